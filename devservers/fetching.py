@@ -11,7 +11,7 @@ from pathlib import Path
 
 from devservers import apicurio, broker, databases, postgres_server
 from devservers.bundles import bundle_files
-from tidemark.runtime.jars import SINK_BUNDLES, spark_jars
+from tidemark.runtime.jars import spark_jars
 from tidemark.runtime.java import java_home
 
 
@@ -54,7 +54,7 @@ def _task(name: str, say: Callable[[str], None]) -> Callable[[], object]:
     if name == "registry":
         return lambda: apicurio.program(say)
     if name == "spark":
-        return lambda: spark_jars((*SINK_BUNDLES, "jdbc"), say)
+        return lambda: spark_jars(("delta", "jdbc"), say)
     if name == "java":
         return lambda: java_home(17)
     if name in postgres_server.VERSIONS:

@@ -112,7 +112,9 @@ case ,$extras, in *,spark,*)
     pip install --no-compile --quiet --find-links "$wheels" --editable ".[$extras]" \
         || fail "pip could not install [$extras]"
     # Spark starts with half the work where its classes are in an archive. Made once for all checkouts, in a minute.
-    run .venv/bin/python -m tidemark.runtime.spark_classes --share --all >/dev/null 2>&1 \
+    # The tests start it with the jars of every sink, which is another archive.
+    case ,$extras, in *,test,*) archives="--share --all" ;; *) archives=--share ;; esac
+    run .venv/bin/python -m tidemark.runtime.spark_classes $archives >/dev/null 2>&1 \
         || say "the classes of Spark could not be archived: \`tidemark merge\` starts slower"
     keep_bytecode 'import tidemark.commands.merge, spark_jobs.jobs.merge_job, spark_jobs.jobs.worker_daemon as d
 for name in d.NEEDED: d.import_module(name)' ;;

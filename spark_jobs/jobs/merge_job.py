@@ -121,7 +121,7 @@ class MergeJob:
         self._open_source = open_source
         self._layout = SinkLayout.of(settings.sink)
         self._checkpoint = checkpoint_of(self._layout)
-        self._sink = sink or open_sink(settings.sink, self._layout, self._checkpoint, settings)
+        self._sink = sink or open_sink(settings, self._layout, self._checkpoint)
         self._liveness = LivenessFile(self._layout.liveness)
         self._stop = threading.Event()
         self._batch_runs = threading.Lock()

@@ -74,7 +74,7 @@ def redrive(settings: Settings) -> Iterator[Redrive]:
     require_kafka(settings.kafka, threading.Event())
     spark = build_session(settings.spark, settings.name)
     try:
-        with open_sink(settings.sink, layout, checkpoint_of(layout), settings).exclusive(spark, wait_s=1):
+        with open_sink(settings, layout, checkpoint_of(layout)).exclusive(spark, wait_s=1):
             registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
             yield Redrive(settings, spark, registry)
     finally:
@@ -89,7 +89,7 @@ class Redrive:
         self._spark = spark.newSession()
         layout = SinkLayout.of(settings.sink)
         checkpoint = checkpoint_of(layout)
-        sink = open_sink(settings.sink, layout, checkpoint, settings)
+        sink = open_sink(settings, layout, checkpoint)
         self._files = layout.files
         self._quarantine = sink.quarantine()
         checkpoint.require_own_sink(PROGRESS, sink.states())

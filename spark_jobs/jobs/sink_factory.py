@@ -23,26 +23,26 @@ QueryId = Callable[[], str]
 """Returns the id of the streaming query; it has one from its first batch on."""
 
 
-def _delta(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sink:
-    rules = WriterRules(settings.writer, settings.merge_memory_bytes, settings.deletion_vectors)
-    return DeltaSink(layout, query_id, rules)
+def _delta(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
+    sink = job.sink
+    return DeltaSink(layout, query_id, WriterRules(sink.writer, sink.merge_memory_bytes, sink.deletion_vectors))
 
 
-def _iceberg(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sink:
-    for number, transform in enumerate(settings.transforms):
+def _iceberg(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
+    for number, transform in enumerate(job.sink.transforms):
         for key in sorted(FIXED.intersection(transform.options)):
-            message = f"sinks: {settings.name}: transforms.{number}.options: {key} cannot be chosen, the sink depends on it"
+            message = f"sinks: {job.sink.name}: transforms.{number}.options: {key} cannot be chosen, the sink depends on it"
             raise ConfigError(message)
-    return IcebergSink(layout, query_id, settings.name)
+    return IcebergSink(layout, query_id, job.sink.name)
 
 
-def _relational(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sink:
-    access = access_of(settings.type, settings.url, settings.user, settings.password, settings.password_file)
-    return RelationalSink(layout, query_id, access, settings.name)
+def _relational(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
+    sink = job.sink
+    return RelationalSink(layout, query_id, access_of(sink.type, sink.url, sink.user, sink.password, sink.password_file), sink.name)
 
 
-def _files(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sink:
-    return FilesSink(layout, query_id, settings.format or "parquet")
+def _files(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
+    return FilesSink(layout, query_id, job.sink.format or "parquet")
 
 
 def _kafka(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
@@ -56,33 +56,22 @@ def _kafka(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
     return KafkaSink(layout, query_id, job)
 
 
-OPENERS: Final[Mapping[str, Callable[[SinkSettings, SinkLayout, QueryId], Sink]]] = {
+OPENERS: Final[Mapping[str, Callable[[Settings, SinkLayout, QueryId], Sink]]] = {
     "delta": _delta,
     "iceberg": _iceberg,
     "postgresql": _relational,
     "mysql": _relational,
     "mariadb": _relational,
     "files": _files,
+    "kafka": _kafka,
 }
-"""How the sink of each type is opened."""
-OPENERS_OF_JOBS: Final[Mapping[str, Callable[[Settings, SinkLayout, QueryId], Sink]]] = {"kafka": _kafka}
-"""The same of types that need more than their own settings."""
+"""How the sink of each type is opened, by the settings of its job."""
 
 
-def open_sink(settings: SinkSettings, layout: SinkLayout, checkpoint: Checkpoint, job: Settings | None = None) -> Sink:
-    """Return the sink of a layout, for the query of this checkpoint; `ConfigError` for a mode that it does not have.
-
-    `job` are all settings of its merge job, which some types need.
-    """
-
-    def query_id() -> str:
-        return checkpoint.query_id or ""
-
-    if settings.type in OPENERS_OF_JOBS:
-        assert job is not None
-        sink = OPENERS_OF_JOBS[settings.type](job, layout, query_id)
-    else:
-        sink = OPENERS[settings.type](settings, layout, query_id)
+def open_sink(job: Settings, layout: SinkLayout, checkpoint: Checkpoint) -> Sink:
+    """Return the only sink of the settings, for the query of this checkpoint; `ConfigError` for what its type does not have."""
+    settings = job.sink
+    sink = OPENERS[settings.type](job, layout, lambda: checkpoint.query_id or "")
     if settings.mode not in sink.can.modes:
         modes = ", ".join(sorted(sink.can.modes))
         message = f"sinks: {settings.name}: mode: a sink of type {settings.type} has no mode {settings.mode}, only {modes}"

@@ -64,7 +64,7 @@ def _rebuilt(
     settings: Settings, names: Sequence[str], spark: SparkSession, layout: SinkLayout, end_of_log: EndOfLog | None
 ) -> tuple[SourceTable, ...]:
     checkpoint = checkpoint_of(layout)
-    sink = open_sink(settings.sink, layout, checkpoint, settings)
+    sink = open_sink(settings, layout, checkpoint)
     with sink.exclusive(spark, wait_s=1):
         checkpoint.require_own_sink(PROGRESS, sink.states())
         parts = merge_parts(spark, settings, layout, sink)

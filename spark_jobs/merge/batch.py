@@ -41,7 +41,8 @@ from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.merge.batch_loads import Loads
 from spark_jobs.merge.changelog_batch import run_changelog
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.group_batch import GroupRecords, run_group
+from spark_jobs.merge.group_batch import run_group
+from spark_jobs.merge.group_steps import GroupRecords
 from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
 from spark_jobs.merge.merge_parts import MergeParts

@@ -10,13 +10,10 @@ far each source table was appended, by offsets, and what it has is left out.
 from __future__ import annotations
 
 import json
-import operator
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from py4j.protocol import Py4JError
@@ -25,23 +22,26 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
-from schemas.delay_histogram import DelayHistogram
-from schemas.errors import SinkError
-from schemas.identity import Target
+from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
-from spark_jobs.decode.record_columns import AFTER, BEFORE, CHANGE, COMMITTED, ORIGIN, POSITION
+from spark_jobs.decode.record_columns import AFTER, BEFORE, CHANGE, COMMITTED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge import rule
 from spark_jobs.merge.changelog_rows import change_of, events_of, failed_of, row_after, with_images
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.group_batch import FAILED_ROW, MOST_FAILED, NOT_SWEPT, GroupRecords
 from spark_jobs.merge.group_members import Member, why_it_fails
+from spark_jobs.merge.group_steps import (
+    GroupRecords,
+    leave_out_failed,
+    mapped_sweeps,
+    members_of,
+    records_of,
+    targets_of,
+)
 from spark_jobs.merge.job_state import JobState
 from spark_jobs.merge.observed_rows import ObservedRows
 from spark_jobs.merge.progress_report import table_progress
-from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
-from spark_jobs.pipeline.row_images import Image
 from spark_jobs.pipeline.table_plan import Group
 from spark_jobs.pipeline.target_layout import target_layout
 from spark_jobs.sinks.changelog_events import Appended, Events
@@ -85,15 +85,10 @@ class ChangelogBatch:
         self._group = group
         self._isolates = isolates
         self._batch_id = batch_id
-        self._members = [
-            Member(SourcePart(context, spark, one, before.source(one.table), batch_id))
-            for one in sorted(inputs, key=lambda one: one.table)
-        ]
-        taking_part = {member.table for member in self._members}
+        self._members = members_of(context, spark, inputs, before, batch_id)
         self._targets = {
             target: _Target(context.sink.target(spark, target, group.tables_into(target)), before.target(target))
-            for target in group.targets
-            if not taking_part.isdisjoint(group.tables_into(target))
+            for target in targets_of(group, self._members)
         }
 
     def run(self) -> GroupRecords:
@@ -105,12 +100,12 @@ class ChangelogBatch:
         for target in self._targets:
             self._require_same_keys(target)
         with ExitStack() as computed:
-            counts = {id(member): self._compute(member, computed) for member in self._members}
+            counts = {member.table: self._compute(member, computed) for member in self._members}
             for member in self._members:
                 if member.layout is not None or member.part.left_out is not None or not member.needs_plan:
                     member.part.settle()
             for target in self._targets:
-                self._append(target, {id(member): counts[id(member)] for member in self._members})
+                self._append(target, counts)
         return self._end()
 
     # ── source tables ────────────────────
@@ -149,35 +144,24 @@ class ChangelogBatch:
         member.rows = computed.enter_context(rule.computed(rows.observe(observed.rows, *observed.measures)))
         part.count(observed, layout)
         if self._isolates:
-            self._leave_out_failed(part, member.rows, layout, images)
+
+            def why(number: int, row: DataFrame) -> str:
+                return why_it_fails(images[number], row_after(row, layout), layout, {})
+
+            leave_out_failed(part, member.rows, [failed_of(number) for number in range(len(images))], why)
         member.winners, member.times_ms = observed.winners, tuple(observed.times_ms)
         return {number: observed.events(number) for number in range(len(images))}
 
-    def _leave_out_failed(self, part: SourcePart, rows: DataFrame, layout: TableLayout, images: Sequence[Image]) -> None:
-        """Quarantine the changes on which an expression failed, each with the reason. `SinkError` if there are many."""
-        numbers = range(len(images))
-        bad = rows.where(reduce(operator.or_, [F.col(failed_of(number)) for number in numbers]))
-        found = bad.select(*ORIGIN, *[failed_of(number) for number in numbers]).limit(MOST_FAILED + 1).collect()
-        reasons: list[tuple[Any, ...]] = []
-        for row in found:
-            number = next(number for number in numbers if row[failed_of(number)])
-            alone = bad.where(reduce(operator.and_, [F.col(name) == F.lit(row[name]) for name in ORIGIN]))
-            reasons.append((*(row[name] for name in ORIGIN), why_it_fails(images[number], row_after(alone, layout), layout, {})))
-            if len(found) > MOST_FAILED:
-                raise SinkError(f"an expression fails on more than {MOST_FAILED} rows of a batch, the first: {reasons[0][-1]}")
-        if reasons:
-            part.leave_out(self._spark.createDataFrame(reasons, FAILED_ROW), len(reasons))
-
     # ── targets ────────────────────
 
-    def _append(self, target: Target, counts: Mapping[int, Mapping[int, int]]) -> None:
+    def _append(self, target: Target, counts: Mapping[SourceTable, Mapping[int, int]]) -> None:
         """Append in one commit what the tables have for a target that it does not have."""
         one = self._targets[target]
         if one.sink.exists():
             one.sink.trust(one.record, self._batch_id)
             one.is_trusted = True
         members = [member for member in self._members if member.table in self._group.tables_into(target)]
-        found = [events for member in members if (events := self._events(member, target, counts[id(member)])) is not None]
+        found = [events for member in members if (events := self._events(member, target, counts[member.table])) is not None]
         if not found:
             return
         stamp = self._stamp(target, members)
@@ -199,7 +183,7 @@ class ChangelogBatch:
         if rows is not None and _overlap(seen, part.input):
             count = rows.count()
         floor = part.record.state.floor if part.has_risen and part.record.state.floor > had.floor else None
-        due = self._mapped(member, target, part.record.state.due) if exists or count else []
+        due = mapped_sweeps(self._context, self._spark, self._group, member, target) if exists or count else []
         texts = tuple(text for text in map(_sweep_text, due) if text not in had.sweeps)
         is_first = not exists and image is not None
         if not (count or texts or is_first or (floor is not None and exists)):
@@ -210,27 +194,6 @@ class ChangelogBatch:
         keys = image.keys if image is not None else ()
         frame = rows if rows is not None and count else self._no_rows(columns)
         return Events(member.table, frame, count, keys, columns, after, floor if exists or count else None, texts)
-
-    def _mapped(self, member: Member, target: Target, due: Sequence[DueSweep]) -> list[DueSweep]:
-        """Return sweeps with the names of the target's columns; a table with one that cannot be made is not complete."""
-        image = member.images.get(target)
-        if due and image is None and member.layout is None:
-            layout = member.part.plan(())
-            if layout is not None:
-                feed = next(feed for feed in self._group.feeds_of(member.table) if feed.target == target)
-                image = self._context.image(self._spark, feed, layout)
-        names = {} if image is None else image.by_source
-        found: list[DueSweep] = []
-        for one in due:
-            missing = [name for name in one.sweep.columns if name.lower() not in names]
-            if missing:
-                reason = NOT_SWEPT.format(target.name, ", ".join(missing))
-                log.warning("merge.not_swept", table=member.table.name.plain, reason=reason)
-                member.part.record = replace(member.part.record, incomplete=reason)
-                continue
-            columns = tuple(names[name.lower()] for name in one.sweep.columns)
-            found.append(replace(one, sweep=replace(one.sweep, columns=columns)))
-        return found
 
     def _no_rows(self, columns: Sequence[tuple[str, T.DataType]]) -> DataFrame:
         image = T.StructType([T.StructField(name, kind) for name, kind in columns])
@@ -263,14 +226,7 @@ class ChangelogBatch:
                     one.record = replace(one.record, fed_by=fed_by)
             if one.is_trusted and one.sink.has_commit(self._batch_id):
                 one.record = replace(one.record, last_commit=self._batch_id, writes=one.record.writes + 1)
-        now_s = time.time()
-        delays = {
-            member.table: DelayHistogram.of(now_s - at_ms / 1000 for at_ms in member.times_ms)
-            for member in self._members
-            if member.times_ms
-        }
-        sources = {member.table: member.part.record for member in self._members}
-        return GroupRecords(sources, {target: one.record for target, one in self._targets.items()}, delays)
+        return records_of(self._members, {target: one.record for target, one in self._targets.items()})
 
 
 class ObservedEvents(ObservedRows):

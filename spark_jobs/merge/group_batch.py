@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import operator
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from py4j.protocol import Py4JError
@@ -25,55 +23,33 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
-from schemas.delay_histogram import DelayHistogram
-from schemas.errors import SinkError
-from schemas.identity import SourceTable, Target
-from schemas.merge_rule import DueSweep
-from spark_jobs.decode.record_columns import (
-    CHANGED,
-    DELETED,
-    OFFSET,
-    ORIGIN,
-    PARTITION,
-    REASON,
-    SNAPSHOT,
-    TOPIC,
-)
+from schemas.identity import Target
+from spark_jobs.decode.record_columns import CHANGED, DELETED
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_members import Member, as_target, failed, gone, why_it_fails
+from spark_jobs.merge.group_steps import (
+    GroupRecords,
+    leave_out_failed,
+    mapped_sweeps,
+    members_of,
+    records_of,
+    targets_of,
+)
 from spark_jobs.merge.group_workers import TargetPut, put_by_workers
-from spark_jobs.merge.job_state import JobState, SourceRecord
+from spark_jobs.merge.job_state import JobState
 from spark_jobs.merge.progress_report import table_progress
-from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.pipeline.table_plan import Group
 from spark_jobs.pipeline.target_evolution import TargetImages
-from spark_jobs.sinks.contract import Stamp, TargetRecord, Writer
+from spark_jobs.sinks.contract import Stamp, Writer
 from spark_jobs.spark_errors import expression_error
 
 log = structlog.get_logger()
 
 _MOST_FAILURES: Final = 3
-MOST_FAILED: Final = 100
-"""Rows of a batch on which expressions may fail: more are no accident of single rows."""
-
-FAILED_ROW: Final = f"`{TOPIC}` string, `{PARTITION}` int, `{OFFSET}` bigint, `{SNAPSHOT}` boolean, `{REASON}` string"
-NOT_SWEPT: Final = (
-    "rows that went with a row of a parent table are not found in {}, which has no column {}: it has them until the table is "
-    "snapshotted again"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRecords:
-    """What is to be remembered of the tables and the targets of a group; and how long changes were on their way."""
-
-    sources: Mapping[SourceTable, SourceRecord]
-    targets: Mapping[Target, TargetRecord]
-    delays: Mapping[SourceTable, DelayHistogram] = field(default_factory=dict)
 
 
 class GroupBatch:
@@ -100,19 +76,14 @@ class GroupBatch:
         self._group = group
         self._isolates = isolates
         self._uses_workers = uses_workers and context.sink.can.worker_put
-        self._members = [
-            Member(SourcePart(context, spark, one, before.source(one.table), batch_id))
-            for one in sorted(inputs, key=lambda one: one.table)
-        ]
+        self._members = members_of(context, spark, inputs, before, batch_id)
         self._batch_id = batch_id
         self._fixed: Mapping[Target, Mapping[str, T.DataType]] = {}
-        taking_part = {member.table for member in self._members}
         self._targets = {
             target: TargetBatch(
                 context.sink.target(spark, target, group.tables_into(target), group.shape(target)), before.target(target), batch_id
             )
-            for target in group.targets
-            if not taking_part.isdisjoint(group.tables_into(target))
+            for target in targets_of(group, self._members)
         }
 
     def run(self) -> GroupRecords:
@@ -197,7 +168,11 @@ class GroupBatch:
         found = computed.enter_context(part.judged_winners(layout, judged))
         part.count(found.observed, layout)
         if self._isolates:
-            self._leave_out_failed(part, found.rows, layout, images)
+
+            def why(number: int, row: DataFrame) -> str:
+                return why_it_fails(images[number], row, layout, self._fixed.get(images[number].feed.target, {}))
+
+            leave_out_failed(part, found.rows, [failed(number) for number in range(len(images))], why)
         member.rows, member.winners, member.times_ms = found.rows, found.observed.winners, tuple(found.observed.times_ms)
         part.oldest = found.observed.oldest
         if found.observed.winners:
@@ -206,27 +181,6 @@ class GroupBatch:
             lost = reduce(operator.or_, [F.col(name) for name in names])
             leaves = F.col(DELETED) | (F.col(CHANGED) & lost)
             part.keep_tombstones(found.rows.withColumn(DELETED, leaves), layout)
-
-    def _leave_out_failed(
-        self, part: SourcePart, rows: DataFrame, layout: TableLayout, images: Sequence[Image]
-    ) -> None:
-        """Quarantine the rows on which an expression failed, each with the reason. `SinkError` if there are many."""
-        is_failed = reduce(operator.or_, [F.col(failed(number)) for number in range(len(images))])
-        bad = rows.where(is_failed)
-        found = bad.select(*ORIGIN, *[failed(number) for number in range(len(images))]).limit(MOST_FAILED + 1).collect()
-        if not found:
-            return
-        reasons: list[tuple[Any, ...]] = []
-        for row in found:
-            number = next(number for number in range(len(images)) if row[failed(number)])
-            alone = bad.where(reduce(operator.and_, [F.col(name) == F.lit(row[name]) for name in ORIGIN]))
-            fixed = self._fixed.get(images[number].feed.target, {})
-            reasons.append((*(row[name] for name in ORIGIN), why_it_fails(images[number], alone, layout, fixed)))
-            if len(found) > MOST_FAILED:
-                first = reasons[0][-1]
-                message = f"more than {MOST_FAILED} rows of a batch have a failing expression or an unfit value, the first: {first}"
-                raise SinkError(message)
-        part.leave_out(self._spark.createDataFrame(reasons, FAILED_ROW), len(reasons))
 
     def _put_by_workers(self, layouts: Mapping[Target, TableLayout | None]) -> frozenset[Target]:
         """Have workers read the tables and put their images; return the targets, none of them where Spark has to do it."""
@@ -320,25 +274,9 @@ class GroupBatch:
                 batch.trust()
             batch.delete_doomed(writer, floors)
         for member in members:
-            due = self._mapped(member, target, member.part.record.state.due)
+            due = mapped_sweeps(self._context, self._spark, self._group, member, target)
             if due:
                 batch.sweep(writer, member.table, due)
-
-    def _mapped(self, member: Member, target: Target, due: Sequence[DueSweep]) -> list[DueSweep]:
-        """Return sweeps with the names of the target's columns; a table with one that cannot be made is not complete."""
-        image = member.images.get(target)
-        names = {} if image is None else image.by_source
-        found: list[DueSweep] = []
-        for one in due:
-            missing = [name for name in one.sweep.columns if name.lower() not in names]
-            if missing:
-                reason = NOT_SWEPT.format(target.name, ", ".join(missing))
-                log.warning("merge.not_swept", table=member.table.name.plain, reason=reason)
-                member.part.record = replace(member.part.record, incomplete=reason)
-                continue
-            columns = tuple(names[name.lower()] for name in one.sweep.columns)
-            found.append(replace(one, sweep=replace(one.sweep, columns=columns)))
-        return found
 
     def _stamp(self, target: Target) -> Stamp:
         """Return what the steps of a target carry: the tables that take part are in the name of the transaction."""
@@ -356,16 +294,7 @@ class GroupBatch:
             batch.forget_keys()
             batch.note_commit()
             batch.compact_if_due(self._stamp(target))
-        sources = {member.table: member.part.record for member in self._members}
-        return GroupRecords(sources, {target: batch.record for target, batch in self._targets.items()}, self._delays())
-
-    def _delays(self) -> dict[SourceTable, DelayHistogram]:
-        now_s = time.time()
-        return {
-            member.table: DelayHistogram.of(now_s - at_ms / 1000 for at_ms in member.times_ms)
-            for member in self._members
-            if member.times_ms
-        }
+        return records_of(self._members, {target: batch.record for target, batch in self._targets.items()})
 
 
 def run_group(

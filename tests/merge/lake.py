@@ -59,7 +59,7 @@ def merge_all(spark: SparkSession, settings: Settings, on_step: Step = lambda *_
 def sole_writer(spark: SparkSession, settings: Settings, wait_s: int = LOCK_WAIT_S) -> AbstractContextManager[None]:
     """Be the only writer of the sink, as a merge job is."""
     layout = SinkLayout.of(settings.sink)
-    return open_sink(settings.sink, layout, checkpoint_of(layout), settings).exclusive(spark, wait_s)
+    return open_sink(settings, layout, checkpoint_of(layout)).exclusive(spark, wait_s)
 
 
 def merge_with(spark: SparkSession, settings: Settings, registry: SchemaRegistry) -> None:

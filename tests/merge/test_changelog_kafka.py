@@ -52,7 +52,7 @@ def amounts(settings: Settings) -> dict[str, int]:
 def job_dying(spark: SparkSession, settings: Settings, point: str) -> MergeJob:
     layout, faults = SinkLayout.of(settings.sink), Faults()
     faults.crash_at(point)
-    return MergeJob(settings, spark=spark, sink=FaultySink(open_sink(settings.sink, layout, checkpoint_of(layout), settings), faults))
+    return MergeJob(settings, spark=spark, sink=FaultySink(open_sink(settings, layout, checkpoint_of(layout)), faults))
 
 
 def test_a_topic_folded_is_the_source_and_nothing_is_twice_after_a_death_inside_a_transaction(

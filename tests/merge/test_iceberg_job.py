@@ -34,7 +34,7 @@ def merge(spark: SparkSession, settings: Settings, point: str) -> None:
     """Merge all, through a crash at a point."""
     layout, faults = SinkLayout.of(settings.sink), Faults()
     faults.crash_at(point)
-    sink = FaultySink(open_sink(settings.sink, layout, checkpoint_of(layout)), faults)
+    sink = FaultySink(open_sink(settings, layout, checkpoint_of(layout)), faults)
     with pytest.raises(InjectedCrashError):
         MergeJob(settings, spark=spark, sink=sink).run(until_caught_up=True)
     merge_all(spark, settings)
@@ -108,4 +108,4 @@ def test_settings_that_an_iceberg_sink_does_not_have_are_refused(merge_settings:
     transform = TransformSettings(tables=".*", options={"format-version": "2"})
     layout = SinkLayout.of(settings.sink)
     with pytest.raises(ConfigError, match=r"transforms\.0\.options: format-version cannot be chosen"):
-        open_sink(iceberg(settings, transforms=(transform,)).sink, layout, checkpoint_of(layout))
+        open_sink(iceberg(settings, transforms=(transform,)), layout, checkpoint_of(layout))

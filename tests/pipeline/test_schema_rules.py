@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 from schemas.errors import ConfigError, SchemaChangeError
 from schemas.identity import SourceId, SourceTable, Target
 from schemas.overriding import override
-from schemas.settings import SchemaChangeSettings, SinkSettings
+from schemas.settings import SchemaChangeSettings, Settings, SinkSettings, from_mapping
 from schemas.settings.schema_change_section import applied_kinds, check_schema_changes
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import Field
@@ -113,6 +113,12 @@ def test_beginnings_of_names_match_and_exclude_wins(include: tuple[str, ...], ex
     settings = SchemaChangeSettings(include=include, exclude=exclude)
     check_schema_changes("sinks.0.schema_changes", settings)
     assert applied_kinds(settings) == left
+
+
+def job_of(folder: Path, given: dict[str, Any]) -> Settings:
+    """The settings of a job with one sink that treats schema changes so."""
+    sink = SinkSettings(path=str(folder), schema_changes=SchemaChangeSettings(**given))
+    return replace(from_mapping({"name": "shop", "source": {"tables": [".*"]}}), sinks=(sink,))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +271,7 @@ def test_what_a_sink_cannot_do_is_refused_before_anything_is_written(
     given: dict[str, Any], message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sink_factory.OPENERS, "delta", lambda *_: PlainSink(MemoryStorage(), lambda: "query"))
-    settings, layout = SinkSettings(path=str(tmp_path), schema_changes=SchemaChangeSettings(**given)), SinkLayout(tmp_path)
+    settings, layout = job_of(tmp_path, given), SinkLayout(tmp_path)
     with nullcontext() if message is None else pytest.raises(ConfigError, match=f"^sinks: lake: {message}"):
         sink_factory.open_sink(settings, layout, checkpoint_of(layout))
     assert not list(tmp_path.iterdir())
@@ -282,7 +288,7 @@ def test_a_sink_of_events_has_no_columns_that_could_stay(
     given: dict[str, Any], is_allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sink_factory.OPENERS, "delta", lambda *_: EventSink(MemoryStorage(), lambda: "query"))
-    settings, layout = SinkSettings(path=str(tmp_path), schema_changes=SchemaChangeSettings(**given)), SinkLayout(tmp_path)
+    settings, layout = job_of(tmp_path, given), SinkLayout(tmp_path)
     with nullcontext() if is_allowed else pytest.raises(ConfigError, match="each event has the columns that its table had then"):
         sink_factory.open_sink(settings, layout, checkpoint_of(layout))
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
 from threading import Lock
 from typing import Final
 
@@ -17,8 +15,9 @@ from schemas.names import folder_name
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import quoted
-from spark_jobs.sinks.contract import Capabilities, Quarantine, Sink, SinkTarget, StateStore
+from spark_jobs.sinks.contract import Capabilities, SinkTarget
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
+from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.iceberg import iceberg_writes
 from spark_jobs.sinks.iceberg.iceberg_target import (
     METADATA_COLUMNS,
@@ -26,10 +25,8 @@ from spark_jobs.sinks.iceberg.iceberg_target import (
     KnownIceberg,
     TableAddress,
 )
-from spark_jobs.sinks.state_files import StateFiles
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
-from spark_jobs.spark_errors import is_lost_executor
-from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
+from spark_jobs.store.sink_layout import SinkLayout
 
 CAN: Final = Capabilities(
     modes=frozenset({"mirror"}),
@@ -42,17 +39,12 @@ _CATALOGS: Final = "spark.sql.catalog."
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 
 
-class IcebergSink(Sink):
-    """Iceberg tables below a folder. `query_id` returns the id of the streaming query; it has one from its first batch on.
-
-    `name` is that of the sink: it gives Spark's catalog its name.
-    """
+class IcebergSink(FolderSink):
+    """Iceberg tables below a folder. `name` is that of the sink: it gives Spark's catalog its name."""
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], name: str) -> None:
-        self._layout = layout
-        self._query_id = query_id
+        super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
         self._catalog = catalog_name(name)
-        self._quarantine = DeltaQuarantine(layout.quarantine)
         self._known: dict[Target, KnownIceberg] = {}
         self._lock = Lock()
 
@@ -60,18 +52,6 @@ class IcebergSink(Sink):
     @override
     def can(self) -> Capabilities:
         return CAN
-
-    @override
-    def exclusive(self, spark: SparkSession, wait_s: int) -> AbstractContextManager[None]:
-        return self._layout.files.lock(spark, LOCK, wait_s)
-
-    @override
-    def states(self) -> StateStore:
-        return StateFiles(self._layout.files, STATE)
-
-    @override
-    def quarantine(self) -> Quarantine:
-        return self._quarantine
 
     @override
     def target(
@@ -83,12 +63,6 @@ class IcebergSink(Sink):
         return IcebergTarget(spark, self._address(name), name, tables, self._query_id(), known, shape)
 
     @override
-    def remove(self, name: Target) -> None:
-        self.forget(name)
-        with suppress(FileNotFoundError):
-            shutil.rmtree(self._address(name).path)
-
-    @override
     def forget(self, name: Target) -> None:
         with self._lock:
             self._known.pop(name, None)
@@ -97,12 +71,12 @@ class IcebergSink(Sink):
     def passing(self, error: Exception) -> str | None:
         if iceberg_writes.is_conflict(error):
             return "conflict"
-        return "an executor was lost" if is_lost_executor(error) else None
+        return super().passing(error)
 
     def _address(self, name: Target) -> TableAddress:
         named = TableName.parse(name.name)
         folders = (folder_name(named.database), folder_name(named.table))
-        return TableAddress(self._layout.table(named.database, named.table), ".".join(map(quoted, (self._catalog, *folders))))
+        return TableAddress(self._path(name), ".".join(map(quoted, (self._catalog, *folders))))
 
     def _add_catalog(self, spark: SparkSession) -> None:
         """Give a session the catalog of this sink. It keeps no tables: others may change them, and sessions do not share it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -14,8 +13,9 @@ from schemas.errors import SinkError
 from schemas.identity import SourceTable, TableName, Target
 from schemas.overriding import override
 from schemas.settings.database_url import parse_url
-from spark_jobs.sinks.contract import Capabilities, Quarantine, Sink, SinkTarget, StateStore
+from spark_jobs.sinks.contract import Capabilities, SinkTarget
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
+from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.jdbc import mysql_dialect, postgres_dialect
 from spark_jobs.sinks.jdbc.checkpoint_rows import CheckpointRows
 from spark_jobs.sinks.jdbc.jvm_connection import (
@@ -28,10 +28,8 @@ from spark_jobs.sinks.jdbc.jvm_connection import (
 from spark_jobs.sinks.jdbc.relational_target import Relation, RelationalTarget
 from spark_jobs.sinks.jdbc.sql_dialect import CHECKPOINT, OWNER, SERVICE, Dialect
 from spark_jobs.sinks.jdbc.staged_rows import StagedRows
-from spark_jobs.sinks.state_files import StateFiles
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
-from spark_jobs.spark_errors import is_lost_executor
-from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
+from spark_jobs.store.sink_layout import SinkLayout
 
 CAN: Final = Capabilities(
     modes=frozenset({"mirror"}),
@@ -48,18 +46,13 @@ def access_of(kind: str, url: str, user: str, password: str = "", password_file:
     return Access(found.jdbc, of_kind.DRIVER, found.server, user, password, password_file, of_kind.PROPERTIES)
 
 
-class RelationalSink(Sink):
-    """The tables of a database. `query_id` returns the id of the streaming query; it has one from its first batch on.
-
-    `name` distinguishes it from other sinks in this database.
-    """
+class RelationalSink(FolderSink):
+    """The tables of a database. `name` distinguishes it from other sinks in this database."""
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], access: Access, name: str) -> None:
-        self._layout = layout
-        self._query_id = query_id
+        super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
         self._access = access
         self._name = name
-        self._quarantine = DeltaQuarantine(layout.quarantine)
         self._opened: Relation | None = None
         self._epoch: int | None = None
         self._lock = Lock()
@@ -76,7 +69,7 @@ class RelationalSink(Sink):
 
         The lock in the database lasts as long as its connection. If that breaks, the epoch is what fences.
         """
-        with self._layout.files.lock(spark, LOCK, wait_s):
+        with super().exclusive(spark, wait_s):
             relation = self._relation()
             connection = relation.database.open()
             try:
@@ -92,14 +85,6 @@ class RelationalSink(Sink):
             finally:
                 connection.close()
                 relation.database.close()
-
-    @override
-    def states(self) -> StateStore:
-        return StateFiles(self._layout.files, STATE)
-
-    @override
-    def quarantine(self) -> Quarantine:
-        return self._quarantine
 
     @override
     def target(
@@ -127,7 +112,7 @@ class RelationalSink(Sink):
             return "the database does not answer"
         if isinstance(error, DatabaseError):
             return error.passes
-        return "an executor was lost" if is_lost_executor(error) else None
+        return super().passing(error)
 
     def _relation(self) -> Relation:
         """Return the database as it was found at the first call."""
@@ -143,8 +128,9 @@ class RelationalSink(Sink):
             dialect = self._dialect_of(connection)
             try:
                 _make_service_tables(connection, dialect)
-            except DatabaseError:  # another sink makes them at this moment
-                time.sleep(1)
+            except DatabaseError as error:  # another sink makes them at this moment
+                if error.passes is None:
+                    raise
                 _make_service_tables(connection, dialect)
         database.close()  # connections of before have no current database
         rows = CheckpointRows(dialect, self._name)

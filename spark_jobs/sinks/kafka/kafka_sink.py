@@ -17,15 +17,14 @@ from schemas.settings import Settings
 from schemas.topics import MAX_TOPIC_LENGTH, sanitise
 from spark_jobs.kafka.read import topic_pattern
 from spark_jobs.sinks.changelog_only import CHANGELOG_ONLY
-from spark_jobs.sinks.contract import Capabilities, Quarantine, Sink, SinkTarget, StateStore
+from spark_jobs.sinks.contract import Capabilities, SinkTarget
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
+from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.kafka.commit_records import CommitRecords
 from spark_jobs.sinks.kafka.kafka_client import KafkaClient
 from spark_jobs.sinks.kafka.kafka_target import KafkaTarget
-from spark_jobs.sinks.state_files import StateFiles
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
-from spark_jobs.spark_errors import is_lost_executor
-from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
+from spark_jobs.store.sink_layout import SinkLayout
 
 _NAMES: Final = re.compile(r"\$(database|table)|\$\{(database|table)\}")
 
@@ -65,15 +64,13 @@ class TopicRules:
             raise ConfigError(f"{what} is {topic!r}, which the merge job would read as a table of its source: give another name")
 
 
-class KafkaSink(Sink):
-    """Changelogs in topics. `query_id` returns the id of the streaming query, from its first batch on."""
+class KafkaSink(FolderSink):
+    """Changelogs in topics."""
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], settings: Settings) -> None:
         name = settings.sink.name
-        self._layout = layout
-        self._query_id = query_id
+        super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
         self._rules = TopicRules.of(settings)
-        self._quarantine = DeltaQuarantine(layout.quarantine)
         self._topics: dict[str, Target] = {}
         commits = sanitise(f"{name}.tidemark")
         self._rules.require_not_read(commits, f"the topic of the commits of sink {name}")
@@ -87,20 +84,12 @@ class KafkaSink(Sink):
     @override
     @contextmanager
     def exclusive(self, spark: SparkSession, wait_s: int) -> Iterator[None]:
-        with self._layout.files.lock(spark, LOCK, wait_s):
+        with super().exclusive(spark, wait_s):
             self._commits.open()
             try:
                 yield
             finally:
                 self._commits.client.close()
-
-    @override
-    def states(self) -> StateStore:
-        return StateFiles(self._layout.files, STATE)
-
-    @override
-    def quarantine(self) -> Quarantine:
-        return self._quarantine
 
     @override
     def target(
@@ -128,7 +117,7 @@ class KafkaSink(Sink):
     def passing(self, error: Exception) -> str | None:
         if isinstance(error, RetriableSinkError):
             return "Kafka did not take a transaction"
-        return "an executor was lost" if is_lost_executor(error) else None
+        return super().passing(error)
 
     def _topic(self, name: Target) -> str:
         """Return the topic of a target; `ConfigError` for one that another target has."""
