@@ -234,7 +234,6 @@ class MergeJob:
             interval = {"processingTime": f"{self._settings.spark.trigger_s} seconds"}
             self._run_query(spark, parts, interval)
             while self._leaves_query:
-                log.warning("merge.clock_set_back", reason="Spark would wait until it is as late again; the query is started over")
                 self._run_query(spark, parts, interval)
             return
         for _ in range(_MOST_ROUNDS):
@@ -245,7 +244,9 @@ class MergeJob:
                 return
 
     def _run_query(self, spark: SparkSession, parts: MergeParts, trigger: dict[str, Any]) -> JobState | None:
-        """Run a query to its end, and return the state it leaves."""
+        """Run a query to its end, and return the state it leaves. Tables that are set aside are retried in its first batch."""
+        if self.set_aside:
+            self._checkpoint.begin_empty_batch()
         on_step, stops, opens = self._on_step, self._stop.is_set, self._open_source
         merger = BatchMerger(spark, self._settings, parts, self._registry, on_step, stops, opens)
         self._merger = merger
@@ -282,9 +283,10 @@ class MergeJob:
             self._queries = False
 
     def _wait(self, query: StreamingQuery, clock: WallClock | None) -> None:
-        """Wait until the query ends, is to be stopped, or waits for a time that a clock set back has made late.
+        """Wait until the query ends, is to be stopped, or is to be started over. No batch is broken off.
 
-        Spark waits for the next trigger of an interval by the wall clock (ProcessingTimeExecutor). No batch is broken off.
+        It is started over where it waits for a time that a clock set back has made late: Spark waits for the next trigger of an
+        interval by the wall clock (ProcessingTimeExecutor). And where a table is to be retried, and no new record begins a batch.
         """
         asks = KafkaQuestions(self._settings.kafka.bootstrap_servers)
         with asks:
@@ -297,13 +299,30 @@ class MergeJob:
                     return
 
     def _must_leave(self, query: StreamingQuery, clock: WallClock | None) -> bool:
-        """Stop the query, between two batches, where the clock was set back."""
-        if clock is None or not clock.was_set_back() or not self._batch_runs.acquire(blocking=False):
+        """Stop the query, between two batches, where it is to be started over."""
+        if clock is None:
+            return False
+        is_late = clock.was_set_back()
+        if not is_late and (self._is_busy(query) or not self._has_retry_due()):
+            return False
+        if not self._batch_runs.acquire(blocking=False):
             return False
         self._leaves_query = True
         self._batch_runs.release()
+        if is_late:
+            log.warning("merge.clock_set_back", reason="Spark would wait until it is as late again; the query is started over")
         query.stop()
         return True
+
+    @staticmethod
+    def _is_busy(query: StreamingQuery) -> bool:
+        return bool(query.status["isDataAvailable"] or query.status["isTriggerActive"])
+
+    def _has_retry_due(self) -> bool:
+        """Return whether the pause of a table that is set aside is over."""
+        state = self._merger.state if self._merger is not None else None
+        aside = [] if state is None else [one.set_aside for one in state.sources.values() if one.set_aside is not None]
+        return any(time.time_ns() // 1_000_000 >= one.retry_ms for one in aside)
 
     def _problem_of(self, error: StreamingQueryException) -> BaseException:
         """Return the error to raise: our own as it was raised, one of Spark's by its first lines."""

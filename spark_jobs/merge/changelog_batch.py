@@ -45,7 +45,8 @@ from spark_jobs.merge.table_input import TableInput
 from spark_jobs.pipeline.table_plan import Group
 from spark_jobs.pipeline.target_layout import target_layout
 from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.contract import FedBy, SinkTarget, Stamp, TargetRecord
+from spark_jobs.sinks.contract import FedBy, SinkTarget, TargetRecord
+from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.spark_errors import expression_error
 
 log = structlog.get_logger()

@@ -9,7 +9,6 @@ name of its transaction has those that take part: what was put with fewer of the
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -44,7 +43,8 @@ from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.pipeline.table_plan import Group
 from spark_jobs.pipeline.target_evolution import TargetImages
-from spark_jobs.sinks.contract import Stamp, Writer
+from spark_jobs.sinks.contract import Writer
+from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.spark_errors import expression_error
 
 log = structlog.get_logger()
@@ -282,9 +282,8 @@ class GroupBatch:
         """Return what the steps of a target carry: the tables that take part are in the name of the transaction."""
         members = [member for member in self._members if member.table in self._group.tables_into(target)]
         texts = [member.table.text for member in members]
-        digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
         progress = {"sources": {text: table_progress(member.part.record) for text, member in zip(texts, members, strict=True)}}
-        return Stamp(self._context.query_id, self._batch_id, f"{target.name}@{digest}", progress)
+        return Stamp(self._context.query_id, self._batch_id, target.name, progress).of_tables(target, texts)
 
     def _end(self, layouts: Mapping[Target, TableLayout | None]) -> GroupRecords:
         for target, layout in layouts.items():

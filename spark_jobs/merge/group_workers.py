@@ -34,7 +34,8 @@ from spark_jobs.merge.member_task import (
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import SNAPSHOT
 from spark_jobs.pipeline.row_images import Image
-from spark_jobs.sinks.contract import Stamp, WorkerPut
+from spark_jobs.sinks.contract import WorkerPut
+from spark_jobs.sinks.stamp import Stamp
 
 
 @dataclass(frozen=True, slots=True)

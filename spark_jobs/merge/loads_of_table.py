@@ -24,7 +24,8 @@ from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import TombstonePaths
-from spark_jobs.sinks.contract import Stamp, TargetRecord
+from spark_jobs.sinks.contract import TargetRecord
+from spark_jobs.sinks.stamp import Stamp
 
 log = structlog.get_logger()
 

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from schemas.markers import MARKER_KEY
 from spark_jobs.decode.record_columns import OFFSET, PARTITION, REASON, TOPIC
 from spark_jobs.merge.table_input import BadMarker
-from spark_jobs.sinks.contract import Quarantine, Stamp
+from spark_jobs.sinks.contract import Quarantine
+from spark_jobs.sinks.stamp import Stamp
 
 COLUMNS: Final = ("topic", "partition", "offset", "reason", "key", "value", "batch_id", "timestamp", "table")
 COORDINATES: Final = ("topic", "partition", "offset")

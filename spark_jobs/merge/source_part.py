@@ -37,7 +37,8 @@ from spark_jobs.merge.raw_records import RawRecords
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.worker_task import Admission, TableTask, TombstonePaths
 from spark_jobs.pipeline.schema_rules import emptied
-from spark_jobs.sinks.contract import Columns, QuarantineStep, Stamp, WorkerPut
+from spark_jobs.sinks.contract import Columns, QuarantineStep, WorkerPut
+from spark_jobs.sinks.stamp import Stamp
 
 log = structlog.get_logger()
 

@@ -57,6 +57,15 @@ class Checkpoint:
         for name in (f".{batch_id}.crc", str(batch_id)):
             self._files.remove(f"{self._folder}/offsets/{name}")
 
+    def begin_empty_batch(self) -> None:
+        """Have Spark run a batch without new records when the query starts. Nothing is done where a batch waits to be run again.
+
+        Spark begins a batch only for new records. One whose offsets it finds written down, and that has not ended, it runs.
+        """
+        newest = self.newest_done
+        if newest >= 0 and self.newest_begun == newest:
+            self._files.write(f"{self._folder}/offsets/{newest + 1}", self._files.read(f"{self._folder}/offsets/{newest}"))
+
     def require_own_sink(self, progress: str, states: StateStore) -> None:
         """Refuse a sink that another checkpoint has written, or one newer than its checkpoint (`SinkError`).
 

@@ -30,13 +30,13 @@ from spark_jobs.sinks.contract import (
     KeyRange,
     PutShape,
     SinkTarget,
-    Stamp,
     TargetRecord,
     Winners,
     WorkerLoad,
     WorkerPut,
     Writer,
 )
+from spark_jobs.sinks.stamp import Stamp
 
 log = structlog.get_logger()
 
@@ -80,9 +80,18 @@ class TargetBatch:
         self.evolve(evolution(self.columns, plan), stamp)
 
     def evolve(self, change: Evolution, stamp: Stamp) -> None:
-        """Change the columns of a target that is trusted, if there is something to change."""
+        """Change the columns of a target that is trusted, if there is something to change.
+
+        Values for the rows of a source table are a step of that table's own: a batch that is run again may have more tables, and
+        would fill over the rows that it has put since.
+        """
         if change:
-            self._target.evolve(change, stamp)
+            columns = replace(change, filled=())
+            if columns:
+                self._target.evolve(columns, stamp)
+            for source in sorted({source for _, source, _ in change.filled}):
+                filled = tuple(item for item in change.filled if item[1] == source)
+                self._target.evolve(Evolution((), (), filled), stamp.of_tables(self._target.name, [source]))
             names = [name for name, _, _ in (*change.added, *change.filled)] + [name for name, _ in change.retyped]
             log.info("merge.columns_changed", table=self.full_name, columns=sorted({*names, *change.dropped}))
 

@@ -19,11 +19,11 @@ from spark_jobs.sinks.contract import (
     Columns,
     Evolution,
     SinkTarget,
-    Stamp,
     TargetRecord,
     Winners,
     Writer,
 )
+from spark_jobs.sinks.stamp import Stamp
 
 CHANGELOG_ONLY: Final = Capabilities(
     modes=frozenset({"changelog"}), reserved_names=frozenset({OP, POSITION, SOURCE, DETAIL}), schema_changes=frozenset()

@@ -10,7 +10,6 @@ the target, so every step must take effect once however often it is run.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -26,6 +25,7 @@ from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.sinks.changelog_events import Appended, Events
+from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 if TYPE_CHECKING:
@@ -74,28 +74,6 @@ class Capabilities:
     worker_put: bool = False
     schema_changes: frozenset[str] = frozenset({"add.column", "alter.column.type"})
     keeps_rows: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """Who writes: the query, the batch, the target, and the progress that is durable with the rows.
-
-    `redrive` names a write between two batches, of records that were in quarantine.
-    """
-
-    query_id: str
-    batch_id: int
-    table: str
-    progress: Mapping[str, Any]
-    redrive: str = ""
-
-    @property
-    def metadata(self) -> str:
-        """The stamp as text."""
-        head: dict[str, Any] = {"tidemark": 1, "query_id": self.query_id, "batch_id": self.batch_id, "table": self.table}
-        if self.redrive:
-            head["redrive"] = self.redrive
-        return json.dumps(head | dict(self.progress), separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)

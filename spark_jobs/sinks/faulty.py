@@ -24,7 +24,6 @@ from spark_jobs.sinks.contract import (
     QuarantineStep,
     Sink,
     SinkTarget,
-    Stamp,
     StateStore,
     TargetRecord,
     Winners,
@@ -32,6 +31,7 @@ from spark_jobs.sinks.contract import (
     WorkerPut,
     Writer,
 )
+from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 

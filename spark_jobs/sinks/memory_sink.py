@@ -35,7 +35,6 @@ from spark_jobs.sinks.contract import (
     QuarantineStep,
     Sink,
     SinkTarget,
-    Stamp,
     StateStore,
     TargetRecord,
     Winners,
@@ -44,6 +43,7 @@ from spark_jobs.sinks.contract import (
     of_tables,
 )
 from spark_jobs.sinks.memory_values import converted, parsed
+from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 CAN: Final = Capabilities(

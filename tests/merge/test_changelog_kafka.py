@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from schemas.errors import ConfigError, FencedError, SinkError
+from schemas.errors import ConfigError, FencedError, RetriableSinkError, SinkError
 from schemas.markers import CompleteMarker, HeartbeatMarker
 from schemas.settings import RouteSettings, Settings
 from spark_jobs.jobs.merge_job import MergeJob
@@ -21,6 +22,7 @@ from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.jobs.target_rebuild import rebuild
 from spark_jobs.merge.merge_parts import checkpoint_of
 from spark_jobs.sinks.faulty import Faults, FaultySink, InjectedCrashError
+from spark_jobs.sinks.kafka import kafka_client
 from spark_jobs.sinks.kafka.kafka_client import KafkaClient
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.conftest import SinkFactory
@@ -132,6 +134,31 @@ def test_a_job_that_is_fenced_commits_nothing_and_ends(
         transaction.produce(topic_of(settings), "k", "v")
     other.close()
     assert amounts(settings) == {"a": 1}
+
+
+@pytest.mark.slow  # brokers look for such transactions every 10 s
+def test_a_transaction_that_was_open_for_too_long_is_not_blamed_on_another_job(
+    merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = streamed(merge_settings())
+    monkeypatch.setattr(kafka_client, "TRANSACTION_MS", 1_000)
+    client = KafkaClient(settings.kafka, f"tidemark-sink-{settings.sink.name}")
+    client.create_topic(topic_of(settings), 1, {})
+    client.fence()
+
+    def is_late() -> None:
+        with client.transaction() as transaction:
+            transaction.produce(topic_of(settings), "k", "late")
+            transaction.flush()
+            time.sleep(25)
+
+    with pytest.raises(RetriableSinkError, match=r"was open for \d+ s, and Kafka aborts one after 1 s"):
+        is_late()
+    client.fence()
+    with client.transaction() as transaction:
+        transaction.produce(topic_of(settings), "k", '"again"')
+    client.close()
+    assert [value for _, value in messages(settings.kafka.bootstrap_servers, topic_of(settings))] == ['"again"']
 
 
 def test_topics_of_somebody_else_and_topics_that_are_gone_are_refused(spark: SparkSession, merge_settings: SinkFactory) -> None:

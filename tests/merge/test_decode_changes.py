@@ -15,8 +15,8 @@ from spark_jobs.decode.avro_records import decoded_changes
 from spark_jobs.decode.record_columns import AFTER, BEFORE, CHANGE, COMMITTED, KEYS, POSITION, REASON
 from spark_jobs.decode.table_layout import layout
 from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.contract import Stamp
 from spark_jobs.sinks.files.files_sink import FilesSink
+from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.test_decode import TYPES, envelope, framed, key_writers, raw, table, value_writers
 from tests.support.changelogs import events_of_files

@@ -20,9 +20,10 @@ from schemas.columns import Column, ColumnType, TableSchema
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.merge.grouped_tables import GroupedTables
-from spark_jobs.sinks.contract import Evolution, Stamp
+from spark_jobs.sinks.contract import Evolution
 from spark_jobs.sinks.delta import writes as merge
 from spark_jobs.sinks.delta.alter import apply
+from spark_jobs.sinks.stamp import Stamp
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, at, column, crash, flush, marker, merge_all, rows, table, topics_of
 from tidemark.verify.rules import rule

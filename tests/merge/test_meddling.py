@@ -24,8 +24,8 @@ from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.kafka.read import stream
 from spark_jobs.merge.table_input import TableInput, inputs_of
-from spark_jobs.sinks.contract import Stamp
 from spark_jobs.sinks.delta import writes as merge
+from spark_jobs.sinks.stamp import Stamp
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,

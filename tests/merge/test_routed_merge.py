@@ -195,6 +195,37 @@ def test_a_new_column_is_not_filled_again_where_its_batch_has_failed_half_way(
     assert found == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): None, ("s2.orders", "z"): None}
 
 
+def test_a_new_column_is_filled_once_where_its_batch_is_run_again_with_one_more_table(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that the batch put before a crash keeps its value, though the fill of a second table is still to be done."""
+    settings = routed(merge_settings(), INTO_ONE)
+    shards = [topics_of(settings, table) for table in SHARDS]
+    for number, topics in enumerate(shards):
+        topics.change("c", {"id": "a", "amount": number}, at(100, 1).text)
+        topics.flush()
+    merge_all(spark, settings)
+    for number, topics in enumerate(shards):
+        grade = column("grade", nullable=False, default=str(5 + number))
+        topics.alter(replace(SHARDS[number], columns=(*ORDERS.columns, grade)))
+        topics.change("c", {"id": "b", "amount": 1, "grade": 9}, at(200, 1).text)
+        topics.flush()
+    broken, whole = SourceTable.of(SourceId(settings.name), "s2", "orders"), GroupBatch.run
+
+    def without_two(batch: GroupBatch) -> Any:
+        batch._members = [member for member in batch._members if member.table != broken]
+        whole(batch)
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupBatch, "run", without_two)
+        with pytest.raises(Crash):
+            merge_all(spark, settings)
+    merge_all(spark, settings)
+    found = {(row["_tm_source"].partition(":")[2], row["id"]): row["grade"] for row in rows(settings, "ods.orders")}
+    assert found == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): 6, ("s2.orders", "b"): 9}
+
+
 def test_a_table_that_cannot_be_merged_holds_up_no_other_of_its_target(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from schemas.columns import ColumnType
 from schemas.errors import SchemaMismatchError, SinkError
 from schemas.markers import MARKER_KEY, CompleteMarker, HeartbeatMarker
 from schemas.settings import Settings
+from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.merge import table_set_aside
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
@@ -29,6 +32,7 @@ from tests.merge.lake import (
     rows,
     table,
     topics_of,
+    wait_for,
 )
 from tests.merge.topics import TableTopics
 
@@ -152,10 +156,35 @@ def test_a_table_that_vanished_is_set_aside_until_it_is_put_back(spark: SparkSes
     assert "is gone" in aside(settings)["reason"]
     assert len(rows(settings, OTHER)) == 2
     gone.rename(path)
-    other.change("c", {"id": "three", "amount": 3}, at(300, 1).text)
-    flush(other)
-    merge_all(spark, settings)
+    merge_all(spark, settings)  # without a new record
     assert (amounts(settings), aside(settings)) == ({"one": 1, "two": 2}, None)
+
+
+def test_a_table_is_retried_by_a_job_that_gets_no_records(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_set_aside, "FIRST_PAUSE_MS", 1_000)
+    settings = merge_settings(trigger_s=1)
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    path = Path(settings.sink.table_path("shop", "orders"))
+    gone = path.rename(path.with_name("gone"))
+    topics.change("c", {"id": "two", "amount": 2}, at(200, 1).text)
+    flush(topics)
+    job = MergeJob(settings, spark=spark)
+    running = Thread(target=lambda: job.run(until_caught_up=False))
+    running.start()
+    try:
+        wait_for(lambda: progress(settings)["set_aside"] is not None and aside(settings)["attempts"] > 1)
+        gone.rename(path)
+        wait_for(lambda: progress(settings)["set_aside"] is None)
+    finally:
+        job.stop()
+        running.join(60)
+    assert not running.is_alive()
+    assert amounts(settings) == {"one": 1, "two": 2}
 
 
 @pytest.mark.parametrize("topic", ["changes", "snapshots"])

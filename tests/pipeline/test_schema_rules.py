@@ -28,8 +28,9 @@ from spark_jobs.pipeline.row_images import Image, Item
 from spark_jobs.pipeline.schema_rules import SchemaRule, differences, dropped_columns, emptied, require_key
 from spark_jobs.pipeline.table_routes import Feed
 from spark_jobs.pipeline.target_evolution import TargetImages
-from spark_jobs.sinks.contract import Capabilities, Evolution, FedBy, Stamp, TargetRecord
+from spark_jobs.sinks.contract import Capabilities, Evolution, FedBy, TargetRecord
 from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, MemoryTable
+from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.store.sink_layout import SinkLayout
 
 INT, LONG, TEXT = T.IntegerType(), T.LongType(), T.StringType()

@@ -17,8 +17,9 @@ from schemas.errors import SinkError
 from schemas.identity import SourceId, SourceTable, Target
 from spark_jobs.decode.record_columns import AFTER, BEFORE, CHANGE, COMMITTED, POSITION
 from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.contract import Sink, SinkTarget, Stamp, TargetRecord
+from spark_jobs.sinks.contract import Sink, SinkTarget, TargetRecord
 from spark_jobs.sinks.faulty import Faults, InjectedCrashError
+from spark_jobs.sinks.stamp import Stamp
 from tests.sinks.behaviour import at
 
 QUERY = "11111111-query"

@@ -30,11 +30,11 @@ from spark_jobs.sinks.contract import (
     KeyRange,
     Sink,
     SinkTarget,
-    Stamp,
     TargetRecord,
     Winners,
 )
 from spark_jobs.sinks.faulty import Faults, InjectedCrashError
+from spark_jobs.sinks.stamp import Stamp
 
 QUERY = "11111111-query"
 TABLE = SourceTable.of(SourceId("shop"), "shop", "orders")

@@ -17,7 +17,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.sinks.contract import Stamp
 from spark_jobs.sinks.delta.arrow_limits import open_table, why_not
 from spark_jobs.sinks.delta.arrow_put import (
     ArrowPut,
@@ -26,6 +25,7 @@ from spark_jobs.sinks.delta.arrow_put import (
     compact_files,
     remove_expired_commits,
 )
+from spark_jobs.sinks.stamp import Stamp
 
 KEYS = ["id", "*", "s", "t", 'a"b', "a`b", "a'b", "a.b", "a%20b", "a#b", "Ä日", "select", "c0", "gone"]
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from schemas.errors import SinkError
-from spark_jobs.sinks.contract import Stamp
 from spark_jobs.sinks.iceberg.snapshot_log import (
     QUERY_PROPERTY,
     REPLACES,
@@ -26,6 +25,7 @@ from spark_jobs.sinks.iceberg.snapshot_log import (
     require_own_table,
     table_exists,
 )
+from spark_jobs.sinks.stamp import Stamp
 
 
 def stamp(batch: int, redrive: str = "", query: str = "q") -> Stamp:

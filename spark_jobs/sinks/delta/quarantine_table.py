@@ -10,9 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from schemas.errors import SinkError
 from schemas.overriding import override
 from spark_jobs.decode.spark_types import quoted
-from spark_jobs.sinks.contract import Quarantine, QuarantineStep, Stamp
+from spark_jobs.sinks.contract import Quarantine, QuarantineStep
 from spark_jobs.sinks.delta.commit_log import table_exists, was_written_by
 from spark_jobs.sinks.delta.writes import committing
+from spark_jobs.sinks.stamp import Stamp
 
 
 class DeltaQuarantine(Quarantine):

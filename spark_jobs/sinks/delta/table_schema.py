@@ -12,8 +12,9 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from spark_jobs.decode.record_columns import POSITION
-from spark_jobs.sinks.contract import Columns, Stamp
+from spark_jobs.sinks.contract import Columns
 from spark_jobs.sinks.delta.arrow_limits import open_table, why_not, why_not_path
+from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 PROPERTIES: Final[Mapping[str, str]] = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 7 days"}

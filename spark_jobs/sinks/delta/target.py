@@ -25,7 +25,6 @@ from spark_jobs.sinks.contract import (
     Evolution,
     PutShape,
     SinkTarget,
-    Stamp,
     TargetRecord,
     Winners,
     WorkerLoad,
@@ -55,6 +54,7 @@ from spark_jobs.sinks.delta.commit_log import (
 )
 from spark_jobs.sinks.delta.table_schema import add_columns, create_table
 from spark_jobs.sinks.delta.writer_choice import NOTHING, WriterRules, chosen_writer
+from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.table_rows import key_pruning
 from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.spark_errors import is_lost_executor

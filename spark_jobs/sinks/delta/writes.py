@@ -17,11 +17,11 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.decode.spark_types import quoted
-from spark_jobs.sinks.contract import Stamp
 from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME
 from spark_jobs.sinks.delta.arrow_put import UnsupportedTableError
 from spark_jobs.sinks.delta.commit_identity import FLOOR, ROWS, transaction_name
 from spark_jobs.sinks.delta.table_schema import PROPERTIES
+from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.table_rows import guarded_merge, is_of, live_rows, sweep_frames
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 

@@ -23,8 +23,9 @@ from spark_jobs.formats.event_texts import VALUE, EventSource, notice, texts
 from spark_jobs.formats.row_kinds import notice_rows, table_rows
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.changelog_only import ChangelogTarget, ChangelogWriter, notices_of
-from spark_jobs.sinks.contract import REMEDY, Stamp, TargetRecord, Writer
+from spark_jobs.sinks.contract import REMEDY, TargetRecord, Writer
 from spark_jobs.sinks.files.manifest import FOLDER, Manifest, Manifests, Part
+from spark_jobs.sinks.stamp import Stamp
 
 PARQUET: Final = "parquet"
 _EVENTS_OF_A_FILE: Final = 500_000

@@ -27,7 +27,6 @@ from spark_jobs.sinks.contract import (
     CompactionError,
     Evolution,
     SinkTarget,
-    Stamp,
     TargetRecord,
     Winners,
     Writer,
@@ -49,6 +48,7 @@ from spark_jobs.sinks.iceberg.snapshot_log import (
     require_own_table,
     table_exists,
 )
+from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.table_rows import evolved_rows, key_pruning, lossless_columns
 from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.spark_errors import is_lost_executor

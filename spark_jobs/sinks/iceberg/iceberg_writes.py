@@ -15,8 +15,9 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import quoted
-from spark_jobs.sinks.contract import Columns, Stamp
+from spark_jobs.sinks.contract import Columns
 from spark_jobs.sinks.iceberg.snapshot_log import QUERY_PROPERTY, STAMP, STEP
+from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.table_rows import guarded_merge, is_of, live_rows, sweep_frames
 from spark_jobs.sinks.target_shape import TargetShape
 

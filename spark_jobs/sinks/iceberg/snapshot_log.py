@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from schemas.errors import SinkError
-from spark_jobs.sinks.contract import REMEDY, Stamp
+from spark_jobs.sinks.contract import REMEDY
 from spark_jobs.sinks.iceberg.metadata_files import newest_metadata
+from spark_jobs.sinks.stamp import Stamp
 
 STAMP: Final = "tidemark"
 """The key of the stamp in the summary of a snapshot."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from schemas.identity import Target
-from spark_jobs.sinks.contract import FencedSinkError, Stamp
+from spark_jobs.sinks.contract import FencedSinkError
 from spark_jobs.sinks.jdbc.jvm_connection import Connection
 from spark_jobs.sinks.jdbc.sql_dialect import CHECKPOINT, OWNER, Dialect
+from spark_jobs.sinks.stamp import Stamp
 
 KEPT_BATCHES: Final = 3
 EMPTY: Final[Mapping[str, Any]] = {"empty": True}

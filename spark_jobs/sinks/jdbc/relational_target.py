@@ -28,7 +28,6 @@ from spark_jobs.sinks.contract import (
     CompactionError,
     Evolution,
     SinkTarget,
-    Stamp,
     TargetRecord,
     Winners,
     Writer,
@@ -39,6 +38,7 @@ from spark_jobs.sinks.jdbc.jvm_connection import Connection, Database, DatabaseE
 from spark_jobs.sinks.jdbc.sql_dialect import SERVICE, Dialect, TableColumn
 from spark_jobs.sinks.jdbc.sql_values import INTEGERS, parsed
 from spark_jobs.sinks.jdbc.staged_rows import Staged, StagedRows
+from spark_jobs.sinks.stamp import Stamp
 
 MOST_VALUES: Final = 5_000
 _WITNESSES: Final = (*INTEGERS, T.DecimalType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampNTZType)

@@ -114,6 +114,7 @@ class KafkaClient:
         producer = self._producer
         if producer is None:
             raise SinkError(f"{self.transactional_id} writes before it is the only writer")
+        began_s = time.monotonic()
         try:
             producer.begin_transaction()
             transaction = Transaction(producer, self.transactional_id)
@@ -121,7 +122,9 @@ class KafkaClient:
             transaction.flush()
             self._in_turns(producer.commit_transaction, "commit_transaction")
         except KafkaException as error:
-            translated = self._translated(_behind(error, producer), "a transaction")
+            behind, open_s = _behind(error, producer), time.monotonic() - began_s
+            is_too_late = behind.args[0].code() in _FENCED and open_s * 1000 >= TRANSACTION_MS
+            translated = self._ended_by_time(open_s) if is_too_late else self._translated(behind, "a transaction")
             self._end(producer)
             raise translated from error
         except BaseException:
@@ -270,6 +273,15 @@ class KafkaClient:
 
     def _note(self, error: KafkaError) -> None:
         log.warning("kafka_sink.error", transactional_id=self.transactional_id, error=error.str(), code=error.name())
+
+    def _ended_by_time(self, open_s: float) -> RetriableSinkError:
+        """Return the error of a transaction that the broker has aborted: it fences its producer, as another job would."""
+        message = (
+            f"a transaction of {self.transactional_id} was open for {open_s:.0f} s, and Kafka aborts one after "
+            f"{TRANSACTION_MS // 1000} s: nothing of it is visible, and the batch is run again. If this repeats, make batches "
+            "smaller (spark.max_batch_records)"
+        )
+        return RetriableSinkError(message)
 
     def _translated(self, error: KafkaException, what: str) -> FencedError | SinkError:
         cause = error.args[0]

@@ -15,9 +15,10 @@ from schemas.overriding import override
 from spark_jobs.formats.event_texts import KEY, VALUE, EventSource, notice, texts
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.changelog_only import MADE, ChangelogTarget, ChangelogWriter, notices_of
-from spark_jobs.sinks.contract import REMEDY, Stamp, TargetRecord, Writer
+from spark_jobs.sinks.contract import REMEDY, TargetRecord, Writer
 from spark_jobs.sinks.kafka.commit_records import CommitRecord, CommitRecords
 from spark_jobs.sinks.kafka.kafka_client import RECORD_BYTES, Transaction
+from spark_jobs.sinks.stamp import Stamp
 
 _EVENTS_AT_ONCE: Final = 50_000
 _TOPIC_CONFIG: Final = {"cleanup.policy": "delete", "max.message.bytes": str(RECORD_BYTES)}
