@@ -309,6 +309,10 @@ class DatabaseBehaviour:
         self.put(lab, 1, [(1, 11, "c", False, at(2)), (1, 12, "a", False, at(2)), (9, 90, "b", True, at(2))], columns, ("name",))
         assert sorted((row["id"], row["Amount"], row["name"]) for row in lab.rows()) == [(1, 11, "c"), (1, 12, "a")]
         self.put(lab, 2, [(5, 50, "a", False, at(3))], columns, ("name",))
+        twice = [(7, 70, "z", False, at(4))] * 2
+        with pytest.raises(SinkError, match="came twice from the executors") as caught:
+            self.put(lab, 3, twice, columns, ("name",))
+        assert "twice" in (lab.open().passing(caught.value) or ""), "no primary key refuses the second one"
         assert sorted((row["id"], row["name"]) for row in lab.rows()) == [(1, "c"), (5, "a")]
 
     def test_a_name_that_the_server_would_cut_short_is_refused_before_anything_is_made(self, lab: Lab) -> None:

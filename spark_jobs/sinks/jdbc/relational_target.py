@@ -44,6 +44,7 @@ MOST_VALUES: Final = 5_000
 _WITNESSES: Final = (*INTEGERS, T.DecimalType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampNTZType)
 """Types of keys whose text gives back the very value."""
 
+_TWICE: Final = "a row came twice from the executors"
 PUT, FLOOR, EVOLVE, FILL = "put", "floor", "evolve", "fill"
 
 
@@ -244,6 +245,10 @@ class RelationalTarget(SinkTarget):
             pass  # refuses a target that is not ours
         self._apart(dialect.change_key(self._table, self.columns() or (), winners.keys, indexes))
 
+    def has_primary_key(self, connection: Connection) -> bool:
+        """Return whether the database refuses a second row of a key."""
+        return any(one.is_primary for one in self._relation.dialect.indexes(connection, self._table))
+
     def _apart(self, statements: Sequence[str]) -> None:
         """Run definitions: all or none, where the database can."""
         with self._relation.database.connection() as connection:
@@ -369,6 +374,8 @@ class RelationalWriter(Writer):
         changed = [(dialect.quoted(column), value) for column, value in at.items() if column not in staged.keys]
         ours = [column.name for column in self._target.all_columns(connection) if column.is_ours or column.name in at]
         inserted = [(dialect.quoted(column), at.get(column, "NULL")) for column in ours]
+        if not self._target.has_primary_key(connection):
+            self._require_once(connection, staged)
         connection.execute(dialect.delete_staged(name, staged.table, match))
         connection.execute(dialect.update_staged(name, staged.table, match, [*changed, position]))
         try:
@@ -376,8 +383,16 @@ class RelationalWriter(Writer):
         except DatabaseError as error:
             if not error.is_duplicate:
                 raise
-            reason = "a row came twice from the executors, or a unique index of somebody else refuses it"
+            reason = f"{_TWICE}, or a unique index of somebody else refuses it"
             raise DatabaseError(f"{reason}: {error}", error.state, error.code, reason) from error
+
+    @staticmethod
+    def _require_once(connection: Connection, staged: Staged) -> None:
+        """Refuse rows that came twice where no primary key would: the batch is repeated."""
+        keys = ", ".join(f"c{staged.names.index(key)}" for key in staged.keys)
+        found = connection.query(f"SELECT 1 FROM {staged.table} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1")  # noqa: S608
+        if found:
+            raise DatabaseError(_TWICE, passes=_TWICE)
 
     @override
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:

@@ -2,7 +2,7 @@
 
 Each fill has a table of its own, so that no executor of an attempt that is dead writes into it. Spark may run a task twice, and a
 part is in the table twice then: rows that are the same, which the guarded statements bear, but for the INSERT, which fails on the
-second one; the batch is repeated.
+second one (or is not begun, in a target without a primary key); the batch is repeated.
 """
 
 from __future__ import annotations
