@@ -113,7 +113,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "position guard of the JVM's writer",
-        "spark_jobs.sinks.delta.writes",
+        "spark_jobs.sinks.table_rows",
         'newer, deleted = f"s.{POSITION} > t.{POSITION}",',
         'newer, deleted = "true",',
         ("tests/sinks/test_delta_sink.py", "-k", "test_only_a_newer_row_changes_what_is_there"),
@@ -235,9 +235,9 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "sweep below its bound",
-        "spark_jobs.sinks.delta.writes",
-        "ON {match} AND t.{POSITION} < s.below",
-        "ON {match}",
+        "spark_jobs.sinks.table_rows",
+        'f"{match}{kept} AND t.{POSITION} < s.below"',
+        'f"{match}{kept}"',
         (
             "tests/merge/test_spark_model.py::test_a_sweep_takes_rows_by_composite_values_of_any_type_below_its_bound",
         ),
@@ -275,8 +275,8 @@ MUTATIONS: Final = (
     Mutation(
         "floors of one source table",
         "spark_jobs.sinks.delta.writes",
-        'return older if source is None else f"({_is_of(source)} AND {older})"',
-        "return older",
+        "        parts.insert(0, is_of(source))\n",
+        "        pass\n",
         ("tests/sinks/test_delta_sink.py", "-k", "floors_and_sweeps_concern"),
     ),
     Mutation(
@@ -288,7 +288,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "tables that take part in a transaction",
-        "spark_jobs.merge.group_batch",
+        "spark_jobs.sinks.stamp",
         'f"{target.name}@{digest}"',
         "target.name",
         ("tests/merge/test_routed_merge.py", "-k", "holds_up_no_other"),
@@ -320,5 +320,26 @@ MUTATIONS: Final = (
         "seen = {self._topic_of(name): ends for name, ends in had.ends.items() if name in until}",
         "seen: dict[str, Mapping[int, int]] = {}",
         ("tests/merge/test_changelog_files.py", "-k", "when_it_was_set_aside"),
+    ),
+    Mutation(
+        "fill of one source table",
+        "spark_jobs.merge.target_batch",
+        "stamp.of_tables(self._target.name, [source])",
+        "stamp",
+        ("tests/merge/test_routed_merge.py", "-k", "run_again_with_one_more_table"),
+    ),
+    Mutation(
+        "staged rows that came twice",
+        "spark_jobs.sinks.jdbc.relational_target",
+        "if not self._target.has_primary_key(connection):",
+        "if False:",
+        ("tests/sinks/test_relational_sinks.py", "-k", "TestPostgres and becomes_another"),
+    ),
+    Mutation(
+        "retry on an idle source",
+        "spark_jobs.jobs.merge_job",
+        "if not is_late and (self._is_busy(query) or not self._has_retry_due()):",
+        "if not is_late:",
+        ("tests/merge/test_set_aside.py", "-k", "gets_no_records"),
     ),
 )
