@@ -72,6 +72,7 @@ class KafkaClient:
         }
         self._producer: Producer | None = None
         self._fenced_by_another: FencedError | None = None
+        self._open_since_s: float | None = None
         self._admin: AdminClient | None = None
 
     # ── transactions ────────────────────
@@ -114,7 +115,7 @@ class KafkaClient:
         producer = self._producer
         if producer is None:
             raise SinkError(f"{self.transactional_id} writes before it is the only writer")
-        began_s = time.monotonic()
+        self._open_since_s = time.monotonic()
         try:
             producer.begin_transaction()
             transaction = Transaction(producer, self.transactional_id)
@@ -122,14 +123,14 @@ class KafkaClient:
             transaction.flush()
             self._in_turns(producer.commit_transaction, "commit_transaction")
         except KafkaException as error:
-            behind, open_s = _behind(error, producer), time.monotonic() - began_s
-            is_too_late = behind.args[0].code() in _FENCED and open_s * 1000 >= TRANSACTION_MS
-            translated = self._ended_by_time(open_s) if is_too_late else self._translated(behind, "a transaction")
+            translated = self._translated(_behind(error, producer), "a transaction")
             self._end(producer)
             raise translated from error
         except BaseException:
             self._end(producer)
             raise
+        finally:
+            self._open_since_s = None
 
     def _end(self, producer: Producer) -> None:
         """Abort what may be open; whatever cannot be aborted is left to the next `fence`."""
@@ -285,6 +286,9 @@ class KafkaClient:
 
     def _translated(self, error: KafkaException, what: str) -> FencedError | SinkError:
         cause = error.args[0]
+        open_s = 0.0 if self._open_since_s is None else time.monotonic() - self._open_since_s
+        if cause.code() in _FENCED and open_s * 1000 >= TRANSACTION_MS:
+            return self._ended_by_time(open_s)
         if cause.code() in _FENCED:
             message = (
                 f"another merge job writes to the sink of {self.transactional_id}: this one ends, and nothing of its batch is "
