@@ -1,11 +1,11 @@
-"""The sink of changelogs in topics: transactions in Kafka; state, quarantine and lock in a service folder."""
+"""The sink of topics, mirrors or changelogs: transactions in Kafka; rows, state, quarantine and lock in a folder."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -18,14 +18,29 @@ from schemas.topics import MAX_TOPIC_LENGTH, sanitise
 from spark_jobs.kafka.read import topic_pattern
 from spark_jobs.sinks.changelog_only import CHANGELOG_ONLY
 from spark_jobs.sinks.contract import Capabilities, SinkTarget
+from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.kafka.commit_records import CommitRecords
-from spark_jobs.sinks.kafka.kafka_client import KafkaClient
+from spark_jobs.sinks.kafka.committed_topic import CommittedTopic
+from spark_jobs.sinks.kafka.kafka_client import RECORD_BYTES, KafkaClient
 from spark_jobs.sinks.kafka.kafka_target import KafkaTarget
+from spark_jobs.sinks.kafka.kept_changes import KeptChanges
+from spark_jobs.sinks.kafka.mirror_target import MirrorTarget
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
+_MODES: Final = frozenset({"mirror", "changelog"})
+CHANGELOG: Final = replace(CHANGELOG_ONLY, modes=_MODES)
+MIRROR: Final = Capabilities(
+    modes=_MODES,
+    reserved_names=CHANGELOG_ONLY.reserved_names,
+    schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
+    keeps_rows=True,
+)
+_CHANGELOG_CONFIG: Final = {"cleanup.policy": "delete", "max.message.bytes": str(RECORD_BYTES)}
+_MIRROR_CONFIG: Final = {**_CHANGELOG_CONFIG, "retention.ms": "-1", "retention.bytes": "-1"}
+"""A mirror is what all its messages say: none may expire."""
 _NAMES: Final = re.compile(r"\$(database|table)|\$\{(database|table)\}")
 
 
@@ -65,11 +80,13 @@ class TopicRules:
 
 
 class KafkaSink(FolderSink):
-    """Changelogs in topics."""
+    """Topics, all of them mirrors or all changelogs. The rows of a mirror are tables of Delta below the path of the sink."""
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], settings: Settings) -> None:
         name = settings.sink.name
         super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
+        self._is_mirror = settings.sink.mode == "mirror"
+        self._rows = DeltaSink(layout, query_id)
         self._rules = TopicRules.of(settings)
         self._topics: dict[str, Target] = {}
         commits = sanitise(f"{name}.tidemark")
@@ -79,7 +96,7 @@ class KafkaSink(FolderSink):
     @property
     @override
     def can(self) -> Capabilities:
-        return CHANGELOG_ONLY
+        return MIRROR if self._is_mirror else CHANGELOG
 
     @override
     @contextmanager
@@ -97,10 +114,16 @@ class KafkaSink(FolderSink):
     ) -> SinkTarget:
         topic = self._topic(name)
         rules = self._rules
-        return KafkaTarget(spark, self._commits, (name, topic), tables, self._query_id(), rules.form, rules.partitions)
+        config = _MIRROR_CONFIG if self._is_mirror else _CHANGELOG_CONFIG
+        committed = CommittedTopic(self._commits, name, topic, self._query_id(), rules.partitions, config)
+        if not self._is_mirror:
+            return KafkaTarget(spark, committed, tables, rules.form)
+        return MirrorTarget(spark, self._rows.target(spark, name, tables), committed, self._kept(name), tables, rules.form)
 
     @override
     def remove(self, name: Target) -> None:
+        self._rows.remove(name)  # first: a batch refuses a mirror without its rows
+        self._kept(name).remove()
         commit = self._commits.of(name)
         if commit is None:
             return
@@ -111,13 +134,18 @@ class KafkaSink(FolderSink):
 
     @override
     def forget(self, name: Target) -> None:
+        self._rows.forget(name)
         self._commits.forget()
 
     @override
     def passing(self, error: Exception) -> str | None:
         if isinstance(error, RetriableSinkError):
             return "Kafka did not take a transaction"
-        return super().passing(error)
+        return self._rows.passing(error)
+
+    def _kept(self, name: Target) -> KeptChanges:
+        named = TableName.parse(name.name)
+        return KeptChanges(self._layout, self._layout.folder(named.database, named.table))
 
     def _topic(self, name: Target) -> str:
         """Return the topic of a target; `ConfigError` for one that another target has."""
