@@ -60,8 +60,8 @@ class SinkSettings:
     )
     mode: Literal["mirror", "changelog"] = setting(
         "mirror",
-        help="`mirror`: the current rows of the source (in a topic: what its messages say, folded in their order); `changelog`: every "
-        "change, with `type: files` and `type: kafka`",
+        help="`mirror`: the current rows of the source (in a topic: what its messages say, folded in their order); `changelog`: "
+        "every change, with `type: files` and `type: kafka`",
     )
     format: Literal["parquet", "changelog-json", "debezium-json", "canal-json", "maxwell-json"] | None = setting(
         None,

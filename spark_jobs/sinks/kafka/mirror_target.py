@@ -185,9 +185,8 @@ class MirrorTarget(SinkTarget):
 
     def begin(self, stamp: Stamp) -> None:
         """Make the topic, where there is none, and find which steps the rows have. `SinkError` for a topic of somebody else."""
-        commit = self._topic.commit()
-        if commit is None:
-            commit = self._topic.made(stamp, is_mirror=True)
+        with self._topic.commits.lock:
+            commit = self._topic.commit() or self._topic.made(stamp, is_mirror=True)
         self._require_own(commit)
         sent = _sent(commit)
         if sent >= 0 and not self.exists():

@@ -24,6 +24,7 @@ from spark_jobs.sinks.table_rows import evolved_rows
 _OWN: Final = (POSITION, SOURCE)
 BELOW: Final = "_tm_below "  # ends with a space, as the names of `decode.record_columns`
 """The position at which a row goes, beside its columns."""
+_FEW: Final = 200_000
 _IS_CHANGED: Final = "_tm_is_changed "
 
 
@@ -37,11 +38,13 @@ def first_events(winners: DataFrame, source: str | None) -> DataFrame:
 def put_events(winners: DataFrame, rows: DataFrame, keys: Sequence[str], pruned: str, source: str | None) -> DataFrame:
     """Return the events of winners that are put into rows, by the guard of `table_rows.guarded_merge`.
 
-    `pruned` is a further condition on the row there, `t`, that every matching row meets. `source` is as in `first_events`.
+    Winners are computed already. `pruned` is a further condition on the row there, `t`, that every matching row meets. `source` is as in `first_events`.
     """
-    conditions = [F.col(f"t.{quoted(name)}") == F.col(f"s.{quoted(name)}") for name in keys]
-    match = reduce(operator.and_, conditions + ([F.expr(pruned)] if pruned else []))
-    joined = winners.alias("s").join(rows.alias("t"), match, "left")
+    match = reduce(operator.and_, [F.col(f"t.{quoted(name)}") == F.col(f"s.{quoted(name)}") for name in keys])
+    given_keys = winners.select(*map(quoted, keys))
+    few = F.broadcast(given_keys) if winners.count() <= _FEW else given_keys  # no rows of the table are shuffled then
+    there_now = rows.alias("t").join(few.alias("s"), match & F.expr(pruned) if pruned else match, "left_semi")
+    joined = winners.alias("s").join(there_now.alias("t"), match, "left")
     is_there, is_deleted = F.col(f"t.{POSITION}").isNotNull(), F.col(f"s.{quoted(DELETED)}")
     fields = [field for field in rows.schema.fields if field.name not in _OWN]
     given = {field.name: field.dataType for field in winners.schema.fields}
