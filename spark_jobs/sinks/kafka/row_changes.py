@@ -38,7 +38,8 @@ def first_events(winners: DataFrame, source: str | None) -> DataFrame:
 def put_events(winners: DataFrame, rows: DataFrame, keys: Sequence[str], pruned: str, source: str | None) -> DataFrame:
     """Return the events of winners that are put into rows, by the guard of `table_rows.guarded_merge`.
 
-    Winners are computed already. `pruned` is a further condition on the row there, `t`, that every matching row meets. `source` is as in `first_events`.
+    Winners are computed already. `pruned` is a further condition on the row there, `t`, that every matching row meets. `source` is
+    as in `first_events`.
     """
     match = reduce(operator.and_, [F.col(f"t.{quoted(name)}") == F.col(f"s.{quoted(name)}") for name in keys])
     given_keys = winners.select(*map(quoted, keys))
