@@ -58,10 +58,11 @@ class SinkSettings:
     work: str = setting(
         "", help="databases: folder of the checkpoint, the state and the quarantine (a relative one is beside the YAML file)"
     )
-    mode: Literal["mirror", "changelog"] = setting(
+    mode: Literal["mirror", "changelog", "both"] = setting(
         "mirror",
         help="`mirror`: the current rows of the source (in a topic: what its messages say, folded in their order); `changelog`: "
-        "every change, with `type: files` and `type: kafka`",
+        "every change, with `type: files` and `type: kafka`; `both`, with `type: kafka`: the mirror, and its changelog as the "
+        "target `<target>__changelog`",
     )
     format: Literal["parquet", "changelog-json", "debezium-json", "canal-json", "maxwell-json"] | None = setting(
         None,

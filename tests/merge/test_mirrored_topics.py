@@ -22,11 +22,11 @@ from spark_jobs.sinks.faulty import InjectedCrashError
 from spark_jobs.sinks.kafka.kafka_client import KafkaClient
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History
-from tests.merge.lake import ORDERS, at, flush, marker, merge_all, topics_of
-from tests.merge.test_changelog_kafka import job_dying, topic_of
+from tests.merge.lake import ORDERS, at, flush, marker, merge_all, quarantined, topics_of
+from tests.merge.test_changelog_kafka import events, job_dying, topic_of
 from tests.merge.test_spark_model import SHAPE, Dying, Played, merge_through_crashes
 from tests.sinks.test_kafka_mirror import dying as dying_at
-from tests.support.changelogs import folded_in_order, messages
+from tests.support.changelogs import folded, folded_in_order, messages
 from tests.support.servers import unique_name
 from tidemark.verify.sink_types import open_reader
 
@@ -107,6 +107,34 @@ def test_filtered_targets_of_several_tables_are_folded_and_made_again(spark: Spa
     flush(two)
     merge_all(spark, settings)
     assert [(row["id"], row["twice"]) for row in rows(settings, "ods.orders")] == [("c", 14)], "inexact until it is read again"
+
+
+def test_a_sink_with_both_has_a_mirror_and_its_changelog_through_deaths(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    transform = TransformSettings(tables=r"shop\.orders", select=("id", "amount", "100 / amount AS share"))
+    settings = mirrored(merge_settings(), mode="both", transforms=(transform,))
+    topics = topics_of(settings, ORDERS)
+    row = {"id": "a", "amount": 10}
+    topics.change("c", row, at(100, 1).text)
+    topics.change("c", {"id": "b", "amount": 4}, at(101, 1).text)
+    flush(topics)
+    with pytest.raises(InjectedCrashError):  # the mirror is committed, and the changelog is not
+        job_dying(spark, settings, "after append").run(until_caught_up=True)
+    merge_all(spark, settings)
+    for number, amount in enumerate((0, 20, 25)):  # the first of them has no image, and is not the newest
+        topics.change("u", {"id": "a", "amount": amount}, at(200 + number, 1).text, before=row)
+        row = {"id": "a", "amount": amount}
+    topics.change("u", {"id": "b", "amount": 0}, at(210, 1).text, before={"id": "b", "amount": 4})
+    flush(topics)
+    with dying_at("recorded"), pytest.raises(InjectedCrashError):
+        MergeJob(settings, spark=spark).run(until_caught_up=True)
+    merge_all(spark, settings)
+    assert amounts(settings) == {"a": 25, "b": 4}
+    found = events(settings, "shop.orders__changelog")
+    assert {one["id"]: one["amount"] for one in folded(found, ["id"]).values()} == {"a": 25, "b": 4}
+    assert sorted((one["_tm_op"], one["id"], one["amount"]) for one in found) == [
+        ("+I", "a", 10), ("+I", "b", 4), ("+U", "a", 20), ("+U", "a", 25), ("-U", "a", 20),
+    ]  # fmt: skip
+    assert len(quarantined(settings)) == 2, "each record once, though the mirror leaves out one of them, too"
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
@@ -22,6 +22,7 @@ from devservers import Kafka
 from schemas.errors import SinkError
 from schemas.markers import Sweep
 from schemas.merge_rule import DueSweep
+from schemas.overriding import override
 from schemas.settings import from_mapping
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.sinks.contract import Evolution, Sink, TargetRecord
@@ -72,6 +73,7 @@ class MirrorLab(DeltaLab):
             }
         )
 
+    @override
     def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
         sink = KafkaSink(self._layout, lambda: query, self._settings)
         return sink if faults is None else FaultySink(sink, faults)
@@ -79,6 +81,7 @@ class MirrorLab(DeltaLab):
     def folded(self) -> list[dict[str, Any]]:
         return list(folded_in_order(messages(self.servers, self.topic), self.form).values())
 
+    @override
     def rows(self) -> list[dict[str, Any]]:
         names = [field.name for field in DeltaTable(str(self._path)).schema().fields]
         found = self.folded()
@@ -141,7 +144,8 @@ class TestKafkaMirror:
             writer.put(wrong)
         with pytest.raises(SinkError, match="id of the key becomes string, and was bigint"):
             target.evolve(Evolution((), (("id", T.StringType()),)), Batch(1).stamp)
-        AdminClient({"bootstrap.servers": lab.servers}).create_partitions([NewPartitions(lab.topic, 4)])[lab.topic].result()
+        admin = AdminClient({"bootstrap.servers": lab.servers})
+        admin.create_partitions([NewPartitions(lab.topic, 4)])[lab.topic].result()
         with pytest.raises(SinkError, match="had 3 partitions and has 4"):
             lab.target(lab.open()).trust(record, 1)
 

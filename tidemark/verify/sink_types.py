@@ -39,7 +39,7 @@ def _iceberg(sink: SinkSettings) -> SinkReader:
 
 
 def _kafka(sink: SinkSettings) -> SinkReader:
-    if sink.mode != "mirror":
+    if sink.mode == "changelog":
         raise ConfigError(f"sinks: {sink.name}: mode: a changelog has no current rows that could be compared; verify a mirror")
     from tidemark.verify.delta_reader import DeltaReader
 

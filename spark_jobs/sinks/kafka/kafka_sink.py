@@ -27,10 +27,10 @@ from spark_jobs.sinks.kafka.kafka_client import RECORD_BYTES, KafkaClient
 from spark_jobs.sinks.kafka.kafka_target import KafkaTarget
 from spark_jobs.sinks.kafka.kept_changes import KeptChanges
 from spark_jobs.sinks.kafka.mirror_target import MirrorTarget
-from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
+from spark_jobs.sinks.target_shape import CHANGELOG_OF, PLAIN_SHAPE, TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
-_MODES: Final = frozenset({"mirror", "changelog"})
+_MODES: Final = frozenset({"mirror", "changelog", "both"})
 CHANGELOG: Final = replace(CHANGELOG_ONLY, modes=_MODES)
 MIRROR: Final = Capabilities(
     modes=_MODES,
@@ -46,12 +46,16 @@ _NAMES: Final = re.compile(r"\$(database|table)|\$\{(database|table)\}")
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """How the topics of a sink are named and written: the format, the template of names, partitions, and what `source` reads."""
+    """How the topics of a sink are named and written: the format, the template of names, partitions, and what `source` reads.
+
+    With `has_both` a target with the name of a changelog has the topic of its mirror, with the same end.
+    """
 
     form: str
     template: str
     partitions: int
     read: re.Pattern[str]
+    has_both: bool = False
 
     @staticmethod
     def of(settings: Settings) -> TopicRules:
@@ -60,13 +64,15 @@ class TopicRules:
         form = sink.format or "changelog-json"
         if form == "parquet":
             raise ConfigError(f"sinks: {sink.name}: format: parquet is for files; a topic has one of the JSON formats")
-        return TopicRules(form, sink.topic, settings.kafka.partitions, re.compile(topic_pattern(settings)))
+        read = re.compile(topic_pattern(settings))
+        return TopicRules(form, sink.topic, settings.kafka.partitions, read, has_both=sink.mode == "both")
 
     def topic(self, target: Target) -> str:
         """Return the topic of a target; `ConfigError` for one that Kafka cannot have, or that the merge job reads."""
         name = TableName.parse(target.name)
-        parts = {"database": name.database, "table": name.table}
-        found = sanitise(_NAMES.sub(lambda match: parts[match[1] or match[2]], self.template))
+        end = CHANGELOG_OF if self.has_both and _is_changelog(target) else ""
+        parts = {"database": name.database, "table": name.table.removesuffix(end)}
+        found = sanitise(_NAMES.sub(lambda match: parts[match[1] or match[2]], self.template)) + end
         self.require_not_read(found, f"the topic of {name.plain} (sinks.topic: {self.template})")
         if len(found) > MAX_TOPIC_LENGTH:
             message = f"sinks: {target.sink}: topic: {found!r} is longer than the {MAX_TOPIC_LENGTH} characters that Kafka allows"
@@ -79,13 +85,17 @@ class TopicRules:
             raise ConfigError(f"{what} is {topic!r}, which the merge job would read as a table of its source: give another name")
 
 
+def _is_changelog(target: Target) -> bool:
+    return TableName.parse(target.name).table.endswith(CHANGELOG_OF)
+
+
 class KafkaSink(FolderSink):
-    """Topics, all of them mirrors or all changelogs. The rows of a mirror are tables of Delta below the path of the sink."""
+    """Topics: mirrors, changelogs, or mirrors with a changelog each. The rows of a mirror are in a table below the sink's path."""
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], settings: Settings) -> None:
         name = settings.sink.name
         super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
-        self._is_mirror = settings.sink.mode == "mirror"
+        self._mode = settings.sink.mode
         self._rows = DeltaSink(layout, query_id)
         self._rules = TopicRules.of(settings)
         self._topics: dict[str, Target] = {}
@@ -96,7 +106,7 @@ class KafkaSink(FolderSink):
     @property
     @override
     def can(self) -> Capabilities:
-        return MIRROR if self._is_mirror else CHANGELOG
+        return CHANGELOG if self._mode == "changelog" else MIRROR
 
     @override
     @contextmanager
@@ -114,9 +124,10 @@ class KafkaSink(FolderSink):
     ) -> SinkTarget:
         topic = self._topic(name)
         rules = self._rules
-        config = _MIRROR_CONFIG if self._is_mirror else _CHANGELOG_CONFIG
+        is_mirror = self._mode == "mirror" or (self._mode == "both" and not _is_changelog(name))
+        config = _MIRROR_CONFIG if is_mirror else _CHANGELOG_CONFIG
         committed = CommittedTopic(self._commits, name, topic, self._query_id(), rules.partitions, config)
-        if not self._is_mirror:
+        if not is_mirror:
             return KafkaTarget(spark, committed, tables, rules.form)
         return MirrorTarget(spark, self._rows.target(spark, name, tables), committed, self._kept(name), tables, rules.form)
 
