@@ -84,6 +84,7 @@ def test_a_topic_folded_in_its_order_is_the_source_also_after_a_death_inside_a_t
     assert sorted(key for batch in found for key in batch["id"].to_pylist()) == ["1", "4"], "what verify compares"
 
 
+@pytest.mark.slow
 def test_filtered_targets_of_several_tables_are_folded_and_made_again(spark: SparkSession, merge_settings: SinkFactory) -> None:
     settings = mirrored(
         merge_settings(),
@@ -109,7 +110,21 @@ def test_filtered_targets_of_several_tables_are_folded_and_made_again(spark: Spa
     assert [(row["id"], row["twice"]) for row in rows(settings, "ods.orders")] == [("c", 14)], "inexact until it is read again"
 
 
-def test_a_sink_with_both_has_a_mirror_and_its_changelog_through_deaths(spark: SparkSession, merge_settings: SinkFactory) -> None:
+def test_a_sink_with_both_has_a_mirror_and_its_changelog(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = mirrored(merge_settings(), mode="both")
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
+    topics.change("u", {"id": "a", "amount": 2}, at(101, 1).text, before={"id": "a", "amount": 1})
+    flush(topics)
+    with pytest.raises(InjectedCrashError):  # the mirror is committed, and the changelog is not
+        job_dying(spark, settings, "after append").run(until_caught_up=True)
+    merge_all(spark, settings)
+    assert amounts(settings) == {"a": 2}
+    assert [(one["_tm_op"], one["amount"]) for one in events(settings, "shop.orders__changelog")] == [("+I", 1), ("-U", 1), ("+U", 2)]
+
+
+@pytest.mark.slow
+def test_both_leave_out_what_has_no_image_and_quarantine_it_once(spark: SparkSession, merge_settings: SinkFactory) -> None:
     transform = TransformSettings(tables=r"shop\.orders", select=("id", "amount", "100 / amount AS share"))
     settings = mirrored(merge_settings(), mode="both", transforms=(transform,))
     topics = topics_of(settings, ORDERS)

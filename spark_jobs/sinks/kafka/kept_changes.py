@@ -76,6 +76,12 @@ class KeptChanges:
         while len(self.steps) > 1 and self.steps[0].batch_id < batch_id and self.steps[0].number <= sent:
             self._remove(self.steps.pop(0))
 
+    def release(self, sent: int) -> None:
+        """Remove the messages of steps that are sent. The steps stay: a batch that is run again asks for them."""
+        for step in self.steps:
+            if step.number <= sent:
+                self._files.remove(self._path(step.number))
+
     def remove(self) -> None:
         """Remove all steps."""
         self._files.remove(self._folder)

@@ -241,6 +241,7 @@ class MirrorTarget(SinkTarget):
                         transaction.produce(self._topic.name, key, value)
                 commits.add(transaction, self.name, after)
             commits.note(self.name, after)
+        self.kept.release(mirrored.sent)
 
 
 class MirrorWriter(Writer):
