@@ -31,7 +31,8 @@ SPARKS: Final = {
         "tests/verify/test_image_verify.py", "tests/verify/test_iceberg_verify.py", "tests/verify/test_reader_behaviour.py",
     ),
     "tests/merge, routes": (
-        "tests/merge/test_changelog", "tests/merge/test_mirrored", "tests/merge/test_iceberg", "tests/merge/test_routed", "tests/merge/test_schema",
+        "tests/merge/test_changelog", "tests/merge/test_mirrored", "tests/merge/test_iceberg", "tests/merge/test_routed",
+        "tests/merge/test_schema",
         "tests/merge/test_quarantine", "tests/merge/test_set_aside", "tests/merge/test_left_out", "tests/merge/test_other",
     ),
     "tests/merge": ("tests/merge/", "tests/arrow/test_arrow_as_spark.py"),
