@@ -37,7 +37,7 @@ class SinkSettings:
         "delta",
         help="tables of Delta, of Iceberg (format version 3, in a Hadoop catalog whose warehouse is `path`), or of a database "
         "(`mysql` and `mariadb` are one: the server says which it is); `files`: changelogs in Parquet files or JSON lines; "
-        "`kafka`: changelogs in topics",
+        "`kafka`: topics",
     )
     path: str = setting(
         "",
@@ -58,12 +58,15 @@ class SinkSettings:
     work: str = setting(
         "", help="databases: folder of the checkpoint, the state and the quarantine (a relative one is beside the YAML file)"
     )
-    mode: Literal["mirror", "changelog"] = setting(
-        "mirror", help="`mirror`: the current rows of the source; `changelog`: every change, with `type: files` and `type: kafka`"
+    mode: Literal["mirror", "changelog", "both"] = setting(
+        "mirror",
+        help="`mirror`: the current rows of the source (in a topic: what its messages say, folded in their order); `changelog`: "
+        "every change, with `type: files` and `type: kafka`; `both`, with `type: kafka`: the mirror, and its changelog as the "
+        "target `<target>__changelog`",
     )
     format: Literal["parquet", "changelog-json", "debezium-json", "canal-json", "maxwell-json"] | None = setting(
         None,
-        help="how a changelog is written: `parquet` (the default of `type: files`; not for Kafka), `changelog-json` (the default "
+        help="how changes are written: `parquet` (the default of `type: files`; not for Kafka), `changelog-json` (the default "
         "of `type: kafka`), or another of the JSON formats, as Flink's formats of these names read them",
     )
     topic: str = setting(

@@ -34,13 +34,20 @@ _MS: Final = 1000
 class EventSource:
     """Where events are from, and into which target they go: its name, and the columns of its identity in it, `SOURCE` left out.
 
-    `is_shared` says that several source tables go into the target: then the source is part of a message's key.
+    `is_shared` says that several source tables go into the target: then the source is part of a message's key. `is_column` says
+    that each event has its source table in the column `SOURCE`, which is part of the key too; of `table` only its source counts.
     """
 
     table: SourceTable
     target: TableName
     keys: tuple[str, ...]
     is_shared: bool = False
+    is_column: bool = False
+
+    @property
+    def name(self) -> Column:
+        """The text of the source table."""
+        return F.col(SOURCE) if self.is_column else F.lit(self.table.text)
 
 
 def texts(events: DataFrame, name: str, source: EventSource) -> DataFrame:
@@ -64,7 +71,7 @@ def notice(op: str, position: str, source: str, detail: str | None = None) -> st
 
 def _changelog(events: DataFrame, source: EventSource) -> DataFrame:
     rows = row_of(kinds_of(events))
-    value = _object({"data": _json(F.col("row")), "op": _text(F.col(OP)), **_own(source)})
+    value = _object({"data": json_of(F.col("row")), "op": _text(F.col(OP)), **_own(source)})
     return rows.select(_key(F.col("row"), source).alias(KEY), value.alias(VALUE))
 
 
@@ -79,8 +86,8 @@ def _debezium(events: DataFrame, source: EventSource) -> DataFrame:
         "sequence": _text(F.col(POSITION)),
     }
     value = {
-        "before": _json(F.col(BEFORE)),
-        "after": _json(F.col(AFTER)),
+        "before": json_of(F.col(BEFORE)),
+        "after": json_of(F.col(AFTER)),
         "source": _object(block),
         "op": _text(F.col(CHANGE)),
         "ts_ms": _number(F.col(COMMITTED)),
@@ -90,7 +97,7 @@ def _debezium(events: DataFrame, source: EventSource) -> DataFrame:
 
 def _canal(events: DataFrame, source: EventSource) -> DataFrame:
     before, after = (_as_texts(F.col(side), _fields(events)) for side in (BEFORE, AFTER))
-    newest = F.when(F.col(CHANGE) == F.lit("d"), _json(before)).otherwise(_json(after))
+    newest = F.when(F.col(CHANGE) == F.lit("d"), json_of(before)).otherwise(json_of(after))
     old = _old(events, before, after)
     value = {
         "data": F.concat(F.lit("["), newest, F.lit("]")),
@@ -114,7 +121,7 @@ def _maxwell(events: DataFrame, source: EventSource) -> DataFrame:
         "table": _constant(source.target.table),
         "type": _type({"d": "delete", "u": "update"}, "insert"),
         "ts": _number(seconds),
-        "data": F.when(F.col(CHANGE) == F.lit("d"), _json(before)).otherwise(_json(after)),
+        "data": F.when(F.col(CHANGE) == F.lit("d"), json_of(before)).otherwise(json_of(after)),
         "old": F.coalesce(_old(events, before, after), F.lit("null")),
         "primary_key_columns": _constant(list(source.keys)),
     }
@@ -135,14 +142,15 @@ def _messages(events: DataFrame, source: EventSource, value: Mapping[str, Column
 
 
 def _own(source: EventSource) -> dict[str, Column]:
-    return {POSITION: _text(F.col(POSITION)), SOURCE: _constant(source.table.text)}
+    own = _value(source.name) if source.is_column else _constant(source.table.text)
+    return {POSITION: _text(F.col(POSITION)), SOURCE: own}
 
 
 def _key(row: Column, source: EventSource) -> Column:
     """Return the identity of a row as JSON: what messages are distributed by."""
     parts = [row.getField(name).alias(name) for name in source.keys]
-    own = [F.lit(source.table.text).alias(SOURCE)] if source.is_shared else []
-    return _json(F.struct(*own, *parts))
+    own = [source.name.alias(SOURCE)] if source.is_shared or source.is_column else []
+    return json_of(F.struct(*own, *parts))
 
 
 def _object(members: Mapping[str, Column]) -> Column:
@@ -153,7 +161,7 @@ def _object(members: Mapping[str, Column]) -> Column:
     return F.concat(*parts, F.lit("}"))
 
 
-def _json(value: Column) -> Column:
+def json_of(value: Column) -> Column:
     """Return a struct as JSON, NULL as `null`."""
     return F.coalesce(F.to_json(value, _OPTIONS), F.lit("null"))
 

@@ -46,6 +46,7 @@ from spark_jobs.merge.group_steps import GroupRecords
 from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
 from spark_jobs.merge.merge_parts import MergeParts
+from spark_jobs.merge.mirror_and_changelog import run_both
 from spark_jobs.merge.progress_report import progress_document
 from spark_jobs.merge.schema_sources import SchemaSources
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
@@ -70,6 +71,8 @@ log = structlog.get_logger()
 POOL_THREADS: Final = 2
 NO_ROUTE: Final = "no route takes it into this sink"
 _NEARLY_FULL: Final = 0.9
+_RUNS: Final = {"mirror": run_group, "changelog": run_changelog, "both": run_both}
+"""What merges a group, by the mode of the sink."""
 
 Step = Callable[[str, int], None]
 
@@ -283,7 +286,7 @@ class BatchMerger:
     def _merge_group(self, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> GroupRecords:
         """Merge the tables of a group; set aside one that cannot be read, and all of them for an error of a target."""
         context, stops_on_errors = self._shared_by_tables(), self._settings.on_table_error == "stop"
-        run = run_changelog if self._is_changelog else run_group
+        run = _RUNS[self._settings.sink.mode]
         sources: dict[SourceTable, SourceRecord] = {}
         ready: list[TableInput] = []
         for one in inputs:

@@ -87,6 +87,9 @@ class ChangelogBatch:
         self._isolates = isolates
         self._batch_id = batch_id
         self._members = members_of(context, spark, inputs, before, batch_id)
+        if context.settings.sink.mode == "both":
+            for member in self._members:
+                member.part.image_step = "changes"  # the mirror has its own, of the newest rows alone
         self._targets = {
             target: _Target(context.sink.target(spark, target, group.tables_into(target)), before.target(target))
             for target in targets_of(group, self._members)

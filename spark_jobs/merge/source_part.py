@@ -59,7 +59,8 @@ class SourcePart:
 
     `record` is what is to be remembered of the table, and grows with each step. `stamp` is what the writes of this batch carry.
     `left_out` is set once records of the batch were not merged: where those of the change topic end. With `keeps_deleted` a delete
-    has the values of the row that it deletes. `rule` says what becomes of changes of the table's schema.
+    has the values of the row that it deletes. Records without an image are quarantined by `image_step`. `rule` says what becomes of
+    changes of the table's schema.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class SourcePart:
         self.before = before
         self._context = context
         self.keeps_deleted = False
+        self.image_step: QuarantineStep = "images"
         self._marks_changes = False
         self._label = f"{batch_id}-{redrive}" if redrive else str(batch_id)
         record, markers = trimmed_topics.noted(before, table_input)
@@ -313,7 +315,7 @@ class SourcePart:
 
     def leave_out(self, failed: DataFrame, count: int) -> None:
         """Quarantine records that were decoded, and for which no image can be made: `ORIGIN` and `REASON`."""
-        self._quarantine(failed, count, "images")
+        self._quarantine(failed, count, self.image_step)
 
     def _quarantine(self, judged: DataFrame, count: int, step: QuarantineStep = "quarantine") -> None:
         """Remember that records with a reason were not merged, and where those of the change topic end."""
@@ -325,9 +327,9 @@ class SourcePart:
         log.error("merge.quarantined", table=self.input.full_name, records=count, batch_id=self.stamp.batch_id)
 
     def _append(self, rows: DataFrame, step: QuarantineStep) -> None:
-        """Append to the quarantine, without what an attempt before the table was set aside has appended."""
+        """Append to the quarantine, without what an attempt before the table was set aside, or the mirror of it, has appended."""
         quarantine = self._context.sink.quarantine()
-        if self.before.set_aside is not None:
+        if self.before.set_aside is not None or step == "changes":
             rows = quarantined.not_kept_yet(self.spark, rows, quarantine)
         quarantine.append(rows.select(*quarantined.COLUMNS), self.stamp, step)
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from schemas.errors import ConfigError, SinkError
@@ -14,7 +14,7 @@ from schemas.identity import SourceTable, TableName, Target
 from schemas.settings import SinkSettings
 from schemas.settings.declaration import compiled
 from schemas.settings.route_section import PLACEHOLDER, RouteSettings, TransformSettings
-from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
+from spark_jobs.sinks.target_shape import CHANGELOG_OF, PLAIN_SHAPE, TargetShape
 
 PLAIN: Final = ""
 """The rule of a feed without a transform: the rows as they are."""
@@ -22,12 +22,16 @@ PLAIN: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A source table on its way into one target. `transform_number` is that of the sink's list, for messages."""
+    """A source table on its way into one target. `transform_number` is that of the sink's list, for messages.
+
+    With `is_changelog` its events go there, beside the mirror of its rows (`mode: both`).
+    """
 
     table: SourceTable
     target: Target
     transform: TransformSettings | None = None
     transform_number: int = -1
+    is_changelog: bool = False
 
     @property
     def rule(self) -> str:
@@ -49,7 +53,10 @@ class Feed:
 
 
 class Routes:
-    """The routes and transforms of a sink. `sink` is its name in targets."""
+    """The routes and transforms of a sink. `sink` is its name in targets.
+
+    With `adds_changelogs` each target has another one beside it, with its changelog.
+    """
 
     def __init__(
         self,
@@ -58,7 +65,10 @@ class Routes:
         transforms: Sequence[TransformSettings] = (),
         match: Literal["all", "first"] = "all",
         unrouted: Literal["keep", "leave_out"] = "keep",
+        *,
+        adds_changelogs: bool = False,
     ) -> None:
+        self._adds_changelogs = adds_changelogs
         self.sink = sink
         self._routes = tuple(routes)
         self._transforms = tuple(transforms)
@@ -74,12 +84,13 @@ class Routes:
     @staticmethod
     def of(sink: str, settings: SinkSettings) -> Routes:
         """Return the routes of a configured sink."""
-        return Routes(sink, settings.routes, settings.transforms, settings.match, settings.unrouted)
+        one, adds_changelogs = settings, settings.mode == "both"
+        return Routes(sink, one.routes, one.transforms, one.match, one.unrouted, adds_changelogs=adds_changelogs)
 
     @property
     def are_given(self) -> bool:
-        """Whether any route or transform is configured: else each table goes as it is into the target of its own name."""
-        return bool(self._routes or self._transforms) or not self._keeps_unrouted
+        """Whether a route, a transform or a changelog is configured: else each table goes as it is into the target of its name."""
+        return bool(self._routes or self._transforms) or not self._keeps_unrouted or self._adds_changelogs
 
     def feeds(self, table: SourceTable) -> tuple[Feed, ...]:
         """Return the feeds of a table, in the order of the routes; none where it is left out.
@@ -94,7 +105,19 @@ class Routes:
             if self._is_circle(target.database, target.table):
                 where = "sinks: url: this is the server that is read"
                 raise ConfigError(f"{where}, and {target.plain} is captured there: rows would come round")
-        return tuple(self._feed(table, target) for target in dict.fromkeys(targets))
+        feeds = [self._feed(table, target) for target in dict.fromkeys(targets)]
+        if self._adds_changelogs:
+            feeds += [self._changelog(feed) for feed in feeds]
+        return tuple(feeds)
+
+    def _changelog(self, feed: Feed) -> Feed:
+        """Return the feed of the changelog beside a mirror. `ConfigError` where the mirror has the name of a changelog."""
+        name = TableName.parse(feed.target.name)
+        if name.table.endswith(CHANGELOG_OF):
+            message = f"sinks: {self.sink}: mode: {name.plain} would be the changelog of another target: route it elsewhere"
+            raise ConfigError(message)
+        target = Target(feed.target.sink, TableName(name.database, f"{name.table}{CHANGELOG_OF}").text)
+        return replace(feed, target=target, is_changelog=True)
 
     def _targets(self, name: TableName) -> list[TableName]:
         found: list[TableName] = []

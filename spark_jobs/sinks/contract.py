@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Columns = Sequence[tuple[str, T.DataType]]
 KeyRange = tuple[int, int]
-QuarantineStep = Literal["quarantine", "markers", "images"]
+QuarantineStep = Literal["quarantine", "markers", "images", "changes"]
 
 STEPS: Final = ("trust", "evolve", "commit", "put", "delete_below", "sweep", "compact", "quarantine", "save")
 """The steps of a batch in a sink. A crash can come before and after each of them (`sinks.faulty`)."""

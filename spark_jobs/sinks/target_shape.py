@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
+CHANGELOG_OF: Final = "__changelog"
+"""The end of the name of a target with the changelog of another one, whose name is before it (`mode: both`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class TargetShape:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from schemas.columns import Column, ColumnType, TableSchema
+from schemas.settings import Settings
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import at, flush, merge_all, topics_of
 from tests.merge.test_changelog_kafka import streamed, topic_of
+from tests.merge.test_mirrored_topics import mirrored
 from tests.support.flink import Flink
 
 THINGS = TableSchema(
@@ -41,15 +44,18 @@ def thing(number: int, name: str | None, **more: Any) -> Row:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("make", [streamed, mirrored], ids=["changelog", "mirror"])
 @pytest.mark.parametrize("form", ["debezium-json", "canal-json", "maxwell-json"])
-def test_flink_computes_the_table_from_its_changelog(
-    form: str, flink: Flink, spark: SparkSession, merge_settings: SinkFactory
+def test_flink_computes_the_table_from_its_messages(
+    form: str, make: Callable[..., Settings], flink: Flink, spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
-    settings = streamed(merge_settings(), format=form)
+    settings = make(merge_settings(), format=form)
     topics = topics_of(settings, THINGS)
     rows = [thing(1, 'quoted " \\ \n 日本'), thing(2, None, price=None, ratio=None, day=None, bytes=None), thing(3, "three")]
     for number, row in enumerate(rows):
         topics.change("c", row, at(100 + number, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
     renamed = thing(1, None, price=Decimal("-0.0001"))
     filled = thing(2, "two", ratio=-0.0)
     topics.change("u", renamed, at(200, 1).text, before=rows[0])
@@ -58,7 +64,7 @@ def test_flink_computes_the_table_from_its_changelog(
     flush(topics)
     merge_all(spark, settings)
 
-    name = f"things_{form.partition('-')[0]}"
+    name = f"things_{make.__name__}_{form.partition('-')[0]}"
     options = {
         "connector": "kafka",
         "topic": topic_of(settings, "shop.things"),

@@ -310,9 +310,23 @@ MUTATIONS: Final = (
     Mutation(
         "commit record in the transaction of its messages",
         "spark_jobs.sinks.kafka.kafka_target",
-        "                commits.add(transaction, self._name, after)\n",
-        "            with commits.client.transaction() as later:\n                commits.add(later, self._name, after)\n",
+        "                commits.add(transaction, self.name, after)\n",
+        "            with commits.client.transaction() as later:\n                commits.add(later, self.name, after)\n",
         ("tests/sinks/test_changelog_sinks.py", "-k", "TestKafka and where_the_commit_is_recorded"),
+    ),
+    Mutation(
+        "commit record of a mirror in the transaction of its messages",
+        "spark_jobs.sinks.kafka.mirror_target",
+        "                commits.add(transaction, self.name, after)\n",
+        "            with commits.client.transaction() as later:\n                commits.add(later, self.name, after)\n",
+        ("tests/sinks/test_kafka_mirror.py", "-k", "died_between_its_steps and recorded"),
+    ),
+    Mutation(
+        "changes of a mirror that are never computed again once its rows have them",
+        "spark_jobs.sinks.kafka.mirror_target",
+        "        self.kept.settle(max(sent, self._stamped()))\n",
+        "        self.kept.settle(sent)\n",
+        ("tests/sinks/test_kafka_mirror.py", "-k", "died_between_its_steps and recorded"),
     ),
     Mutation(
         "events that were appended before their table was set aside",

@@ -59,6 +59,17 @@ def test_all_routes_that_match_count_or_the_first_alone() -> None:
     assert targets(routes(*pairs, match="first"), "shop.items") == ["b.items"]
 
 
+def test_a_changelog_is_a_target_beside_each_mirror_with_the_same_rule() -> None:
+    plain = TransformSettings(tables=".*", into=r"ods\.orders", where="a > 1")
+    found = routes((r"s\d\.(.+)", "ods.$1"), transforms=(plain,), adds_changelogs=True)
+    feeds = found.feeds(table("s1.orders"))
+    assert [(feed.target.name, feed.is_changelog) for feed in feeds] == [("ods.orders", False), ("ods.orders__changelog", True)]
+    assert len({feed.rule for feed in feeds}) == 1
+    assert plan_of(found, [table("s1.orders")]).alone == {}
+    with pytest.raises(ConfigError, match="would be the changelog of another target"):
+        found.feeds(table("s1.orders__changelog"))
+
+
 def test_a_table_without_a_route_keeps_its_name_or_is_left_out() -> None:
     pairs = ((r"shop\.orders", "a.x"),)
     assert targets(routes(*pairs), "shop.items") == ["shop.items"]

@@ -100,3 +100,43 @@ def messages(bootstrap_servers: str, topic: str) -> list[tuple[str | None, str |
 def events_of_topic(bootstrap_servers: str, topic: str) -> list[dict[str, Any]]:
     """All events of a changelog in a topic, of `changelog-json`."""
     return [of_text(value if value is not None else key or "") for key, value in messages(bootstrap_servers, topic)]
+
+
+def row_kinds(form: str, value: str) -> list[tuple[str, dict[str, Any]]]:
+    """The kinds and rows that a message of a mirror says, in a format. Canal's rows are of texts."""
+    document = json.loads(value, parse_float=Decimal)
+    if form == "changelog-json":
+        return [(document["op"], document["data"])]
+    if form == "debezium-json":
+        before, after, kind = document["before"], document["after"], document["op"]
+    else:
+        kind = {"insert": "c", "update": "u", "delete": "d"}[document["type"].lower()]
+        data, old = (part[0] if isinstance(part, list) else part for part in (document["data"], document["old"]))
+        before, after = data | (old or {}), data
+    return {"c": [("+I", after)], "u": [("-U", before), ("+U", after)], "d": [("-D", before)]}[kind]
+
+
+def folded_in_order(sent: Iterable[tuple[str | None, str | None]], form: str = "changelog-json") -> dict[str, dict[str, Any]]:
+    """The rows that the messages of a mirror say are there, by message key. What each retracts must be the row folded so far.
+
+    A column that a message does not have is NULL. Rows have `_tm_position` and `_tm_source` of their message.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    retracted: set[str] = set()
+    for key, value in sent:
+        assert key is not None
+        assert value is not None
+        document = json.loads(value)
+        for kind, row in row_kinds(form, value):
+            if kind in ("-U", "-D"):
+                there = {name: value for name, value in rows.pop(key).items() if name not in OWN}
+                names = there.keys() | row.keys()
+                assert all(there.get(name) == row.get(name) for name in names), f"{kind} of {row}, and the row is {there}"
+                retracted |= {key} if kind == "-U" else set()
+            else:
+                assert key not in rows, f"{kind} of {row}, and {rows[key]} is there"
+                assert (kind == "+U") == (key in retracted)
+                retracted.discard(key)
+                rows[key] = {**row, "_tm_position": document["_tm_position"], "_tm_source": document["_tm_source"]}
+    assert not retracted
+    return rows

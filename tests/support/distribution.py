@@ -27,11 +27,12 @@ LONG: Final = (
 SPARKS: Final = {
     "tests/sinks": (
         "tests/formats/", "tests/sinks/test_delta_sink.py", "tests/sinks/test_iceberg_sink.py",
-        "tests/sinks/test_relational_sinks.py", "tests/sinks/test_changelog_sinks.py",
+        "tests/sinks/test_relational_sinks.py", "tests/sinks/test_changelog_sinks.py", "tests/sinks/test_kafka_mirror.py",
         "tests/verify/test_image_verify.py", "tests/verify/test_iceberg_verify.py", "tests/verify/test_reader_behaviour.py",
     ),
     "tests/merge, routes": (
-        "tests/merge/test_changelog", "tests/merge/test_iceberg", "tests/merge/test_routed", "tests/merge/test_schema",
+        "tests/merge/test_changelog", "tests/merge/test_mirrored", "tests/merge/test_iceberg", "tests/merge/test_routed",
+        "tests/merge/test_schema",
         "tests/merge/test_quarantine", "tests/merge/test_set_aside", "tests/merge/test_left_out", "tests/merge/test_other",
     ),
     "tests/merge": ("tests/merge/", "tests/arrow/test_arrow_as_spark.py"),

@@ -45,7 +45,7 @@ def execute(arguments: argparse.Namespace) -> int:
         print(json.dumps(groups) if arguments.output == "json" else as_text(groups))
         return 0
     if arguments.action == "retry":
-        if settings.sink.mode == "changelog":
+        if settings.sink.mode != "mirror":
             message = (
                 f"sinks: {settings.sink.name}: mode: records of quarantine are not appended to a changelog later; snapshot their "
                 "tables again (tidemark signal execute-snapshot), then: tidemark quarantine discard"

@@ -38,12 +38,21 @@ def _iceberg(sink: SinkSettings) -> SinkReader:
     return IcebergReader(sink.path)
 
 
+def _kafka(sink: SinkSettings) -> SinkReader:
+    if sink.mode == "changelog":
+        raise ConfigError(f"sinks: {sink.name}: mode: a changelog has no current rows that could be compared; verify a mirror")
+    from tidemark.verify.delta_reader import DeltaReader
+
+    return DeltaReader(sink.path)  # the rows that the messages of a mirror say
+
+
 READERS: Final[Mapping[str, Callable[[SinkSettings], SinkReader]]] = {
     "delta": _delta,
     "iceberg": _iceberg,
     "postgresql": _postgres,
     "mysql": _mysql,
     "mariadb": _mysql,
+    "kafka": _kafka,
 }
 """How the reader of each type is opened; what it needs is imported then."""
 

@@ -69,7 +69,7 @@ class Ways:
         self._plan = plan_of(self._routes, tables)
         fed_by: dict[TableName, list[SourceTable]] = {}
         for table in tables:
-            for feed in () if table in self._plan.failed else self._routes.feeds(table):
+            for feed in () if table in self._plan.failed else self._feeds(table):
                 fed_by.setdefault(_name(feed.target), []).append(table)
         self._targets = frozenset(fed_by)
         self.sources = {target: [table.text for table in found] for target, found in fed_by.items() if len(found) > 1}
@@ -80,13 +80,17 @@ class Ways:
         table = SourceTable.of(self._source, database, name)
         if table in self._plan.failed:
             return [Way(table, table.name, reason=self._plan.failed[table])]
-        return [self._way(feed) for feed in self._routes.feeds(table)]
+        return [self._way(feed) for feed in self._feeds(table)]
 
     def gone(self, reader: SinkReader) -> Iterator[TableName]:
         """Yield the targets of the sink with the name of a captured table, which the source does not have (any more)."""
         for name in reader.targets():
             if name not in self._targets and self._captures(name.database, name.table):
                 yield name
+
+    def _feeds(self, table: SourceTable) -> list[Feed]:
+        """Return the feeds of a table into mirrors: a changelog has no current rows."""
+        return [feed for feed in self._routes.feeds(table) if not feed.is_changelog]
 
     def _way(self, feed: Feed) -> Way:
         target = _name(feed.target)

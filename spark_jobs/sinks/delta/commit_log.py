@@ -14,6 +14,8 @@ from schemas.errors import SinkError
 from spark_jobs.sinks.contract import REMEDY
 
 _LOG: Final = "_delta_log"
+_OF_PROPERTIES: Final = "SET TBLPROPERTIES"
+"""A commit that comes before another one of the same step, if it comes."""
 
 
 def table_exists(path: Path) -> bool:
@@ -65,6 +67,19 @@ def was_written_by(path: Path, query_id: str, batch_id: int) -> bool:
     return False
 
 
+def newest_change(path: Path) -> Mapping[str, Any] | None:
+    """Return the stamp of the newest commit of a merge job that changed rows or columns; None where there is none.
+
+    `SinkError` if somebody else put the table back, or replaced it, after that commit.
+    """
+    commits = sorted((item for item in (path / _LOG).glob("[0-9]*.json") if item.stem.isdigit()), reverse=True)
+    for commit in commits:
+        stamp = _stamp(path, commit)
+        if stamp is not None and _operation(commit) != _OF_PROPERTIES:
+            return stamp
+    return None
+
+
 def require_nothing_put_back(path: Path, query_id: str, version: int) -> int:
     """Return the version of a table now; `SinkError` if others put it back, or replaced it, since a version that was ours.
 
@@ -107,7 +122,7 @@ def _stamp(path: Path, commit: Path) -> dict[str, Any] | None:
 
     `SinkError` if somebody else put the whole table back, or replaced it.
     """
-    actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines() if line.strip()]
+    actions = _actions(commit)
     for action in actions:
         if "commitInfo" in action:
             info = action["commitInfo"]
@@ -117,6 +132,14 @@ def _stamp(path: Path, commit: Path) -> dict[str, Any] | None:
                 raise SinkError(message)
             return stamp
     return None
+
+
+def _actions(commit: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _operation(commit: Path) -> str:
+    return next((str(action["commitInfo"].get("operation", "")) for action in _actions(commit) if "commitInfo" in action), "")
 
 
 def _replaces(info: Mapping[str, Any], actions: Iterable[Mapping[str, Any]]) -> bool:

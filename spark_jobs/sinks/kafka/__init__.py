@@ -1,1 +1,1 @@
-"""Changelogs in topics, exactly once: events of a batch and the record of its commit enter one Kafka transaction."""
+"""Mirrors and changelogs in topics, exactly once: messages of a batch and the record of its commit enter one Kafka transaction."""

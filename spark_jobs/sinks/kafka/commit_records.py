@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from threading import RLock
 from typing import Any, Final
 
@@ -26,10 +26,19 @@ _TOPIC_CONFIG: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRecord:
-    """The last commit of a target: query and batch, its topic with the topic's id, and how far each source table is appended.
+class Mirrored:
+    """The number of the last step of a mirror whose messages are sent, -1 for none; and how many partitions the topic has."""
 
-    The first one, of batch `MADE`, has no messages: it says that the topic is ours.
+    sent: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """The last commit of a target: query and batch, its topic with the topic's id, and how far it is.
+
+    `appended` says it of each source table of a changelog; `mirrored` of a mirror, for which `appended` is empty. The first one, of
+    batch `MADE`, has no messages: it says that the topic is ours.
     """
 
     query_id: str
@@ -38,11 +47,12 @@ class CommitRecord:
     topic_id: str
     appended: Mapping[str, Appended] = field(default_factory=dict)
     stamp: Mapping[str, Any] = field(default_factory=dict)
+    mirrored: Mirrored | None = None
 
     @property
     def text(self) -> str:
         """The JSON text that `parsed` reads."""
-        document = {
+        document: dict[str, Any] = {
             "v": _VERSION,
             "query_id": self.query_id,
             "batch_id": self.batch_id,
@@ -51,6 +61,8 @@ class CommitRecord:
             "appended": appended_document(self.appended),
             "stamp": dict(self.stamp),
         }
+        if self.mirrored is not None:
+            document["mirrored"] = asdict(self.mirrored)
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -114,6 +126,8 @@ class CommitRecords:
             if document["v"] != _VERSION:
                 raise ValueError(f"it has version {document['v']}, this job knows {_VERSION}: upgrade it")
             query_id, batch_id, topic, topic_id = (document[name] for name in ("query_id", "batch_id", "topic", "topic_id"))
-            return CommitRecord(query_id, batch_id, topic, topic_id, appended_of(document["appended"]), document["stamp"])
+            appended, stamp = appended_of(document["appended"]), document["stamp"]
+            mirrored = Mirrored(**document["mirrored"]) if "mirrored" in document else None
+            return CommitRecord(query_id, batch_id, topic, topic_id, appended, stamp, mirrored)
         except (ValueError, KeyError, TypeError) as error:
             raise SinkError(f"topic {self.topic} has a record that is no commit of a sink: {error}; {REMEDY}") from error

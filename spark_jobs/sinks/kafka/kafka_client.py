@@ -191,10 +191,13 @@ class KafkaClient:
                 raise RetriableSinkError(f"topic {topic} was deleted, and is still there after {CALL_S:g} s")
             time.sleep(_RETRY_S)
 
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has that is there."""
+        return len(self._admin_client().list_topics(topic, timeout=CALL_S).topics[topic].partitions)
+
     def is_empty(self, topic: str) -> bool:
         """Return whether a topic has never had a record, of an open or aborted transaction neither."""
-        count = len(self._admin_client().list_topics(topic, timeout=CALL_S).topics[topic].partitions)
-        return all(self._end_of(topic, partition) == 0 for partition in range(count))
+        return all(self._end_of(topic, partition) == 0 for partition in range(self.partitions(topic)))
 
     # ── records ────────────────────
 

@@ -1,11 +1,11 @@
-"""The sink of changelogs in topics: transactions in Kafka; state, quarantine and lock in a service folder."""
+"""The sink of topics, mirrors or changelogs: transactions in Kafka; rows, state, quarantine and lock in a folder."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -18,25 +18,44 @@ from schemas.topics import MAX_TOPIC_LENGTH, sanitise
 from spark_jobs.kafka.read import topic_pattern
 from spark_jobs.sinks.changelog_only import CHANGELOG_ONLY
 from spark_jobs.sinks.contract import Capabilities, SinkTarget
+from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.kafka.commit_records import CommitRecords
-from spark_jobs.sinks.kafka.kafka_client import KafkaClient
+from spark_jobs.sinks.kafka.committed_topic import CommittedTopic
+from spark_jobs.sinks.kafka.kafka_client import RECORD_BYTES, KafkaClient
 from spark_jobs.sinks.kafka.kafka_target import KafkaTarget
-from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
+from spark_jobs.sinks.kafka.kept_changes import KeptChanges
+from spark_jobs.sinks.kafka.mirror_target import MirrorTarget
+from spark_jobs.sinks.target_shape import CHANGELOG_OF, PLAIN_SHAPE, TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
+_MODES: Final = frozenset({"mirror", "changelog", "both"})
+CHANGELOG: Final = replace(CHANGELOG_ONLY, modes=_MODES)
+MIRROR: Final = Capabilities(
+    modes=_MODES,
+    reserved_names=CHANGELOG_ONLY.reserved_names,
+    schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
+    keeps_rows=True,
+)
+_CHANGELOG_CONFIG: Final = {"cleanup.policy": "delete", "max.message.bytes": str(RECORD_BYTES)}
+_MIRROR_CONFIG: Final = {**_CHANGELOG_CONFIG, "retention.ms": "-1", "retention.bytes": "-1"}
+"""A mirror is what all its messages say: none may expire."""
 _NAMES: Final = re.compile(r"\$(database|table)|\$\{(database|table)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """How the topics of a sink are named and written: the format, the template of names, partitions, and what `source` reads."""
+    """How the topics of a sink are named and written: the format, the template of names, partitions, and what `source` reads.
+
+    With `has_both` a target with the name of a changelog has the topic of its mirror, with the same end.
+    """
 
     form: str
     template: str
     partitions: int
     read: re.Pattern[str]
+    has_both: bool = False
 
     @staticmethod
     def of(settings: Settings) -> TopicRules:
@@ -45,13 +64,15 @@ class TopicRules:
         form = sink.format or "changelog-json"
         if form == "parquet":
             raise ConfigError(f"sinks: {sink.name}: format: parquet is for files; a topic has one of the JSON formats")
-        return TopicRules(form, sink.topic, settings.kafka.partitions, re.compile(topic_pattern(settings)))
+        read = re.compile(topic_pattern(settings))
+        return TopicRules(form, sink.topic, settings.kafka.partitions, read, has_both=sink.mode == "both")
 
     def topic(self, target: Target) -> str:
         """Return the topic of a target; `ConfigError` for one that Kafka cannot have, or that the merge job reads."""
         name = TableName.parse(target.name)
-        parts = {"database": name.database, "table": name.table}
-        found = sanitise(_NAMES.sub(lambda match: parts[match[1] or match[2]], self.template))
+        end = CHANGELOG_OF if self.has_both and _is_changelog(target) else ""
+        parts = {"database": name.database, "table": name.table.removesuffix(end)}
+        found = sanitise(_NAMES.sub(lambda match: parts[match[1] or match[2]], self.template)) + end
         self.require_not_read(found, f"the topic of {name.plain} (sinks.topic: {self.template})")
         if len(found) > MAX_TOPIC_LENGTH:
             message = f"sinks: {target.sink}: topic: {found!r} is longer than the {MAX_TOPIC_LENGTH} characters that Kafka allows"
@@ -64,12 +85,18 @@ class TopicRules:
             raise ConfigError(f"{what} is {topic!r}, which the merge job would read as a table of its source: give another name")
 
 
+def _is_changelog(target: Target) -> bool:
+    return TableName.parse(target.name).table.endswith(CHANGELOG_OF)
+
+
 class KafkaSink(FolderSink):
-    """Changelogs in topics."""
+    """Topics: mirrors, changelogs, or mirrors with a changelog each. The rows of a mirror are in a table below the sink's path."""
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], settings: Settings) -> None:
         name = settings.sink.name
         super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
+        self._mode = settings.sink.mode
+        self._rows = DeltaSink(layout, query_id)
         self._rules = TopicRules.of(settings)
         self._topics: dict[str, Target] = {}
         commits = sanitise(f"{name}.tidemark")
@@ -79,7 +106,7 @@ class KafkaSink(FolderSink):
     @property
     @override
     def can(self) -> Capabilities:
-        return CHANGELOG_ONLY
+        return CHANGELOG if self._mode == "changelog" else MIRROR
 
     @override
     @contextmanager
@@ -97,10 +124,17 @@ class KafkaSink(FolderSink):
     ) -> SinkTarget:
         topic = self._topic(name)
         rules = self._rules
-        return KafkaTarget(spark, self._commits, (name, topic), tables, self._query_id(), rules.form, rules.partitions)
+        is_mirror = self._mode == "mirror" or (self._mode == "both" and not _is_changelog(name))
+        config = _MIRROR_CONFIG if is_mirror else _CHANGELOG_CONFIG
+        committed = CommittedTopic(self._commits, name, topic, self._query_id(), rules.partitions, config)
+        if not is_mirror:
+            return KafkaTarget(spark, committed, tables, rules.form)
+        return MirrorTarget(spark, self._rows.target(spark, name, tables), committed, self._kept(name), tables, rules.form)
 
     @override
     def remove(self, name: Target) -> None:
+        self._rows.remove(name)  # first: a batch refuses a mirror without its rows
+        self._kept(name).remove()
         commit = self._commits.of(name)
         if commit is None:
             return
@@ -111,13 +145,18 @@ class KafkaSink(FolderSink):
 
     @override
     def forget(self, name: Target) -> None:
+        self._rows.forget(name)
         self._commits.forget()
 
     @override
     def passing(self, error: Exception) -> str | None:
         if isinstance(error, RetriableSinkError):
             return "Kafka did not take a transaction"
-        return super().passing(error)
+        return self._rows.passing(error)
+
+    def _kept(self, name: Target) -> KeptChanges:
+        named = TableName.parse(name.name)
+        return KeptChanges(self._layout, self._layout.folder(named.database, named.table))
 
     def _topic(self, name: Target) -> str:
         """Return the topic of a target; `ConfigError` for one that another target has."""
