@@ -60,6 +60,30 @@ def test_what_cannot_be_compared_is_no_regression() -> None:
     assert stored_result.worse({"workloads": {"x": workload("x", 2.0)}}, {"x": alone}) == []
 
 
+def of_sinks(delta: float, iceberg: float) -> stored_result.Document:
+    tools: Found = {
+        "tidemark into delta": [figure(delta)],
+        "tidemark into delta (cold)": [figure(90.0)],
+        "tidemark into iceberg": [figure(iceberg, 50_000)],
+        "server of mysql": [figure(3.0)],
+    }
+    return stored_result.measured_workload("merge-sinks", tools, None, 1_000, "tidemark into delta")
+
+
+def test_sinks_are_divided_by_the_base_and_judged_each_alone() -> None:
+    before = of_sinks(10.0, 20.0)
+    assert before["line"] == (
+        "bench: merge-sinks delta 10.00 µs a row, 100,000 rows/s; iceberg cpu x2.00 rate x0.50; server of mysql cpu x0.30"
+    )
+    stored = {"workloads": {"merge-sinks": before}}
+    (words,) = stored_result.worse(stored, {"merge-sinks": of_sinks(10.0, 27.0)})
+    assert "tidemark into iceberg has 2.700 of tidemark into delta (stored: 2.000)" in words
+    assert stored_result.worse(stored, {"merge-sinks": of_sinks(30.0, 75.0)}) == []
+    page = performance_table.table({"machine": stored_result.machine("mysql80"), "workloads": {"merge-sinks": before}})
+    assert "| `merge-sinks` | **tidemark into delta** | 100,000 | 10.00 | 200 |  |  |" in page
+    assert "| `merge-sinks` | tidemark into iceberg | 50,000 | 20.00 | 200 | × 2.00 |  |" in page
+
+
 def test_the_plot_is_an_image_with_every_tool_and_its_figures() -> None:
     document = {"machine": stored_result.machine("mysql80"), "workloads": {"catchup-batched": workload("catchup-batched", 2.0)}}
     picture = plot.svg(document)
