@@ -9,7 +9,7 @@ has then. In the step after it each of these rows is updated once and as many ar
 updated. The two kinds come in turns, in transactions of a thousand rows.
 
 After each turn the sink is read back and compared with the source (`sink_outcomes`). A sink that fails, or that is not as the
-source, is a failure of the run and has no further turn; the others go on. A step is begun only if it should end within the budget.
+source, is a failure of the run and has no further turn; the others have theirs. A step is begun only if it should end within the budget.
 """
 
 from __future__ import annotations
