@@ -9,7 +9,8 @@ has then. In the step after it each of these rows is updated once and as many ar
 updated. The two kinds come in turns, in transactions of a thousand rows.
 
 After each turn the sink is read back and compared with the source (`sink_outcomes`). A sink that fails, or that is not as the
-source, is a failure of the run and has no further turn; the others have theirs. A step is begun only if it should end within the budget.
+source, is a failure of the run: it has no figure of that turn and no further one; the others have theirs. A step is begun only if
+it should end within the budget.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from confluent_kafka import KafkaException
 
 from bench import lake_source
 from bench.bench_figures import COLD, OURS, SERVER, Figure, Found
@@ -33,6 +37,7 @@ from bench.scene import TRANSACTION_ROWS, BenchError
 from bench.sink_outcomes import Outcome, Step
 from bench.stage import Stage
 from schemas.errors import TidemarkError
+from tidemark.verify.column_rule import IncomparableError
 
 if TYPE_CHECKING:
     from bench.lake_feed import Ends
@@ -40,9 +45,14 @@ if TYPE_CHECKING:
     from devservers.processes import Server
 
 BUDGET_S: Final = 840.0
-"""No step is begun that is likely to end later than so many seconds after the workload began."""
+"""No step is begun that is likely to end later than so many seconds after the workload began; for a million changes, or fewer."""
+LIMIT_S: Final = 900.0
+"""A job that has not merged everything so many seconds after the workload began has failed."""
 _TURN_S: Final = 240.0
+_LEAST_S: Final = 5.0
+_MILLION: Final = 1_000_000
 OLD: Final = "old into delta"
+_FAILURES: Final = (TidemarkError, BenchError, IncomparableError, OSError, pa.ArrowException, KafkaException)
 
 
 @dataclass(slots=True)
@@ -60,6 +70,7 @@ class MergeSinks:
     def __init__(self, context: Context, feed: Feed) -> None:
         self._context, self._feed = context, feed
         self._began = time.monotonic()
+        self._scale = max(1.0, context.rows / _MILLION)
         self._entries: list[_Entry] = []
         self._rows = self._next = 0
         self.found: Found = defaultdict(list)
@@ -70,13 +81,13 @@ class MergeSinks:
         self._open(stack)
         took_s = self._step(0, half)
         for number in range(1, self._context.repeat + 1):
-            used_s = time.monotonic() - self._began
+            used_s, budget_s = time.monotonic() - self._began, BUDGET_S * self._scale
             expected_s = took_s if number > 1 else 0.0
-            if used_s + expected_s > BUDGET_S:
-                print(f"  step {number} is left out: {used_s:.0f} s of {BUDGET_S:.0f} are used, and it would take {expected_s:.0f}")
+            if used_s + expected_s > budget_s:
+                print(f"  backlog {number} is left out: {used_s:.0f} s of {budget_s:.0f} are used, and it takes {expected_s:.0f}")
                 return
             took_s = self._step(half, half)
-            print(f"  step {number} of {self._context.repeat} took {took_s:.0f} s", flush=True)
+            print(f"  backlog {number} of {self._context.repeat} took {took_s:.0f} s", flush=True)
 
     # --- inside ------------------------------------------------------------------------------------------
 
@@ -85,7 +96,7 @@ class MergeSinks:
         for name in self._context.sinks or SINKS:
             try:
                 self._add(stack, BenchedSink.tool(name), SINKS[name])
-            except (TidemarkError, BenchError) as error:
+            except _FAILURES as error:
                 self._fail(BenchedSink.tool(name), error)
         if self._context.old is not None:
             self._add(stack, OLD, SINKS["delta"])
@@ -105,15 +116,17 @@ class MergeSinks:
         print(f"  {updates:,} updates and {inserts:,} inserts are in Kafka after {time.monotonic() - began:.0f} s", flush=True)
         for entry in self._entries.copy():
             try:
-                for name, figure in self._turn(entry, ends, changes):
-                    self.found[name].append(figure)
+                figures = list(self._turn(entry, ends, changes))
                 checked = time.monotonic()
                 words = entry.outcome.require(step)
-                print(f"    as the source: {words} ({time.monotonic() - checked:.1f} s)", flush=True)
-            except (TidemarkError, BenchError, OSError) as error:
+            except _FAILURES as error:
                 self._entries.remove(entry)
                 self._fail(entry.job.name, error)
                 entry.job.close()
+                continue
+            print(f"    as the source: {words} ({time.monotonic() - checked:.1f} s)", flush=True)
+            for name, figure in figures:
+                self.found[name].append(figure)
         return time.monotonic() - began
 
     def _backlog(self, updates: int, inserts: int) -> tuple[Ends, Step]:
@@ -131,7 +144,8 @@ class MergeSinks:
         """Yield the figure of a job, and that of its server for the same time."""
         server = entry.server
         before = None if server is None else cost_of(server.pid)
-        figure = measured(entry.job, ends, rows, _TURN_S)
+        left_s = LIMIT_S * self._scale - (time.monotonic() - self._began)
+        figure = measured(entry.job, ends, rows, max(_LEAST_S, min(_TURN_S * self._scale, left_s)))
         suffix = COLD if figure.note else ""
         say(f"{entry.job.name}{suffix}", figure)
         yield f"{entry.job.name}{suffix}", figure
