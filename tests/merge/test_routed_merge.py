@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from spark_jobs.jobs.target_rebuild import rebuild
 from spark_jobs.merge import group_batch, group_workers
 from spark_jobs.merge.group_batch import GroupBatch
 from spark_jobs.pipeline.udfs import register_udfs
+from spark_jobs.store.sink_layout import TOMBSTONES
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
 from tests.merge.lake import ORDERS, Crash, at, column, merge_all, progress, quarantined
@@ -502,6 +504,8 @@ def test_a_deleted_row_has_the_values_that_it_had_also_where_it_changed_just_bef
         topics.change("c", {"id": number, "email": "a", "state": "new"}, at(100 + number, 1).text)
     topics.flush()
     merge_all(spark, settings)
+    tombstones = Path(settings.sink.service_path) / TOMBSTONES
+    assert not list(tombstones.rglob("*.parquet")), "Spark writes none where no row leaves one"
     topics.change("u", {"id": 1, "email": "b", "state": "open"}, at(200, 1).text)
     topics.change("d", {"id": 1, "email": "b", "state": "open"}, at(210, 1).text)
     topics.change("c", {"id": 3, "email": "c", "state": "new"}, at(220, 1).text)
@@ -514,6 +518,7 @@ def test_a_deleted_row_has_the_values_that_it_had_also_where_it_changed_just_bef
         {"id": 1, "mail": "B", "state": "open", "gone": True},
         {"id": 3, "mail": "C", "state": "new", "gone": True},
     ]
+    assert list(tombstones.rglob("*.parquet"))
     topics.change("c", {"id": 1, "email": "again", "state": "new"}, at(300, 1).text)
     topics.flush()
     merge_all(spark, settings)
