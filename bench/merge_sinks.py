@@ -29,7 +29,7 @@ from bench import lake_source
 from bench.bench_figures import COLD, OURS, SERVER, Figure, Found
 from bench.benched_sinks import SINKS, BenchedSink
 from bench.cost import cost_of
-from bench.lake_feed import Feed
+from bench.lake_feed import ROOT, Feed
 from bench.lake_jobs import MergeJob, measured
 from bench.lake_merge import SHARE_OF_BATCH, say
 from bench.scene import DATABASE as TABLE
@@ -103,8 +103,8 @@ class MergeSinks:
 
     def _add(self, stack: ExitStack, tool: str, sink: BenchedSink) -> None:
         opened = sink.opened(stack, self._feed.stage.folder)
-        root = {"root": self._context.old} if tool == OLD and self._context.old is not None else {}
-        job = MergeJob(self._feed, tool, sink=opened.settings, **root)
+        root = self._context.old if tool == OLD else None
+        job = MergeJob(self._feed, tool, root or ROOT, opened.settings)
         stack.callback(job.close)
         self._entries.append(_Entry(job, opened.server, sink.outcome(self._feed, job)))
 

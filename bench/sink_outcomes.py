@@ -7,6 +7,7 @@ once, so the step is folded when every key has one row after its change, and eve
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from bench.lake_rows import SUMMED, sums_of
 from bench.lake_source import FIRST_CHANGE, Sums
@@ -48,6 +49,7 @@ _JSON: Final = pj.ParseOptions(
 )
 _AT_ONCE: Final = 20_000
 _POLL_S: Final = 30.0
+_WAIT_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,27 +174,28 @@ class TopicOutcome(ChangelogOutcome):
             numbers = consumer.list_topics(self._topic, _POLL_S).topics[self._topic].partitions
             begins = {number: self._next.get(number, OFFSET_BEGINNING) for number in numbers}
             consumer.assign([TopicPartition(self._topic, number, begin) for number, begin in begins.items()])
-            left = set(numbers)
+            left, heard = set(numbers), time.monotonic()
             while left:
-                values = list(self._values(consumer, left))
-                if values:
+                messages = consumer.consume(_AT_ONCE, _WAIT_S)  # it waits as long for fewer
+                if values := list(self._values(messages, left)):
                     yield events_of(values)
+                now = time.monotonic()
+                heard = now if messages else heard
+                if now > heard + _POLL_S:
+                    message = f"Kafka gave no answer about the topic {self._topic} for {_POLL_S:g} s"
+                    raise BenchError(message)
         finally:
             consumer.close()
 
-    def _values(self, consumer: Consumer, left: set[int]) -> Iterator[bytes]:
-        """Yield the values of the next messages; a partition that was read to its end leaves `left`."""
-        messages = consumer.consume(_AT_ONCE, _POLL_S if left else 0.0)
-        if not messages:
-            message = f"Kafka gave no answer about the topic {self._topic} for {_POLL_S:g} s"
-            raise BenchError(message)
+    def _values(self, messages: Sequence[Message], left: set[int]) -> Iterator[bytes]:
+        """Yield the values of messages; a partition that was read to its end leaves `left`."""
         for message in messages:
-            error, number = message.error(), message.partition()
+            error, number, offset = message.error(), message.partition() or 0, message.offset() or 0
             if error is None:
-                self._next[number] = message.offset() + 1
+                self._next[number] = offset + 1
                 yield message.value() or b"null"
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                self._next[number] = max(message.offset(), self._next.get(number, 0))
+                self._next[number] = max(offset, self._next.get(number, 0))
                 left.discard(number)
             else:
                 raise KafkaException(error)

@@ -65,7 +65,7 @@ def worse(stored: Document, measured: Mapping[str, Document], tolerance: float =
     runs have. One of them that is no worse is enough: a peer that was lucky is no regression of ours. Where all tools are ours,
     each is divided by the workload's `base` and judged alone.
     """
-    found = []
+    found: list[str] = []
     for name, workload in measured.items():
         before = stored.get("workloads", {}).get(name)
         if before is None:
