@@ -93,18 +93,19 @@ def line(workload: str, found: Found, peer: str | None) -> str:
 
 
 def line_of_sinks(workload: str, found: Found, base: str) -> str:
-    """Return the line of a workload in which all tools are ours: CPU and rate of each divided by those of `base`."""
-    if base not in found:
-        return f"bench: {workload} not measured"
-    own = median(found[base])
-    parts = [f"bench: {workload} {_short(base)} {own.cpu_us:.2f} µs a row, {own.rate:,.0f} rows/s"]
+    """Return the line of a workload in which all tools are ours: CPU and rate of each divided by those of `base`, if it has any."""
+    own, parts = median(found[base]) if base in found else None, []
     for tool, figures in found.items():
-        if tool != base and not tool.endswith(COLD):
-            one = median(figures)
+        if tool.endswith(COLD):
+            continue
+        one = median(figures)
+        if own is None or tool == base:
+            parts.append(f"{_short(tool)} {one.cpu_us:.2f} µs a row, {one.rate:,.0f} rows/s")
+        else:
             cpu = one.cpu_us / own.cpu_us if own.cpu_us else 0.0
             rate = "" if tool.startswith(SERVER) else f" rate x{one.rate / own.rate if own.rate else 0.0:.2f}"
             parts.append(f"{_short(tool)} cpu x{cpu:.2f}{rate}")
-    return "; ".join(parts)
+    return f"bench: {workload} {'; '.join(parts) or 'not measured'}"
 
 
 def _short(tool: str) -> str:

@@ -45,7 +45,7 @@ class Feed:
         self._config = self.config("run", stage.folder / "no-lake")
         self.settings: Settings = config.load(self._config, {})
         self._child: GuardedProcess | None = None
-        self._admin = AdminClient({"bootstrap.servers": self.servers})
+        self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 2})
 
     def config(self, name: str, lake: Path, sink: Mapping[str, Any] | None = None, udfs: Sequence[Any] = ()) -> Path:
         """Write the settings of a process with a sink in this folder, and return the path. `sink` has further settings of it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from bench import performance_table, plot, stored_result
-from bench.bench_figures import OURS, Figure, Found, line, median
+from bench.bench_figures import OURS, Figure, Found, line, line_of_sinks, median
 
 
 def figure(cpu_us: float, rate: float = 100_000.0, **extra: float) -> Figure:
@@ -75,6 +75,8 @@ def test_sinks_are_divided_by_the_base_and_judged_each_alone() -> None:
     assert before["line"] == (
         "bench: merge-sinks delta 10.00 µs a row, 100,000 rows/s; iceberg cpu x2.00 rate x0.50; server of mysql cpu x0.30"
     )
+    alone = line_of_sinks("merge-sinks", {"tidemark into iceberg": [figure(20.0)]}, "tidemark into delta")
+    assert alone == "bench: merge-sinks iceberg 20.00 µs a row, 100,000 rows/s"
     stored = {"workloads": {"merge-sinks": before}}
     (words,) = stored_result.worse(stored, {"merge-sinks": of_sinks(10.0, 27.0)})
     assert "tidemark into iceberg has 2.700 of tidemark into delta (stored: 2.000)" in words
