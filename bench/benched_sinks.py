@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _POSTGRES, _MYSQL = "postgres17", "mysql97"
 POSTGRES_OPTIONS: Final = {"shared_buffers": "1GB", "max_wal_size": "4GB"}
 MYSQL_OPTIONS: Final = {"innodb_buffer_pool_size": "1G", "innodb_redo_log_capacity": "2G"}
-TOPIC: Final = "changes.$database.$table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +84,14 @@ def _files(feed: Feed, job: MergeJob) -> Outcome:
     return FilesOutcome(job.lake / folder_name(feed.stage.name) / folder_name(TABLE))
 
 
-def _topic(feed: Feed, _job: MergeJob) -> Outcome:
-    return TopicOutcome(feed.servers, TOPIC.replace("$database", feed.stage.name).replace("$table", TABLE))
+def _topics(name: str, mode: str) -> BenchedSink:
+    """Return a sink in Kafka of this mode, whose topics and commits begin with its name."""
+    topic = f"{name}.$database.$table"
+
+    def outcome(feed: Feed, _job: MergeJob) -> Outcome:
+        return TopicOutcome(feed.servers, topic.replace("$database", feed.stage.name).replace("$table", TABLE))
+
+    return BenchedSink(_settings(name=name, type="kafka", mode=mode, format="changelog-json", topic=topic), outcome)
 
 
 BASE: Final = BenchedSink.tool("delta")
@@ -96,9 +101,7 @@ SINKS: Final[Mapping[str, BenchedSink]] = {
     "iceberg": BenchedSink(_settings(name="iceberg", type="iceberg"), _mirror),
     "postgresql": BenchedSink(_postgresql, _mirror),
     "mysql": BenchedSink(_mysql, _mirror),
-    "kafka": BenchedSink(
-        _settings(name="changes", type="kafka", mode="changelog", format="changelog-json", topic=TOPIC), _topic
-    ),
+    "kafka-changelog": _topics("changes", "changelog"),
     "files": BenchedSink(_settings(name="archive", type="files", mode="changelog", format="parquet"), _files),
 }
-"""By name. A mirror in Kafka has a line of its own, with a name and a topic that the changelog has not."""
+"""By name. The net changes of a mirror in Kafka are those of its changelog here, for each key changes once in a step."""

@@ -120,7 +120,7 @@ class ChangelogOutcome(Outcome):
         require_equal(asdict(step.truth), asdict(sums_of(after)), "the folded rows of this step")
         before, updated = (pc.sum(self._of(events, kind)["id"]).as_py() for kind in ("-U", "+U"))
         require_equal({"keys": updated}, {"keys": before}, "the rows before the updates of this step")
-        self._require_newer(events)
+        self._require_newer(after)
         self._inserted.append(self._of(events, "+I")["id"].to_numpy())
         require_keys(np.concatenate(self._inserted), step)
         return f"{events.num_rows:,} events, folded to {step.truth.rows:,} rows by their sums"

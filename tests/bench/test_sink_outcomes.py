@@ -133,7 +133,7 @@ def test_a_mirror_is_compared_by_the_rows_of_the_step_and_all_keys(tmp_path: Pat
         outcome.require(Step(15, 5, 1, of_step, 21, 210))
 
 
-@pytest.mark.parametrize("name", ["delta", "iceberg", "kafka", "files"])
+@pytest.mark.parametrize("name", ["delta", "iceberg", "kafka-changelog", "files"])
 def test_the_settings_of_a_sink_are_accepted(name: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         opened = SINKS[name].opened(stack, tmp_path)
