@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 OURS = "tidemark"
+SERVER = "server of "
+"""Begins the name of what is no tool: the server that one writes to."""
+COLD = " (cold)"
+"""Ends the name of a tool whose process was started for the figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,26 @@ def line(workload: str, found: Found, peer: str | None) -> str:
     cpu = theirs.cpu_us / ours.cpu_us if ours.cpu_us else 0.0
     rate = ours.rate / theirs.rate if theirs.rate else 0.0
     return f"bench: {workload} cpu x{cpu:.2f} rate x{rate:.2f} ({peer}){_lag(ours, theirs)}"
+
+
+def line_of_sinks(workload: str, found: Found, base: str) -> str:
+    """Return the line of a workload in which all tools are ours: CPU and rate of each divided by those of `base`, if it has any."""
+    own, parts = median(found[base]) if base in found else None, []
+    for tool, figures in found.items():
+        if tool.endswith(COLD):
+            continue
+        one = median(figures)
+        if own is None or tool == base:
+            parts.append(f"{_short(tool)} {one.cpu_us:.2f} µs a row, {one.rate:,.0f} rows/s")
+        else:
+            cpu = one.cpu_us / own.cpu_us if own.cpu_us else 0.0
+            rate = "" if tool.startswith(SERVER) else f" rate x{one.rate / own.rate if own.rate else 0.0:.2f}"
+            parts.append(f"{_short(tool)} cpu x{cpu:.2f}{rate}")
+    return f"bench: {workload} {'; '.join(parts) or 'not measured'}"
+
+
+def _short(tool: str) -> str:
+    return tool.removeprefix(OURS).strip().removeprefix("into ")
 
 
 def _lag(ours: Figure, theirs: Figure) -> str:

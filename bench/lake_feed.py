@@ -21,6 +21,7 @@ from devservers.processes import GuardedProcess
 from producer.source.facts import current_position
 from schemas.position import file_number
 from schemas.settings import Settings
+from schemas.settings.database_url import DATABASES
 from schemas.topics import change_topic
 from tidemark.api.observe import Observer
 from tidemark.process import config
@@ -44,13 +45,13 @@ class Feed:
         self._config = self.config("run", stage.folder / "no-lake")
         self.settings: Settings = config.load(self._config, {})
         self._child: GuardedProcess | None = None
-        self._admin = AdminClient({"bootstrap.servers": self.servers})
+        self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 2})
 
     def config(self, name: str, lake: Path, sink: Mapping[str, Any] | None = None, udfs: Sequence[Any] = ()) -> Path:
-        """Write the settings of a process with this lake, and return the path. `sink` has further settings of it."""
+        """Write the settings of a process with a sink in this folder, and return the path. `sink` has further settings of it."""
         path = self.stage.folder / f"{name.replace(' ', '-')}.yaml"
         document = self._document(lake)
-        document["sinks"][0] |= sink or {}
+        document["sinks"] = [sink_document(lake, sink or {})]
         document |= {"udfs": list(udfs)} if udfs else {}
         path.write_text(json.dumps(document), encoding="utf-8")
         return path
@@ -147,12 +148,18 @@ class Feed:
             "kafka": {"bootstrap_servers": self.servers},
             "format": {"type": "avro", "registry": self.registry},
             "snapshot": {"mode": "never", "readers": 2},
-            "sinks": [{"name": "lake", "type": "delta", "path": str(lake)}],
+            "sinks": [sink_document(lake, {})],
             "spark": {"master": "local[2]", "conf": _CONF},
         }
         for section, values in self._options.items():
             document[section] = {**document.get(section, {}), **values}
         return document
+
+
+def sink_document(folder: Path, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a sink in a folder, which is the `work` of a database: of Delta, or as `more` says."""
+    key = "work" if more.get("type") in DATABASES else "path"
+    return {"name": "lake", "type": "delta", key: str(folder), **more}
 
 
 def spawned(arguments: Sequence[str], log: Path, root: Path, module: str = "tidemark") -> GuardedProcess:

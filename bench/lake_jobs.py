@@ -106,7 +106,10 @@ class _Job(LakeJob):
 
 
 class MergeJob(_Job):
-    """`tidemark merge` of this checkout, or of another one. `sink` and `udfs` are further settings."""
+    """`tidemark merge` of this checkout, or of another one. `sink` and `udfs` are further settings.
+
+    `lake` is the folder of its sink, and `config` the file of its settings.
+    """
 
     def __init__(
         self,
@@ -119,7 +122,7 @@ class MergeJob(_Job):
         super().__init__(feed, name)
         self._root = root
         self.lake = self._folder / "lake"
-        self._config = feed.config(name, self.lake, sink, udfs)
+        self.config = feed.config(name, self.lake, sink, udfs)
 
     @override
     def table(self, name: str) -> Path:
@@ -127,11 +130,11 @@ class MergeJob(_Job):
 
     @override
     def start(self) -> None:
-        self._child = spawned(["merge", "--config", str(self._config)], self.log(), self._root)
+        self._child = spawned(["merge", "--config", str(self.config)], self.log(), self._root)
 
     def merge_all(self) -> None:
         """Merge what Kafka has now, in a process that ends then."""
-        arguments = ["merge", "--config", str(self._config), "--until-caught-up"]
+        arguments = ["merge", "--config", str(self.config), "--until-caught-up"]
         child = spawned(arguments, self.log(), self._root)
         if not child.wait(600) or child.status:
             child.kill()

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bench import lake_rows, lake_source
-from bench.bench_figures import Figure, Found
+from bench.bench_figures import COLD, OURS, Figure, Found
 from bench.lake_delta_rs import DELTA_RS, merged
 from bench.lake_feed import Ends, Feed
 from bench.lake_jobs import LakeJob, MergeJob, SparkMerge, measured
@@ -33,9 +33,9 @@ from bench.scene import TRANSACTION_ROWS
 from bench.stage import Stage
 from bench.workload_context import Context
 
-PLAIN = "without transforms"
+PLAIN, COMPUTED, BY_FUNCTION = (f"{OURS} {words}" for words in ("without transforms", "filter and 3 columns", "python function"))
 _MADE = 1_000
-_SHARE_OF_BATCH = 98
+SHARE_OF_BATCH = 98
 """Ends of Kafka's transactions take offsets as well: of a step of 1,000,000 some would be left to a batch of their own."""
 
 
@@ -69,7 +69,7 @@ def uniform_20m(context: Context) -> Found:
 
 
 def routed(context: Context) -> Found:
-    """Measure 1,000,000 new rows as `insert`, filtered and with three computed columns; and with one by a Python function."""
+    """Measure 1,000,000 new rows as `insert`: as they are, filtered and with three computed columns, with one by a function."""
     return _measure(context, "merge_routed", context.rows, context.rows, lake_source.inserts, _routed_jobs)
 
 
@@ -100,7 +100,7 @@ def _measure(
         for job in jobs:
             stack.callback(job.close)
         for number in range(context.repeat + 1):
-            step = max(_MADE, count // 4) if number == 0 else max(_MADE, count * _SHARE_OF_BATCH // 100)
+            step = max(_MADE, count // 4) if number == 0 else max(_MADE, count * SHARE_OF_BATCH // 100)
             changes = changes_of(rows, course.next_change, step)
             _step(jobs, feed, found, course, changes, with_delta_rs=context.peers and number > 0 and jobs_of is None)
     return found
@@ -123,17 +123,17 @@ def _jobs(context: Context, feed: Feed, rows: int) -> list[LakeJob]:
     return jobs
 
 
-def _routed_jobs(context: Context, feed: Feed, rows: int) -> list[LakeJob]:
-    """Return jobs with transforms, and the one without; every lake has the rows, and nothing runs."""
+def _routed_jobs(_context: Context, feed: Feed, rows: int) -> list[LakeJob]:
+    """Return the job without transforms and those with; every lake has the rows, and nothing runs. The filter leaves no row out."""
     stage, made = feed.stage, min(_MADE, rows) - 1
     feed.fill(lambda: lake_source.insert_rows(stage, [*range(made), rows - 1]))
     computed = ["*", "a * 2 AS computed_a", "upper(b) AS computed_b", "year(d) AS computed_d"]
-    jobs: list[MergeJob] = [MergeJob(feed, sink={"transforms": [{"tables": ".*", "select": computed, "where": "id >= 0"}]})]
-    if context.peers:
-        by_function = ["*", "masked(b) AS computed_b"]
-        udf = {"name": "masked", "function": "bench.lake_udfs:masked", "returns": "string"}
-        sink = {"transforms": [{"tables": ".*", "select": by_function}]}
-        jobs += [MergeJob(feed, PLAIN), MergeJob(feed, "python function", sink=sink, udfs=[udf])]
+    filtered = {"transforms": [{"tables": ".*", "select": computed, "where": "id >= 0"}]}
+    by_function = {"transforms": [{"tables": ".*", "select": ["*", "masked(b) AS computed_mask"]}]}
+    udf = {"name": "masked", "function": "bench.lake_udfs:masked", "returns": "string"}
+    jobs = [
+        MergeJob(feed, PLAIN), MergeJob(feed, COMPUTED, sink=filtered), MergeJob(feed, BY_FUNCTION, sink=by_function, udfs=[udf])
+    ]  # fmt: skip
     for job in jobs:
         job.merge_all()
         lake_rows.append_base(job.table(TABLE), made, rows - 1)
@@ -156,8 +156,9 @@ def _step(
     for job in jobs:
         figure = _turn(job, ends, changes.count)
         lake_rows.require_sums(job.table(TABLE), truth, lake_rows.changed_since(changes.first))
+        lake_rows.require_computed(job.table(TABLE), changes.first)
         lake_rows.require_whole(job.table(TABLE), course.rows, course.ids)
-        found[f"{job.name} (cold)" if figure.note else job.name].append(figure)
+        found[f"{job.name}{COLD}" if figure.note else job.name].append(figure)
     if with_delta_rs:
         figure = merged(copy, lake_rows.changed_rows(ours, changes.first))
         say(DELTA_RS, figure)
@@ -166,7 +167,7 @@ def _step(
 
 def _turn(job: LakeJob, ends: Ends, rows: int) -> Figure:
     figure = measured(job, ends, rows)
-    say(job.name if not figure.note else f"{job.name} (cold)", figure)
+    say(f"{job.name}{COLD}" if figure.note else job.name, figure)
     return figure
 
 

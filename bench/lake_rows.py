@@ -6,7 +6,8 @@ import datetime as dt
 import os
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,15 @@ from schemas.position import Position
 POSITION = "_tm_position"
 COMPUTED = "computed_"
 """Begins the name of a column that a transform computes: rows that were there before have NULL in it."""
+SUMMED = ("id", "a", "b", "c")
+"""The columns whose sums are compared with the source."""
 
+_COMPUTED: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
+    "computed_a": lambda rows: pc.multiply(rows["a"], 2),
+    "computed_b": lambda rows: pc.utf8_upper(rows["b"]),
+    "computed_d": lambda rows: pc.year(rows["d"]),
+    "computed_mask": lambda rows: pc.binary_join_element_wise(pc.utf8_slice_codeunits(rows["b"], 0, 1), "**", ""),
+}
 _PIECE = 1_000_000
 _DATE = dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=dt.UTC)
 PLAIN = pa.schema(
@@ -133,14 +142,24 @@ def require_whole(path: Path, rows: int, ids: int) -> None:
 
 def require_sums(path: Path, truth: Sums, where: ds.Expression | None = None) -> None:
     """Raise `BenchError` unless the rows of a table (those of the expression) have the sums of the source."""
-    names = ["id", "a", "b", "c"]
-    rows = DeltaTable(str(path)).to_pyarrow_dataset().to_table(names, filter=where)
-    texts = pc.binary_join_element_wise(*(rows[name].cast(pa.string()) for name in names), "|")
+    rows = DeltaTable(str(path)).to_pyarrow_dataset().to_table(list(SUMMED), filter=where)
+    _require(path, asdict(truth), asdict(sums_of(rows)))
+
+
+def sums_of(rows: pa.Table) -> Sums:
+    """Return the sums of rows with the columns `SUMMED`, as `lake_source.sums_of` has them of the source."""
+    texts = pc.binary_join_element_wise(*(rows[name].cast(pa.string()) for name in SUMMED), "|")
     checksum = sum(zlib.crc32(text.encode()) for text in texts.to_pylist())
-    totals = {name: int(pc.sum(rows[name]).as_py() or 0) for name in ("id", "a")}
-    seen = {"rows": rows.num_rows, "ids": totals["id"], "a": totals["a"], "checksum": checksum}
-    wanted = {"rows": truth.rows, "ids": truth.ids, "a": truth.a, "checksum": truth.checksum}
-    _require(path, wanted, seen)
+    ids, a = (int(pc.sum(rows[name]).as_py() or 0) for name in ("id", "a"))
+    return Sums(rows.num_rows, ids, a, checksum)
+
+
+def require_computed(path: Path, first: int) -> None:
+    """Raise `BenchError` unless columns that a transform computes are right in the rows whose last change is `first` or later."""
+    rows = changed_rows(path, first)
+    for name in (name for name in rows.schema.names if name.startswith(COMPUTED)):
+        right = pc.sum(pc.fill_null(pc.equal(rows[name], _COMPUTED[name](rows)), fill_value=False)).as_py() or 0
+        _require(path, {name: rows.num_rows}, {name: right})
 
 
 def changed_since(first: int) -> ds.Expression:

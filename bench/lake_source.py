@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from bench.scene import DATABASE as TABLE
@@ -67,8 +68,13 @@ def hot(rows: int, keys: int, first: int, count: int) -> Changes:
 
 
 def inserts(rows: int, first: int, count: int) -> Changes:
-    """Return new rows behind those of the table."""
+    """Return new rows; the key of change 0 is `rows`, that of each later one is one more."""
     return Changes(first, count, f"number + {rows}", inserts=True)
+
+
+def following(rows: int, first: int, count: int) -> Changes:
+    """Return new rows behind those of a table that has the keys below `rows`, whatever changes there were before."""
+    return inserts(rows - first, first, count)
 
 
 def insert_rows(stage: Stage, keys: Sequence[int], table: str = TABLE) -> None:
@@ -100,15 +106,24 @@ def prepare(stage: Stage, changes: Changes) -> None:
 
 def make(stage: Stage, changes: Changes) -> None:
     """Make the changes, in transactions of a thousand rows."""
+    stage.execute(*_transactions(changes))
+
+
+def make_in_turns(stage: Stage, one: Changes, other: Changes) -> None:
+    """Make changes of two kinds, a transaction of a thousand rows of the one after each of the other."""
+    pairs = zip_longest(_transactions(one), _transactions(other))
+    stage.execute(*(statement for pair in pairs for statement in pair if statement is not None))
+
+
+def _transactions(changes: Changes) -> list[str]:
     numbers = range(changes.first, changes.first + changes.count, TRANSACTION_ROWS)
     if changes.inserts:
-        stage.execute(*(f"INSERT INTO {TABLE} SELECT {_CHANGED} FROM {_keys(changes, at)} k" for at in numbers))
-        return
-    stage.execute(*(
+        return [f"INSERT INTO {TABLE} SELECT {_CHANGED} FROM {_keys(changes, at)} k" for at in numbers]
+    return [
         f"UPDATE {TABLE} t JOIN {_keys(changes, at)} k ON t.id = k.id SET t.a = {FIRST_CHANGE} + k.number,"
         " t.b = CONCAT('change ', k.number), t.c = k.number % 1000 / 4"
         for at in numbers
-    ))
+    ]
 
 
 def sums_of(stage: Stage, table: str = TABLE) -> Sums:

@@ -32,9 +32,10 @@ def table(document: Mapping[str, Any]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for name, workload in document["workloads"].items():
-        ours = workload["tools"].get(OURS, {}).get("median", {}).get("cpu_us_per_row", 0.0)
+        base = workload.get("base", OURS)
+        ours = workload["tools"].get(base, {}).get("median", {}).get("cpu_us_per_row", 0.0)
         for tool, figures in workload["tools"].items():
-            lines.append(_row(name, tool, figures["median"], ours))
+            lines.append(_row(name, tool, figures["median"], base, ours))
     lines += ["", "| workload | in one line | rows | date | commit |", "|---|---|---|---|---|"]
     for name, workload in document["workloads"].items():
         line = workload["line"].removeprefix(f"bench: {name} ")
@@ -42,11 +43,11 @@ def table(document: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _row(name: str, tool: str, figure: Mapping[str, Any], ours: float) -> str:
+def _row(name: str, tool: str, figure: Mapping[str, Any], base: str, ours: float) -> str:
     cpu = figure["cpu_us_per_row"]
-    ratio = "" if tool == OURS or not ours else f"× {cpu / ours:.2f}"
+    ratio = "" if tool == base or not ours else f"× {cpu / ours:.2f}"
     lag = f"{figure['p50_ms']:,.1f} / {figure['p99_ms']:,.1f}" if "p99_ms" in figure else ""
-    label = f"**{tool}**" if tool == OURS else tool
+    label = f"**{tool}**" if tool == base else tool
     return f"| `{name}` | {label} | {figure['rows_per_s']:,} | {cpu:,.2f} | {figure['peak_mib']:,} | {ratio} | {lag} |"
 
 

@@ -65,7 +65,7 @@ def _legend(machine: Mapping[str, Any]) -> str:
 def _group(name: str, workload: Mapping[str, Any], at: int) -> tuple[str, int]:
     """Return the bars of one workload, and where they end."""
     tools = {tool: figures["median"] for tool, figures in workload["tools"].items()}
-    line = workload["line"].removeprefix(f"bench: {name} ").partition(", p50")[0]
+    line = workload["line"].removeprefix(f"bench: {name} ").partition(", p50")[0].partition("; ")[0]
     when = f"{workload['rows']:,} rows, {workload['date'][:10]}, commit {workload['commit']}"
     parts = [
         f'<line x1="16" y1="{at}" x2="{_WIDTH - 16}" y2="{at}" stroke="{_GRID}"/>',
@@ -83,7 +83,7 @@ def _group(name: str, workload: Mapping[str, Any], at: int) -> tuple[str, int]:
     sides = ((_CPU, {tool: one["cpu_us_per_row"] for tool, one in tools.items()}), (_RATE, right))
     for tool in tools:
         at += _BAR
-        weight = "bold" if tool == OURS else "normal"
+        weight = "bold" if tool == workload.get("base", OURS) else "normal"
         parts.append(_text(_LEFT, at, tool.removeprefix("limit: "), anchor="end", weight=weight, size=12))
         for x, values in sides:
             width, is_longer = bar(values, tool)

@@ -10,12 +10,12 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.bench_figures import OURS, Found, line, median
+from bench.bench_figures import COLD, OURS, SERVER, Found, line, line_of_sinks, median
 from bench.plot import svg
 
 TOLERANCE = 0.3
@@ -36,11 +36,12 @@ def store(folder: Path, measured: Mapping[str, Document], server: str) -> None:
     (folder / _PLOT).write_text(svg(document), encoding="utf-8")
 
 
-def measured_workload(name: str, found: Found, peer: str | None, rows: int) -> Document:
-    """Return what is stored of one workload."""
+def measured_workload(name: str, found: Found, peer: str | None, rows: int, base: str | None = None) -> Document:
+    """Return what is stored of one workload; `base` is the tool that others are divided by, where all are ours."""
     return {
-        "line": line(name, found, peer),
+        "line": line(name, found, peer) if base is None else line_of_sinks(name, found, base),
         "peer": peer,
+        **({} if base is None else {"base": base}),
         "rows": rows,
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
@@ -61,12 +62,16 @@ def worse(stored: Document, measured: Mapping[str, Document], tolerance: float =
     """Return a sentence for each workload whose CPU per row is worse than the stored one by more than `tolerance`.
 
     Machines differ, so what is compared is the ratio to other tools of the same run: to the peer, and to each limit that both
-    runs have. One of them that is no worse is enough: a peer that was lucky is no regression of ours.
+    runs have. One of them that is no worse is enough: a peer that was lucky is no regression of ours. Where all tools are ours,
+    each is divided by the workload's `base` and judged alone.
     """
-    found = []
+    found: list[str] = []
     for name, workload in measured.items():
         before = stored.get("workloads", {}).get(name)
         if before is None:
+            continue
+        if workload.get("base"):
+            found += _worse_than_base(name, before, workload, tolerance)
             continue
         ratios = {
             tool: (_ratio(before, tool), _ratio(workload, tool))
@@ -79,10 +84,24 @@ def worse(stored: Document, measured: Mapping[str, Document], tolerance: float =
     return found
 
 
-def _ratio(workload: Document, tool: str) -> float:
+def _worse_than_base(name: str, before: Document, workload: Document, tolerance: float) -> Iterator[str]:
+    """Yield a sentence for each tool of ours whose CPU, divided by that of the base, is worse than stored."""
+    base = workload["base"]
+    for tool in workload["tools"]:
+        if tool == base or tool.startswith(SERVER) or tool.endswith(COLD):
+            continue
+        then, now = _ratio(before, base, tool), _ratio(workload, base, tool)
+        if then and now > then * (1 + tolerance):
+            yield (
+                f"{name}: CPU per row is more than {tolerance:.0%} worse than the stored result: {tool} has {now:.3f} of {base} "
+                f"(stored: {then:.3f})"
+            )
+
+
+def _ratio(workload: Document, tool: str, ours: str = OURS) -> float:
     """Return our CPU per row divided by that of a tool; 0 where one of them is unknown."""
-    ours, theirs = (workload["tools"].get(one, {}).get("median", {}).get("cpu_us_per_row", 0.0) for one in (OURS, tool))
-    return float(ours / theirs) if theirs else 0.0
+    own, theirs = (workload["tools"].get(one, {}).get("median", {}).get("cpu_us_per_row", 0.0) for one in (ours, tool))
+    return float(own / theirs) if theirs else 0.0
 
 
 def machine(server: str) -> Document:

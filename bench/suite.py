@@ -19,11 +19,13 @@ from bench import (
     lake_merge,
     lake_tables,
     latency,
+    merge_sinks,
     snapshot_workloads,
     soak,
     stored_result,
 )
 from bench.bench_figures import OURS, Found, table
+from bench.benched_sinks import BASE, SINKS
 from bench.lake_jobs import SPARK
 from bench.scene import Scene
 from bench.workload_context import Context, Workload
@@ -40,7 +42,8 @@ WORKLOADS: dict[str, Workload] = {
     "latency-200": Workload(latency.at_200, _DEBEZIUM),
     "latency-5000": Workload(latency.at_5000, _DEBEZIUM),
     "merge-insert": Workload(lake_merge.insert, SPARK),
-    "merge-routed": Workload(lake_merge.routed, lake_merge.PLAIN),
+    "merge-sinks": Workload(merge_sinks.sinks, None, base=BASE),
+    "merge-routed": Workload(lake_merge.routed, None, base=lake_merge.PLAIN),
     "merge-hot": Workload(lake_merge.hot, SPARK),
     "merge-uniform-1m": Workload(lake_merge.uniform_1m, SPARK),
     "merge-uniform-5m": Workload(lake_merge.uniform_5m, SPARK),
@@ -61,14 +64,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measured: dict[str, stored_result.Document] = {}
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder, Scene(options.server, Path(folder)) as scene:
-        asked = {name: getattr(options, name) for name in ("repeat", "peers", "old", "minutes", "flink")}
+        asked = {name: getattr(options, name) for name in ("repeat", "peers", "old", "minutes", "flink", "sinks")}
         context = Context(scene, Path(folder), rows, failures=failures, **asked)
         for name in names:
             print(f"{name}:", flush=True)
             found = WORKLOADS[name].run(context)
             print("\n".join(table(found)), flush=True)
-            peer = WORKLOADS[name].peer if options.peers else "old"
-            measured[name] = stored_result.measured_workload(name, found, peer, rows_of(found, rows))
+            workload = WORKLOADS[name]
+            peer = workload.peer if options.peers else "old"
+            moved = rows_of(found, rows, workload.base or OURS)
+            measured[name] = stored_result.measured_workload(name, found, peer, moved, workload.base)
             if options.store is not None:  # at once: what a later workload breaks is not lost
                 stored_result.store(options.store, {name: measured[name]}, options.server)
     failures += stored_result.worse(stored, measured, options.tolerance)
@@ -76,9 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def rows_of(found: Found, asked: int) -> int:
+def rows_of(found: Found, asked: int, tool: str = OURS) -> int:
     """Return the rows that a tool of ours moved in a run, where they are known, else those that were asked for."""
-    figures = found.get(OURS, [])
+    figures = found.get(tool, [])
     most = max((figure.rows for figure in figures), default=asked)
     return -(-most // 1_000) * 1_000  # a few rows came with the first sample, which the figure leaves out
 
@@ -90,6 +95,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=3, help="runs of each tool; medians are printed (default: %(default)s)")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="measure the peers, too")
     parser.add_argument("--flink", action="store_true", help="measure Flink CDC, too: catching up and first starts")
+    parser.add_argument("--sinks", default="", metavar="NAMES", help=f"merge-sinks: only these of {','.join(SINKS)}")
     parser.add_argument("--old", type=Path, metavar="PATH", help="another checkout of Tidemark to measure beside this one")
     parser.add_argument("--server", default="mysql80", help="database to run on (default: %(default)s)")
     parser.add_argument(
@@ -105,5 +111,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if unknown := set(options.workloads) - set(WORKLOADS):
         parser.error(f"no workload is called {', '.join(sorted(unknown))}")
+    options.sinks = tuple(filter(None, options.sinks.split(",")))
+    if unknown := set(options.sinks) - set(SINKS):
+        parser.error(f"--sinks: no sink is called {', '.join(sorted(unknown))}")
     options.old = options.old and options.old.resolve()
     return options

@@ -22,13 +22,18 @@ class Context:
     old: Path | None
     minutes: float = 30.0
     flink: bool = False
+    sinks: tuple[str, ...] = ()
     failures: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A named measurement; `peer` is the tool of its ratios, `short` says that it runs unless others are named."""
+    """A named measurement; `peer` is the tool of its ratios, `short` says that it runs unless others are named.
+
+    Where all tools are ours, `base` is the one that the others are divided by.
+    """
 
     run: Callable[[Context], Found]
     peer: str | None
     short: bool = True
+    base: str | None = None

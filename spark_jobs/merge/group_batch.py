@@ -165,7 +165,10 @@ class GroupBatch:
                     rows = image.judged(rows, layout.names, gone(number))
             return rows
 
-        found = computed.enter_context(part.judged_winners(layout, judged))
+        names = [gone(number) for number in range(len(images))]
+        names += [failed(number) for number in range(len(images))] if self._isolates else []
+        leaves = F.col(DELETED) | (F.col(CHANGED) & reduce(operator.or_, [F.col(name) for name in names]))
+        found = computed.enter_context(part.judged_winners(layout, judged, leaves))
         part.count(found.observed, layout)
         if self._isolates:
 
@@ -175,11 +178,7 @@ class GroupBatch:
             leave_out_failed(part, found.rows, [failed(number) for number in range(len(images))], why)
         member.rows, member.winners, member.times_ms = found.rows, found.observed.winners, tuple(found.observed.times_ms)
         part.oldest = found.observed.oldest
-        if found.observed.winners:
-            names = [gone(number) for number in range(len(images))]
-            names += [failed(number) for number in range(len(images))] if self._isolates else []
-            lost = reduce(operator.or_, [F.col(name) for name in names])
-            leaves = F.col(DELETED) | (F.col(CHANGED) & lost)
+        if found.observed.leaving:
             part.keep_tombstones(found.rows.withColumn(DELETED, leaves), layout)
 
     def _put_by_workers(self, layouts: Mapping[Target, TableLayout | None]) -> frozenset[Target]:

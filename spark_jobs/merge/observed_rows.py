@@ -51,6 +51,7 @@ class ObservedRows:
             good = F.when(F.col(REASON).isNull(), F.struct(POSITION, WRITER))
             self.judgements.append(F.max(good).alias("newest"))
         self.rows = Observation()
+        self.judged = Observation()
         late = F.col(DELETED) & (F.col(POSITION) > F.lit(safe_horizon))
         self.measures = [
             F.count(F.lit(1)).alias("winners"),
@@ -87,6 +88,11 @@ class ObservedRows:
     def tombstones(self) -> int:
         """The number of deletes that a later batch may need."""
         return int(self.rows.get.get("tombstones", 0))
+
+    @property
+    def leaving(self) -> int:
+        """The number of judged rows that leave a tombstone, where that was observed."""
+        return int(self.judged.get.get("leaving", 0))
 
     @property
     def oldest(self) -> str | None:

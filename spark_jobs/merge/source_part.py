@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
@@ -166,11 +166,17 @@ class SourcePart:
             yield TableRows(kept, observed)
 
     @contextmanager
-    def judged_winners(self, plan: TableLayout, judge: Callable[[DataFrame], DataFrame]) -> Iterator[TableRows]:
-        """Compute the winners as `computed_winners` does, with `CHANGED` and what `judge` adds to them."""
-        observed = ObservedRows(plan, self.record.state.safe_horizon, self.input.size)
+    def judged_winners(self, plan: TableLayout, judge: Callable[[DataFrame], DataFrame], leaves: Column) -> Iterator[TableRows]:
+        """Compute the winners as `computed_winners` does, with `CHANGED` and what `judge` adds to them.
+
+        `leaves` is the condition for those that leave a tombstone, which are counted (`ObservedRows.leaving`).
+        """
+        state = self.record.state
+        observed = ObservedRows(plan, state.safe_horizon, self.input.size)
         self._marks_changes = True
-        with rule.computed(judge(self._not_overtaken(self.winners(plan, observed), plan))) as kept:
+        judged = judge(self._not_overtaken(self.winners(plan, observed), plan))
+        counted = judged.observe(observed.judged, F.count_if(leaves & tombstones.is_late(state)).alias("leaving"))
+        with rule.computed(counted) as kept:
             yield TableRows(kept, observed)
 
     def _not_overtaken(self, rows: DataFrame, plan: TableLayout) -> DataFrame:

@@ -57,8 +57,12 @@ def needed(folders: Iterable[TombstoneFolder], state: TableState) -> tuple[Tombs
 
 def pending(rows: DataFrame, state: TableState) -> DataFrame:
     """Return the deletes among a batch's winners that a later batch may need."""
-    late = (F.col(POSITION) > F.lit(state.safe_horizon)) & (F.col(POSITION) >= F.lit(state.floor))
-    return rows.where(F.col(DELETED) & late)
+    return rows.where(F.col(DELETED) & is_late(state))
+
+
+def is_late(state: TableState) -> Column:
+    """Return the condition for rows that may be newer than one which is read later."""
+    return (F.col(POSITION) > F.lit(state.safe_horizon)) & (F.col(POSITION) >= F.lit(state.floor))
 
 
 def read(

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from bench import performance_table, plot, stored_result
-from bench.bench_figures import OURS, Figure, Found, line, median
+from bench.bench_figures import OURS, Figure, Found, line, line_of_sinks, median
 
 
 def figure(cpu_us: float, rate: float = 100_000.0, **extra: float) -> Figure:
@@ -58,6 +58,32 @@ def test_what_cannot_be_compared_is_no_regression() -> None:
     alone = stored_result.measured_workload("x", {OURS: [figure(9.0)]}, None, 1_000)
     assert stored_result.worse({}, {"x": workload("x", 9.0)}) == []
     assert stored_result.worse({"workloads": {"x": workload("x", 2.0)}}, {"x": alone}) == []
+
+
+def of_sinks(delta: float, iceberg: float) -> stored_result.Document:
+    tools: Found = {
+        "tidemark into delta": [figure(delta)],
+        "tidemark into delta (cold)": [figure(90.0)],
+        "tidemark into iceberg": [figure(iceberg, 50_000)],
+        "server of mysql": [figure(3.0)],
+    }
+    return stored_result.measured_workload("merge-sinks", tools, None, 1_000, "tidemark into delta")
+
+
+def test_sinks_are_divided_by_the_base_and_judged_each_alone() -> None:
+    before = of_sinks(10.0, 20.0)
+    assert before["line"] == (
+        "bench: merge-sinks delta 10.00 µs a row, 100,000 rows/s; iceberg cpu x2.00 rate x0.50; server of mysql cpu x0.30"
+    )
+    alone = line_of_sinks("merge-sinks", {"tidemark into iceberg": [figure(20.0)]}, "tidemark into delta")
+    assert alone == "bench: merge-sinks iceberg 20.00 µs a row, 100,000 rows/s"
+    stored = {"workloads": {"merge-sinks": before}}
+    (words,) = stored_result.worse(stored, {"merge-sinks": of_sinks(10.0, 27.0)})
+    assert "tidemark into iceberg has 2.700 of tidemark into delta (stored: 2.000)" in words
+    assert stored_result.worse(stored, {"merge-sinks": of_sinks(30.0, 75.0)}) == []
+    page = performance_table.table({"machine": stored_result.machine("mysql80"), "workloads": {"merge-sinks": before}})
+    assert "| `merge-sinks` | **tidemark into delta** | 100,000 | 10.00 | 200 |  |  |" in page
+    assert "| `merge-sinks` | tidemark into iceberg | 50,000 | 20.00 | 200 | × 2.00 |  |" in page
 
 
 def test_the_plot_is_an_image_with_every_tool_and_its_figures() -> None:

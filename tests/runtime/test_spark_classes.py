@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from schemas.settings import SparkSettings
-from tidemark.runtime import java_home, spark_classes
+from tidemark.runtime import java_home, spark_classes, spark_jars
+from tidemark.runtime.jars import SINK_BUNDLES
 
 LOCAL = SparkSettings(master="local[2]")
 OPTIONS = "spark.driver.extraJavaOptions"
@@ -59,6 +60,33 @@ def test_an_archive_is_of_the_jars_it_was_made_with(tmp_path: Path) -> None:
     (tmp_path / "other.jar").touch()
 
     assert spark_classes.with_archive(replace(LOCAL, jars=(str(tmp_path / "other.jar"),))).conf == {}
+
+
+def test_a_job_without_an_archive_of_its_own_takes_the_jars_and_the_archive_of_every_sink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDEMARK_CACHE")
+    of_delta, of_every = (tuple(map(str, spark_jars(types))) for types in (("delta",), SINK_BUNDLES))
+    monkeypatch.setenv("TIDEMARK_CACHE", str(tmp_path))
+    store = tmp_path / "artifacts"
+    store.mkdir()
+    for jar in of_delta:
+        (store / Path(jar).name).symlink_to(jar)
+    every = replace(LOCAL, jars=tuple(str(store / Path(jar).name) for jar in of_every))
+    assert len(spark_classes.with_jars(LOCAL, ("delta",)).jars) == len(of_delta)
+
+    for jar in of_every:
+        if jar not in of_delta:
+            (store / Path(jar).name).symlink_to(jar)
+    assert len(spark_classes.with_jars(LOCAL, ("delta",)).jars) == len(of_delta)
+    path = _put_archive(every)
+    found = spark_classes.with_jars(LOCAL, ("postgresql", "iceberg"))
+    assert found.jars == every.jars
+    assert str(path) in found.conf[OPTIONS]
+    assert len(spark_classes.with_jars(replace(LOCAL, master="spark://here:7077"), ("delta",)).jars) == len(of_delta)
+
+    _put_archive(replace(LOCAL, jars=every.jars[: len(of_delta)]))
+    assert len(spark_classes.with_jars(LOCAL, ("delta",)).jars) == len(of_delta)
 
 
 def test_the_spark_of_the_environment_is_started_before_the_shared_one_and_the_packages(

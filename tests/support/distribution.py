@@ -34,6 +34,7 @@ SPARKS: Final = {
         "tests/merge/test_changelog", "tests/merge/test_mirrored", "tests/merge/test_iceberg", "tests/merge/test_routed",
         "tests/merge/test_schema",
         "tests/merge/test_quarantine", "tests/merge/test_set_aside", "tests/merge/test_left_out", "tests/merge/test_other",
+        "tests/merge/test_soft_delete",
     ),
     "tests/merge": ("tests/merge/", "tests/arrow/test_arrow_as_spark.py"),
 }  # fmt: skip

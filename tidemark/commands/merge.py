@@ -70,12 +70,9 @@ def _metrics(job: list[Merging]) -> str:
 
 def with_java(settings: Settings) -> Settings:
     """Return a Java for Spark, and the jars of the lock file unless others are named; fetched when missing."""
-    from tidemark.runtime import java_home, spark_jars
-    from tidemark.runtime.spark_classes import with_archive
+    from tidemark.runtime import java_home
+    from tidemark.runtime.spark_classes import with_jars
 
     config.forget_secrets()  # the JVM inherits the environment
     os.environ.setdefault("JAVA_HOME", str(java_home(17)))
-    spark = settings.spark
-    if not spark.jars:
-        spark = replace(spark, jars=tuple(str(path) for path in spark_jars(sink.type for sink in settings.sinks)))
-    return replace(settings, spark=with_archive(spark))
+    return replace(settings, spark=with_jars(settings.spark, [sink.type for sink in settings.sinks]))

@@ -184,6 +184,12 @@ def check(path: Path, artifact: Artifact, advice: str) -> None:
         raise ArtifactError(msg)
 
 
+def is_bundle_here(bundle: str, lock: Path = LOCK_FILE) -> bool:
+    """Return whether all files of a bundle are in the cache, so that nothing would be fetched."""
+    store = cache_folder() / "artifacts"
+    return all((store / entry.file_name).is_file() for entry in bundle_entries(bundle, lock))
+
+
 def bundle_files(
     bundle: str, say: Callable[[str], None] | None = None, lock: Path = LOCK_FILE
 ) -> list[Path]:

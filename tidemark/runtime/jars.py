@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tidemark.runtime.artifacts import UnavailableError, bundle_files
+from tidemark.runtime.artifacts import UnavailableError, bundle_files, is_bundle_here
 
 BASE_BUNDLES: Final = ("spark-delta",)
 """The Kafka source, Avro and Delta: every merge job has them."""
@@ -29,6 +29,15 @@ def spark_jars(types: Iterable[str] = ("delta",), say: Callable[[str], None] | N
 
     `types` are the types of the sinks, or "jdbc" for MySQL's JDBC driver; `UnavailableError` for one that has no jars here.
     """
+    return [path for bundle in _bundles(types) for path in bundle_files(bundle, say)]
+
+
+def are_jars_here(types: Iterable[str]) -> bool:
+    """Return whether `spark_jars` would fetch nothing for these types."""
+    return all(is_bundle_here(bundle) for bundle in _bundles(types))
+
+
+def _bundles(types: Iterable[str]) -> list[str]:
     bundles = list(BASE_BUNDLES)
     known = {**SINK_BUNDLES, **MORE_BUNDLES}
     for kind in types:
@@ -36,7 +45,7 @@ def spark_jars(types: Iterable[str] = ("delta",), say: Callable[[str], None] | N
             msg = f"no jars for the sink type {kind!r}; there are: {', '.join(known)}"
             raise UnavailableError(msg)
         bundles += [bundle for bundle in known[kind] if bundle not in bundles]
-    return [path for bundle in bundles for path in bundle_files(bundle, say)]
+    return bundles
 
 
 if __name__ == "__main__":  # `python -m tidemark.runtime.jars`: an image fetches them when it is built

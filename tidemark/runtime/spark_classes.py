@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidemark.runtime.artifacts import build_once, cache_folder, exclusive
 from tidemark.runtime.class_archive import ClassArchive
-from tidemark.runtime.jars import SINK_BUNDLES, spark_jars
+from tidemark.runtime.jars import SINK_BUNDLES, are_jars_here, spark_jars
 from tidemark.runtime.java import java_home
 
 if TYPE_CHECKING:
@@ -46,6 +47,21 @@ def share() -> Path:
             shutil.copytree(package / part, target / part, copy_function=_linked)
 
     return build_once(_shared(), build)
+
+
+def with_jars(settings: SparkSettings, types: Iterable[str]) -> SparkSettings:
+    """Return settings with the jars of sinks of these types, unless they name jars, and with the archive of a local JVM.
+
+    Java maps an archive only for the class path that it was made with. Where there is none for just these jars, and those of every
+    type are in the cache with an archive, all of them are taken.
+    """
+    if settings.jars:
+        return with_archive(settings)
+    own = with_archive(_with_jars_of(settings, types))
+    if own.conf != settings.conf or not settings.master.startswith("local") or not are_jars_here(SINK_BUNDLES):
+        return own
+    every = with_archive(_with_jars_of(settings, SINK_BUNDLES))
+    return own if every.conf == settings.conf else every
 
 
 def with_archive(settings: SparkSettings) -> SparkSettings:
@@ -83,17 +99,23 @@ def learn(settings: SparkSettings) -> None:
 def main() -> int:
     """Make the archive for the Spark that `tidemark merge` starts: for a checkout and for an image.
 
-    With `--all` also that of a Spark with the jars of every type of sink, as the tests start it.
+    With `--all` also that of a Spark with the jars of every type of sink, as the tests start it. With `--every` that one alone: it
+    serves jobs with any sinks where all jars are in the cache.
     """
     from schemas.settings import SparkSettings
 
     os.environ.setdefault("JAVA_HOME", str(java_home(17)))
     if "--share" in sys.argv[1:]:
         share()
-    learn(SparkSettings(jars=tuple(str(path) for path in spark_jars())))
-    if "--all" in sys.argv[1:]:
-        learn(SparkSettings(jars=tuple(str(path) for path in spark_jars(SINK_BUNDLES))))
+    if "--every" not in sys.argv[1:]:
+        learn(_with_jars_of(SparkSettings(), ("delta",)))
+    if {"--all", "--every"}.intersection(sys.argv[1:]):
+        learn(_with_jars_of(SparkSettings(), SINK_BUNDLES))
     return 0
+
+
+def _with_jars_of(settings: SparkSettings, types: Iterable[str]) -> SparkSettings:
+    return replace(settings, jars=tuple(str(path) for path in spark_jars(types)))
 
 
 def _with(settings: SparkSettings, options: list[str]) -> SparkSettings:

@@ -55,17 +55,15 @@ class LocalSession:
 
         from spark_jobs.jobs.session import build_session
         from spark_jobs.pipeline.udfs import register_udfs
-        from tidemark.runtime import java_home, spark_jars
-        from tidemark.runtime.spark_classes import with_archive
+        from tidemark.runtime import java_home
+        from tidemark.runtime.spark_classes import with_jars
 
         running = SparkContext._active_spark_context is not None  # noqa: SLF001 - there is no other way to know of one
         spark = replace(self._settings.spark, master="local[*]")
         if not running:
             config.forget_secrets()  # the JVM inherits the environment
             os.environ.setdefault("JAVA_HOME", str(java_home(17)))
-            if not spark.jars:
-                spark = replace(spark, jars=tuple(str(path) for path in spark_jars(sink.type for sink in self._settings.sinks)))
-            spark = with_archive(spark)
+            spark = with_jars(spark, [sink.type for sink in self._settings.sinks])
         session = _session_of_this_process() if running else build_session(spark, f"{self._settings.name} verify")
         self._is_ours = not running
         register_udfs(session, self._settings.udfs)
