@@ -7,7 +7,7 @@ import random
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -40,6 +40,7 @@ from tests.support import replication
 from tests.support.clock import Clock
 from tidemark.api.observe import Status
 
+Look = Callable[[World, Sequence[SinkPlan]], None]
 SHOWN = 3
 _ENDS_DEAD = 0.3
 SPARK_OF_SINKS: Final = {"driver_memory": "1500m", "trigger_s": 4}
@@ -105,11 +106,13 @@ def play(
     compiled: bool = True,
     writer: str = "",
     kinds: Sequence[str] = (),
+    look: Look = lambda _world, _plans: None,
 ) -> Outcome:
     """Play the round of a seed; its folder is removed unless something was wrong.
 
     `compiled`: the merge job compiles its expressions, as it does for users. `writer`: that of the sink, with faults that aim at it.
-    `kinds`: the types of sinks that the one merge job writes, with routes and transforms, instead of one lake.
+    `kinds`: the types of sinks that the one merge job writes, with routes and transforms, instead of one lake. `look` is called
+    when all was judged, while everything still runs.
     """
     laps = Laps()
     rng = random.Random(seed)
@@ -141,7 +144,7 @@ def play(
         world = World(servers, pipeline, proxy, load, rng, database, laps, logs)
         _prepare(world, names, plans, hosts)
         wrong = _disturbed(world, names, initial=initial)
-        outcome = _judged(world, wrong, plans)
+        outcome = _judged(world, wrong, plans, look)
     if outcome.good:
         _clear(servers, database, folder, hosts)
     return outcome
@@ -251,7 +254,7 @@ def _all_done(status: Status, database: str) -> bool:
     )
 
 
-def _judged(world: World, wrong: str, plans: Sequence[SinkPlan]) -> Outcome:
+def _judged(world: World, wrong: str, plans: Sequence[SinkPlan], look: Look) -> Outcome:
     with world.laps("compare"):
         compared = _compared(world)
     with world.laps("verify"):
@@ -259,6 +262,7 @@ def _judged(world: World, wrong: str, plans: Sequence[SinkPlan]) -> Outcome:
     quarantined = sum(table.quarantined for status in world.pipeline.statuses().values() for table in status.tables)
     if quarantined:
         found.wrong.append(f"{quarantined} records in quarantine")
+    look(world, plans)
     words = [wrong, *found.wrong, *_false_words(world, equal=not found.wrong), compared.shown]
     return Outcome(
         kills=world.kills,

@@ -67,10 +67,10 @@ def judged(pipeline: Pipeline, plan: SinkPlan, published: Mapping[str, Sequence[
         wanted = expected(pipeline, feed)
         if plan.is_changelog:
             events = _events(pipeline, plan, schema, table)
-            _judge_events(pipeline, feed, events, published, found, where)
-            _compare(wanted, _of_changelog(pipeline, feed, events), found, where)
+            judge_events(pipeline, feed, events, published, found, where)
+            compare_rows(wanted, rows_of_changelog(pipeline, feed, events), found, where)
         else:
-            _compare(wanted, _of_mirror(pipeline, plan, feed, TableName(schema, table), found), found, where)
+            compare_rows(wanted, _of_mirror(pipeline, plan, feed, TableName(schema, table), found), found, where)
     return found
 
 
@@ -113,7 +113,8 @@ def text_of(value: Any) -> str | None:
     return str(value)
 
 
-def _compare(wanted: Rows, found: Rows, judgement: Judgement, where: str) -> None:
+def compare_rows(wanted: Rows, found: Rows, judgement: Judgement, where: str) -> None:
+    """Note rows that are missing, too many or different."""
     judgement.rows += len(found)
     differing = [key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key)]
     judgement.differing += len(differing)
@@ -180,7 +181,7 @@ def _events(pipeline: Pipeline, plan: SinkPlan, schema: str, table: str) -> list
     return events_of_files(folder / folder_name(schema) / folder_name(table))
 
 
-def _of_changelog(pipeline: Pipeline, feed: Feed, events: Sequence[Mapping[str, Any]]) -> Rows:
+def rows_of_changelog(pipeline: Pipeline, feed: Feed, events: Sequence[Mapping[str, Any]]) -> Rows:
     """Return the rows that a changelog says are there."""
     keys, columns = list(feed.identity(feed.tables[0])), list(feed.columns(feed.tables[0]))
     return {
@@ -194,7 +195,7 @@ def _complete(event: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any
     return {**dict.fromkeys(keys), **event}
 
 
-def _judge_events(
+def judge_events(
     pipeline: Pipeline,
     feed: Feed,
     events: Sequence[Mapping[str, Any]],
