@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from devservers._guard import children_of
 from tests.chaos.peers import silent
 from tests.chaos.sink_plans import RELATIONAL
+from tests.chaos.sink_servers import restart
 from tests.chaos.world import MERGE, ChaosError, World
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def kill_sink_database(world: World) -> None:
     host.server.kill()
     world.kills += 1
     world.pause(0.3, 8)
-    host.server.restart()
+    restart(host.server)
 
 
 def refuse_sink_database(world: World) -> None:

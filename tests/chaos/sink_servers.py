@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 from devservers import Database, Postgres, start_database, start_postgres
+from devservers.processes import ServerStartError
 from tests.chaos.proxy import Proxy
 
 _SERVERS: Final = {"postgresql": "postgres17", "mysql": "mysql97", "mariadb": "mariadb114"}
+_RESTARTS: Final = 10
 SinkDatabase = Database | Postgres
 
 
@@ -54,8 +57,21 @@ class SinkServers:
             self._started[kind] = self._ends.enter_context(start(_SERVERS[kind], self._folder))
         server = self._started[kind]
         if not server.running:
-            server.restart()
+            restart(server)
         return server
+
+
+def restart(server: SinkDatabase) -> None:
+    """Start a server that was killed: what it had started may need a moment to see that it is gone."""
+    for attempt in range(_RESTARTS):
+        try:
+            server.restart()
+        except ServerStartError:
+            if attempt == _RESTARTS - 1:
+                raise
+            time.sleep(1)
+        else:
+            return
 
 
 def drop(server: SinkDatabase, names: list[str]) -> None:

@@ -19,7 +19,7 @@ from tests.chaos.load import Load
 from tests.chaos.log import CommittedChanges
 from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
-from tests.chaos.sink_servers import SinkHost, SinkServers
+from tests.chaos.sink_servers import SinkHost, SinkServers, restart
 from tests.chaos.truth import StatusTruth, standings
 from tests.e2e.pipeline import PATIENCE_S, POLL_S, Pipeline
 from tests.support.clock import Clock
@@ -250,7 +250,7 @@ class World:
         for host in self.hosts:
             host.proxy.heal()
             if not host.server.running:
-                host.server.restart()
+                restart(host.server)
 
     def pause(self, low: float, high: float) -> None:
         """Let things run for a drawn time, watching."""
