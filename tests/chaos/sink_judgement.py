@@ -203,20 +203,22 @@ def judge_events(
     judgement: Judgement,
     where: str,
 ) -> None:
-    """Note events that are there twice, and changes that are not there."""
+    """Note events that are there twice, changes that are not there, and such that should not be there."""
     keys = list(feed.identity(feed.tables[0]))
     counts = Counter((one[_OP], one[_POSITION], one[_SOURCE], *(str(one.get(key)) for key in keys)) for one in events if one[_OP] != "sweep")
     twice = {event: count for event, count in counts.items() if count > 1}
     judgement.duplicated += sum(count - 1 for count in twice.values())
     judgement.wrong += [f"{where}: {count} times {event}" for event, count in list(twice.items())[:SHOWN]]
-    if feed.where:
-        return
     for table in feed.tables:
         source = source_of(pipeline, table)
         own = [one for one in events if one[_SOURCE] == source]
         floor = max((one[_POSITION] for one in own if one[_OP] == "floor"), default="")
         had = {one[_POSITION] for one in own}
-        missing = sorted({change.position for change in published[table] if change.position not in had and change.position > floor})
+        wanted = {one.position: any(row is not None and feed.matches(row) for row in (one.before, one.after)) for one in published[table]}
+        missing = [position for position, is_wanted in wanted.items() if is_wanted and position not in had and position > floor]
+        surplus = [position for position, is_wanted in wanted.items() if not is_wanted and position in had]
         judgement.lost += len(missing)
+        judgement.differing += len(surplus)
         judgement.wrong += [f"{where}: no event of {table} at {position}" for position in missing[:SHOWN]]
+        judgement.wrong += [f"{where}: an event of {table} at {position}, which no rule asks for" for position in surplus[:SHOWN]]
 

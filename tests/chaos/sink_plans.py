@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,8 @@ SHARES: Final = (3, 2, 2)
 class Feed:
     """Source tables on their way into one target. `compared` are columns that all of them have and no DDL changes.
 
-    `into` has `$` where the route takes the name from the source. `computed` are expressions by the name that they give.
+    `into` has `$` where the route takes the name from the source. `computed` are expressions by the name that they give. `matches`
+    says of a row of the source what `where` does.
     """
 
     tables: Sequence[str]
@@ -37,6 +38,7 @@ class Feed:
     star: str = "*"
     computed: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
+    matches: Callable[[Mapping[str, Any]], bool] = lambda _row: True
     compared: Sequence[str] = ()
     soft_delete: str = ""
     partition_by: Sequence[str] = ()
@@ -67,25 +69,37 @@ def _quoted(name: str) -> str:
 
 
 ALIKE: Final = Feed(
-    ("cleared", "owners"), "alike", computed={"origin": "__table__"}, where="n % 4 <> 1", compared=("id", "n")
+    ("cleared", "owners"), "alike", computed={"origin": "__table__"}, where="n % 4 <> 1", matches=lambda row: row["n"] % 4 != 1,
+    compared=("id", "n"),
 )  # fmt: skip
 NUMBERS: Final = Feed(("cleared", "pets", "wide"), "numbers", compared=("id", "n"))
 TWICE: Final = (
     Feed(("hot",), "all_$1", compared=("id", "n", "tag")),
     Feed(
-        ("hot",), "some", "crm", computed={"twice": "n * 2", "size": "char_length(tag)"}, where="n % 3 <> 0", compared=("id", "n", "tag"),
+        ("hot",), "some", "crm", computed={"twice": "n * 2", "size": "char_length(tag)"}, where="n % 3 <> 0",
+        matches=lambda row: row["n"] % 3 != 0, compared=("id", "n", "tag"),
     ),
 )  # fmt: skip
 """One table into two targets."""
 OTHERS: Final = (
-    Feed(("pairs",), "pairs", where="slot >= 0 AND slot % 2 = 0", compared=("id", "slot", "n")),
-    Feed(("words",), "digests", "crm", star="", computed={"digest": "md5(word)"}, where="n % 5 <> 2", compared=("n",)),
+    Feed(
+        ("pairs",), "pairs", where="slot >= 0 AND slot % 2 = 0", matches=lambda row: row["slot"] >= 0 and row["slot"] % 2 == 0,
+        compared=("id", "slot", "n"),
+    ),
+    Feed(
+        ("words",), "digests", "crm", star="", computed={"digest": "md5(word)"}, where="n % 5 <> 2",
+        matches=lambda row: row["n"] % 5 != 2, compared=("n",),
+    ),
     Feed(
         ("parts",), "pieces", star="* EXCEPT (pad)", computed={"following": "a + 1", "third": "n % 3"},
-        where="b <> 'once' AND a < 1000000", compared=("a", "b", "n"),
+        where="b <> 'once' AND a < 1000000", matches=lambda row: row["b"] != "once" and row["a"] < 1_000_000,
+        compared=("a", "b", "n"),
     ),
     Feed(("ledger",), "ledger", computed={"day": "CAST(at AS DATE)", "cents": "n * 100"}, compared=("id", "n", "at")),
-    Feed(("pets",), "pets", where="owner IS NULL OR owner % 2 = 0", compared=("id", "owner", "sitter", "n")),
+    Feed(
+        ("pets",), "pets", where="owner IS NULL OR owner % 2 = 0",
+        matches=lambda row: row["owner"] is None or row["owner"] % 2 == 0, compared=("id", "owner", "sitter", "n"),
+    ),
     Feed(("odd *",), "$1", compared=("id", "n", "*", "a b", "c.d", "sel`ect")),
     Feed(("wide",), "wide", compared=("id", "n")),
 )  # fmt: skip

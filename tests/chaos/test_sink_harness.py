@@ -30,7 +30,7 @@ from tests.chaos.sink_judgement import (
     rows_of_changelog,
     text_of,
 )
-from tests.chaos.sink_plans import KINDS, OTHERS, RELATIONAL, SinkPlan, kinds_of, plans_of
+from tests.chaos.sink_plans import KINDS, OTHERS, RELATIONAL, Feed, SinkPlan, kinds_of, plans_of
 from tests.chaos.sink_servers import SinkServers
 from tests.chaos.world import Servers, World
 from tests.e2e.topics import Change
@@ -67,8 +67,8 @@ def event(op: str, number: int, n: int, key: int = 1) -> dict[str, Any]:
     return {**values, "_tm_op": op, "_tm_position": f"p{number}", "_tm_source": SOURCE}
 
 
-def change(number: int) -> Change:
-    return Change(0, 0, {"id": 1}, "u", None, None, f"p{number}")
+def change(number: int, feed: Feed = ODD) -> Change:
+    return Change(0, 0, {"id": 1}, "c", None, dict.fromkeys(feed.compared), f"p{number}")
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,27 @@ def test_an_event_that_is_lost_doubled_wrong_or_too_many_is_found(
     compare_rows(wanted, rows_of_changelog(PIPELINE, ODD, events), found, "files")
     assert (found.lost, found.duplicated, found.differing) == (lost, duplicated, differing), found.text
     assert bool(found.wrong) == bool(lost or duplicated or differing)
+
+
+def test_a_change_that_no_row_of_matches_has_no_event_and_one_that_leaves_has() -> None:
+    pairs = OTHERS[0]
+    kept, other = {"id": 1, "slot": 2, "n": 0}, {"id": 1, "slot": 3, "n": 0}
+    published = {
+        "pairs": [
+            Change(0, 0, {"id": 1}, "c", None, kept, "p1"), Change(0, 0, {"id": 1}, "u", kept, other, "p2"),
+            Change(0, 0, {"id": 1}, "u", other, other, "p3"),
+        ]
+    }  # fmt: skip
+    own = {"_tm_source": "chaos:shop.pairs"}
+    events = [
+        {**kept, **own, "_tm_op": "+I", "_tm_position": "p1"}, {**kept, **own, "_tm_op": "-D", "_tm_position": "p2"},
+        {**other, **own, "_tm_op": "+I", "_tm_position": "p3"},
+    ]  # fmt: skip
+    found = Judgement()
+    judge_events(PIPELINE, pairs, events[:2], published, found, "files")
+    assert not found.wrong
+    judge_events(PIPELINE, pairs, [events[0], events[2]], published, found, "files")
+    assert (found.lost, found.differing) == (1, 1), found.text
 
 
 # --- a difference in each type of sink, on real servers -----------------------------------------------------
