@@ -70,7 +70,7 @@ class SupervisedPipeline(Pipeline):
             if child is None or child.status is None:
                 continue
             tail = self.log_tail(verb)
-            reason = self.excuse(verb, tail)
+            reason = self.excuse(verb, self._said(verb))
             if reason is None:
                 raise ChaosError(f"{verb} ended by itself with {child.status}:\n{tail}")
             self.ends[f"{verb}: {reason}"] += 1
@@ -78,6 +78,12 @@ class SupervisedPipeline(Pipeline):
             self.start(verb)
         if len(self.settings.sinks) > 1 and MERGE in self._children:
             self._check_sinks()
+
+    def _said(self, verb: str) -> str:
+        """What a process has logged since it was started last."""
+        with self.log_path(verb).open("rb") as file:
+            file.seek(self._log_begins.get(verb, 0))
+            return file.read().decode("utf-8", "replace")
 
     def _check_sinks(self) -> None:
         """Fail where a sink has ended, and the merge job continues with the others: it wants a person."""
@@ -264,17 +270,17 @@ class World:
                     raise
             time.sleep(0.1)
 
-    def excuse(self, verb: str, tail: str) -> str | None:
+    def excuse(self, verb: str, said: str) -> str | None:
         """Why a process may have ended by itself: the merge job is a Spark driver, made to be started again."""
         if verb == MERGE and self.shaken & {"kafka", "registry"}:
             return "a server it needs was down"
-        if verb == MERGE and "jvm" in self.shaken and "JVM" in tail:
+        if verb == MERGE and "jvm" in self.shaken and "Spark's JVM ended" in said:
             return "its JVM was killed"
         if verb == MERGE and self.shaken & {"sink", "cluster"}:
             return "its disk was full, or its executors were killed"
         if verb == RUN and "producer" in self.shaken:
             return "its disk was full"  # which is where its log is, too: it may not say so
-        if verb == RUN and "FencedError" in tail and "second" in self.shaken:
+        if verb == RUN and "FencedError" in said and "second" in self.shaken:
             return "fenced"
         return None
 
