@@ -56,6 +56,7 @@ class Feed:
     def columns(self, table: str) -> dict[str, str]:
         """Return the columns of the target to be compared, and the SQL at the source for each."""
         own = {name: _quoted(name) for name in self.compared}
+        own |= {"*": "COALESCE(`*`, NULL)"} if "*" in own else {}  # MySQL takes the name alone for all columns
         return own | {name: text.replace("__table__", f"'{table}'") for name, text in self.computed.items()}
 
     def select(self) -> list[str]:
