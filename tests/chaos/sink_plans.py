@@ -55,14 +55,19 @@ class Feed:
 
     def columns(self, table: str) -> dict[str, str]:
         """Return the columns of the target to be compared, and the SQL at the source for each."""
-        own = {name: _quoted(name) for name in self.compared}
-        own |= {"*": "COALESCE(`*`, NULL)"} if "*" in own else {}  # MySQL takes the name alone for all columns
+        own = {_in_records(name): _quoted(name) for name in self.compared}
+        own |= {"_": "COALESCE(`*`, NULL)"} if "*" in self.compared else {}  # MySQL takes the name alone for all columns
         return own | {name: text.replace("__table__", f"'{table}'") for name, text in self.computed.items()}
 
     def select(self) -> list[str]:
         """Return the items of `select`."""
         plain = [self.star] if self.star else [_quoted(name) for name in self.compared]
         return [*plain, *(f"{text} AS {name}" for name, text in self.computed.items())]
+
+
+def _in_records(name: str) -> str:
+    """Return the name of a column in records, which allow letters, digits and _."""
+    return re.sub(r"\W", "_", name)
 
 
 def _quoted(name: str) -> str:

@@ -63,7 +63,7 @@ def test_the_settings_of_every_round_are_accepted() -> None:
 
 
 def event(op: str, number: int, n: int, key: int = 1) -> dict[str, Any]:
-    values = dict.fromkeys(ODD.compared) | {"id": key, "n": n}
+    values = dict.fromkeys(ODD.columns("odd *")) | {"id": key, "n": n}
     return {**values, "_tm_op": op, "_tm_position": f"p{number}", "_tm_source": SOURCE}
 
 
@@ -88,7 +88,7 @@ def test_an_event_that_is_lost_doubled_wrong_or_too_many_is_found(
     found = Judgement()
     published = {"odd *": [change(1), change(2)]}
     judge_events(PIPELINE, ODD, events, published, found, "files")
-    wanted = {(SOURCE, "1"): dict.fromkeys(ODD.compared) | {"id": "1", "n": "6"}}
+    wanted = {(SOURCE, "1"): dict.fromkeys(ODD.columns("odd *")) | {"id": "1", "n": "6"}}
     compare_rows(wanted, rows_of_changelog(PIPELINE, ODD, events), found, "files")
     assert (found.lost, found.duplicated, found.differing) == (lost, duplicated, differing), found.text
     assert bool(found.wrong) == bool(lost or duplicated or differing)
