@@ -13,7 +13,7 @@ from devservers import Database
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import PATIENCE_S, Pipeline, create_signal_table
 from tests.e2e.test_many_sinks import answer_of, wait_for
-from tests.e2e.test_operations import jvm_of
+from tests.e2e.test_operations import jvm_of, started
 from tests.support.servers import new_database
 from tests.verify import all_types
 
@@ -55,7 +55,7 @@ def test_iceberg_and_delta_equal_the_source_after_the_jvm_was_killed_in_batches(
         )
         if number == 1:
             pipeline.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'none', MODIFY amount BIGINT")
-        kill_in_a_batch(pipeline, tmp_path / ICE)
+        kill_in_a_batch(pipeline, tmp_path / ICE, starts=2 * (number + 1))
         pipeline.start("merge")
     wait_for(pipeline, capsys, "the changes", LAKE, ICE)
     for name in (LAKE, ICE):
@@ -64,8 +64,11 @@ def test_iceberg_and_delta_equal_the_source_after_the_jvm_was_killed_in_batches(
     assert pipeline.stop("merge") == 0
 
 
-def kill_in_a_batch(pipeline: Pipeline, sink: Path) -> None:
-    """Kill -9 the JVM while a batch of a sink has begun and not ended, and wait until the command has ended, too."""
+def kill_in_a_batch(pipeline: Pipeline, sink: Path, *, starts: int) -> None:
+    """Kill -9 the JVM while a batch of a sink has begun and not ended, and wait until the command has ended, too.
+
+    A batch that a killed job has left is not ended either: so many merge jobs must have started before.
+    """
     checkpoint = sink / "_tidemark" / "checkpoint"
     deadline = time.monotonic() + PATIENCE_S
 
@@ -73,7 +76,7 @@ def kill_in_a_batch(pipeline: Pipeline, sink: Path) -> None:
         begun, done = (len(list(checkpoint.glob(f"{kind}/[0-9]*"))) for kind in ("offsets", "commits"))
         return begun > done
 
-    while not is_in_flight():
+    while started(pipeline) < starts or not is_in_flight():
         pipeline.check()
         assert time.monotonic() < deadline, pipeline.log_tail("merge")
         time.sleep(0.01)
