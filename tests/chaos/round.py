@@ -43,6 +43,8 @@ from tidemark.api.observe import Status
 Look = Callable[[World, Sequence[SinkPlan]], None]
 SHOWN = 3
 _ENDS_DEAD = 0.3
+_AFTER_A_BATCH: Final = 0.6
+"""The share of rounds with several sinks whose faults come when each has merged a batch; the first one takes the longest."""
 SPARK_OF_SINKS: Final = {"driver_memory": "1500m", "trigger_s": 4}
 """Several sinks share the two cores of a driver."""
 PATIENCE_OF_SINKS: Final = 2.0
@@ -225,6 +227,9 @@ def _disturbed(world: World, names: list[str], *, initial: bool) -> str:
     try:
         if not initial:
             pipeline.request_snapshot(".*")
+        if pipeline.takes and world.rng.random() < _AFTER_A_BATCH:
+            with world.laps("first batch"):
+                pipeline.wait("the first batch of each sink", lambda status: status.sink_updated_ms is not None)
         for name in names:
             with world.laps("faults"):
                 world.pause(0.3, 4)
