@@ -6,7 +6,7 @@
 #   make lint                      ruff, mypy, import contracts
 #   make fuzz-ddl [DB=...] [N=2000] random DDL on one server (DB=mysql80, mariadb114, ...); log, text and server compared
 #   make conformance               the real Debezium beside us on MySQL and MariaDB, records compared
-#   make chaos [ROUNDS=5 SEED=1 JOBS=2 MORE=...]  faults at random moments under load, the outcome compared
+#   make chaos [ROUNDS=5 SEED=1 JOBS=2 SINKS=1 MORE=...]  faults at random moments under load, the outcome compared; into several sinks
 #   make fuzz [SECONDS=30 SEED=1]  damaged bytes and nonsense: log events, signals, configuration, HTTP
 #   make sinks                     every sink by the behaviour suites on real servers, with all crash points
 #   make mutations                 each mechanism switched off in turn; a test must notice
@@ -63,7 +63,7 @@ conformance: .venv/.installed-all
 	@exec $(BIN)/python -m tests.conformance
 
 chaos: .venv/.installed-all
-	@exec $(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),5) --seed $(or $(SEED),1) --jobs $(or $(JOBS),2) $(MORE)
+	@exec $(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),5) --seed $(or $(SEED),1) --jobs $(or $(JOBS),2) $(if $(SINKS),--sinks) $(MORE)
 
 fuzz: .venv/.installed-all
 	@exec $(BIN)/python -m tests.fuzz $(or $(SECONDS),30) $(or $(SEED),1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import random
 import shutil
 import signal
 import subprocess
@@ -18,10 +19,15 @@ from tests.chaos.faults import ALL, WITH_CLUSTER, WITH_REPLICA
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.results import RESULTS, summary, write_down
 from tests.chaos.round import Outcome, plan, play
+from tests.chaos.sink_faults import WITH_SINKS
+from tests.chaos.sink_plans import kinds_of
+from tests.chaos.sink_servers import SinkServers
 from tests.chaos.world import Servers
 from tests.support.spark_cluster import SparkCluster
 
 DATABASES = ("mysql80", "mariadb114", "mysql97", "mysql57")
+_COMPILED = 0.34
+"""The share of rounds with several sinks whose merge job compiles its expressions: many small tables cost more than they do."""
 
 
 def main(arguments: list[str]) -> int:
@@ -47,6 +53,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--replica", action="store_true", help="a primary and a replica, which change places")
     parser.add_argument("--cluster", action="store_true", help="Spark on a cluster of two workers")
     parser.add_argument("--writer", choices=("auto", "arrow", "jvm"), default="", help="what writes the lake, with faults aimed at it")
+    parser.add_argument("--sinks", action="store_true", help="two or three sinks of one merge job, with routes and transforms")
     parser.add_argument("--jobs", type=int, default=1, help="so many processes share the rounds")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
@@ -55,6 +62,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         parser.error("that fault needs --replica")
     if not options.cluster and any(name in WITH_CLUSTER for name in options.only):
         parser.error("that fault needs --cluster")
+    if options.sinks and (options.cluster or options.writer):
+        parser.error("--sinks goes with neither --cluster nor --writer")
+    if not options.sinks and any(name in WITH_SINKS for name in options.only):
+        parser.error("that fault needs --sinks")
     if unknown := [name for name in options.only if name not in ALL]:
         parser.error(f"no fault is called {', '.join(unknown)}; there are {', '.join(ALL)}")
     return options
@@ -81,6 +92,7 @@ def _rounds(options: argparse.Namespace) -> int:
     """How many were bad."""
     flavour = options.db + ("+replica" if options.replica else "") + ("+cluster" if options.cluster else "")
     flavour += f"+{options.writer}" if options.writer else ""
+    flavour += "+sinks" if options.sinks else ""
     bad = 0
     began = time.monotonic()
     with ExitStack() as stack:
@@ -92,12 +104,16 @@ def _rounds(options: argparse.Namespace) -> int:
             stack.enter_context(start_kafka(root)),
             stack.enter_context(start_registry(root)),
             stack.enter_context(SparkCluster(root)) if options.cluster else None,
+            stack.enter_context(SinkServers(root)) if options.sinks else None,
         )
         for seed in range(options.seed, options.seed + options.rounds):
             if options.minutes and time.monotonic() - began > options.minutes * 60:
                 break
-            xa, names = plan(seed, options.only, replica=options.replica, cluster=options.cluster, writer=options.writer)
-            print(f"round {seed}: {', '.join(names)}{' (XA)' if xa else ''}", flush=True)
+            kinds = kinds_of(seed) if options.sinks else ()
+            drawn = {"replica": options.replica, "cluster": options.cluster, "writer": options.writer, "kinds": kinds}
+            xa, names = plan(seed, options.only, **drawn)
+            into = f" into {', '.join(kinds)}" if kinds else ""
+            print(f"round {seed}: {', '.join(names)}{' (XA)' if xa else ''}{into}", flush=True)
             outcome = _played(servers, seed, root / f"round-{seed}", options)
             bad += not outcome.good
             write_down(options.results, seed, flavour, names, outcome)
@@ -118,13 +134,17 @@ def _played(servers: Servers, seed: int, folder: Path, options: argparse.Namespa
     """A round; what ends it early is an outcome, too, and the servers run again after it."""
     began = time.monotonic()
     try:
-        return play(servers, seed, folder, only=options.only, writer=options.writer)
+        if not options.sinks:
+            return play(servers, seed, folder, only=options.only, writer=options.writer)
+        compiled = random.Random(f"compiled {seed}").random() < _COMPILED
+        return play(servers, seed, folder, only=options.only, compiled=compiled, kinds=kinds_of(seed))
     except Exception:  # noqa: BLE001 - it is part of the outcome
         cluster = servers.cluster.workers if servers.cluster else ()
         for server in (servers.database, servers.kafka, servers.registry, *cluster):
             if not server.running:
                 server.restart()
-        return Outcome(0, 0, 0, 0, 0, 0, 0, time.monotonic() - began, {}, traceback.format_exc())
+        kinds = kinds_of(seed) if options.sinks else ()
+        return Outcome(0, 0, 0, 0, 0, 0, 0, time.monotonic() - began, {}, traceback.format_exc(), sinks=kinds)
 
 
 if __name__ == "__main__":

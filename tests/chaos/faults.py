@@ -15,6 +15,7 @@ from tests.chaos.load import TABLES, large_transaction
 from tests.chaos.machine import ON_MACHINES, WITH_CLOCK, WITH_CLUSTER, WITH_WRITER, idle
 from tests.chaos.peers import WITH_SILENCE
 from tests.chaos.replicated import ReplicatedDatabase
+from tests.chaos.sink_faults import WITH_SINKS
 from tests.chaos.world import MERGE, RUN, World
 from tidemark.api.observe import Status
 
@@ -221,7 +222,7 @@ def stop_and_request_again(world: World) -> None:
 
 def large(world: World) -> None:
     world.serial += 1
-    rows = world.rng.choice((3_000, 10_000, 200_000))
+    rows = world.rng.choice(world.large_rows)
     try:
         large_transaction(world.servers.database, world.database, rows, world.serial)
     except pymysql.err.OperationalError as error:
@@ -269,6 +270,6 @@ EVENTS: Final[Mapping[str, Fault]] = {
     "idle": idle,
 }
 """Not faults: what people do at the same time."""
-ALL: Final[Mapping[str, Fault]] = {**KILLS, **FAULTS, **EVENTS, **WITH_REPLICA, **WITH_CLUSTER, **WITH_WRITER}
+ALL: Final[Mapping[str, Fault]] = {**KILLS, **FAULTS, **EVENTS, **WITH_REPLICA, **WITH_CLUSTER, **WITH_WRITER, **WITH_SINKS}
 NOT_WITH_XA: Final = frozenset({"kill database", *WITH_REPLICA})
 """A server killed between its log and its engine does not always agree with itself about XA, or with its replica."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ def write_down(results: Path, seed: int, flavour: str, names: list[str], outcome
     line = {"seed": seed, "flavour": flavour, "commit": commit, "protocol": PROTOCOL, "played": names}
     line |= {name: document[name] for name in _COUNTED}
     line |= {"seconds": round(outcome.seconds), "wrong": outcome.wrong.strip()[-_SHOWN:]}
+    line |= {"sinks": outcome.sinks} if outcome.sinks else {}
     results.parent.mkdir(parents=True, exist_ok=True)
     with results.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line, separators=(",", ":")) + "\n")
@@ -39,8 +41,10 @@ def summary(results: Path) -> str:
     bad = sum(bool(one["wrong"]) for one in rounds)
     unfinished = f", {bad} rounds with something wrong" if bad else ""
     hours = sum(one["seconds"] for one in rounds) / 3600
+    kinds = Counter(kind for one in rounds for kind in one.get("sinks", ()))
+    sinks = f"; sinks: {', '.join(f'{kind} {count}' for kind, count in sorted(kinds.items()))}" if kinds else ""
     return (
         f"chaos: {len(rounds)} rounds, {total['kills']} kills, {total['faults']} other faults, "
         f"{total['events']} events, {total['lost']} lost, {total['duplicated']} duplicated, "
-        f"{total['differing']} differing rows{unfinished}; {hours:.1f} h of rounds"
+        f"{total['differing']} differing rows{unfinished}{sinks}; {hours:.1f} h of rounds"
     )

@@ -7,10 +7,11 @@ import random
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tests.chaos.faults import (
     ALL,
@@ -27,16 +28,27 @@ from tests.chaos.load import TABLES, Load, create_tables
 from tests.chaos.log import CommittedChanges
 from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
+from tests.chaos.sink_faults import with_kinds
+from tests.chaos.sink_judgement import Judgement, judged
+from tests.chaos.sink_plans import RELATIONAL, SCHEMAS, SinkPlan, plans_of
+from tests.chaos.sink_servers import SinkHost, drop
 from tests.chaos.truth import BELIEVED_S
 from tests.chaos.world import MERGE, RUN, ChaosError, Laps, Servers, SupervisedPipeline, World
 from tests.e2e.pipeline import spark_section
-from tests.e2e.topics import RecordReader, plain
+from tests.e2e.topics import Change, RecordReader, plain
 from tests.support import replication
 from tests.support.clock import Clock
 from tidemark.api.observe import Status
 
+Look = Callable[[World, Sequence[SinkPlan]], None]
 SHOWN = 3
 _ENDS_DEAD = 0.3
+_AFTER_A_BATCH: Final = 0.6
+"""The share of rounds with several sinks whose faults come when each has merged a batch; the first one takes the longest."""
+SPARK_OF_SINKS: Final = {"driver_memory": "1500m", "trigger_s": 4}
+"""Several sinks share the two cores of a driver."""
+PATIENCE_OF_SINKS: Final = 2.0
+"""How many times as long everything takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,7 @@ class Outcome:
     ends: dict[str, int]
     wrong: str = ""
     laps: Mapping[str, float] = field(default_factory=dict)
+    sinks: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -64,7 +77,7 @@ class Outcome:
 
 
 def plan(
-    seed: int, only: tuple[str, ...] = (), *, replica: bool = False, cluster: bool = False, writer: str = ""
+    seed: int, only: tuple[str, ...] = (), *, replica: bool = False, cluster: bool = False, writer: str = "", kinds: Sequence[str] = ()
 ) -> tuple[bool, list[str]]:
     """Whether the load has XA, and which faults come in which order; with a replica there is no XA."""
     rng = random.Random(f"plan {seed}")
@@ -80,69 +93,115 @@ def plan(
         drawn += [rng.choice(list(WITH_CLUSTER)) for _ in range(rng.randint(1, 2))]
     if writer:
         drawn += [rng.choice(list(WITH_WRITER)) for _ in range(rng.randint(1, 3))]
+    if kinds:
+        drawn += [rng.choice(list(with_kinds(kinds))) for _ in range(rng.randint(1, 3))]
     rng.shuffle(drawn)
     return xa, [name for name in drawn if not (xa and name in NOT_WITH_XA)]
 
 
 def play(
-    servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (), compiled: bool = True, writer: str = ""
+    servers: Servers,
+    seed: int,
+    folder: Path,
+    *,
+    only: tuple[str, ...] = (),
+    compiled: bool = True,
+    writer: str = "",
+    kinds: Sequence[str] = (),
+    look: Look = lambda _world, _plans: None,
 ) -> Outcome:
     """Play the round of a seed; its folder is removed unless something was wrong.
 
     `compiled`: the merge job compiles its expressions, as it does for users. `writer`: that of the sink, with faults that aim at it.
+    `kinds`: the types of sinks that the one merge job writes, with routes and transforms, instead of one lake. `look` is called
+    when all was judged, while everything still runs.
     """
     laps = Laps()
     rng = random.Random(seed)
     replica = isinstance(servers.database, ReplicatedDatabase)
-    xa, names = plan(seed, only, replica=replica, cluster=servers.cluster is not None, writer=writer)
+    plans = plans_of(seed, kinds) if kinds else ()
+    xa, names = plan(seed, only, replica=replica, cluster=servers.cluster is not None, writer=writer, kinds=kinds)
     database = f"chaos_{seed}_{rng.randrange(16**4):04x}_{int(time.time()) % 100_000}"
     with laps("create"):
-        create_tables(servers.database, database, rng, rng.choice((400, 2_000, 6_000)))
+        create_tables(servers.database, database, rng, rng.choice((200, 400, 2_000) if kinds else (400, 2_000, 6_000)))
     logs = _logs(servers, database)
     initial = rng.random() < 0.5
-    with Proxy(servers.database.port) as proxy:
-        more: dict[str, Any] = {
-            "source": {
-                "host": "127.0.0.1",
-                "port": proxy.port,
-                "user": servers.database.user,
-                "password": servers.database.password,
-                "tables": [rf"{database}\..*"],
-                "signal_table": f"{database}.tidemark_signal",
-            },
-            "snapshot": {
-                "mode": "initial" if initial else "never",
-                "readers": rng.choice((1, 2, 4)),
-                "chunk_rows": rng.choice((50, 200, 1_000)),
-            },
-            "spark": spark_section(compiled=compiled),
-        }
-        if servers.cluster is not None:
-            more["spark"] = servers.cluster.section
+    with ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(servers.database.port))
+        hosts = _hosts(servers, plans, stack)
+        more = _settings(servers, proxy, database, rng, initial=initial)
+        more["spark"] = servers.cluster.section if servers.cluster is not None else spark_section(compiled=compiled)
         if writer:
             more["sinks"] = [{"name": "lake", "type": "delta", "path": str(folder / "lake"), "writer": writer}]
-        load = Load(servers.database, database, seed, rate=rng.choice((40, 120)), xa=xa)
-        with SupervisedPipeline(
-            database.replace("_", "-"),
-            folder,
-            servers.database,
-            database,
-            servers.kafka,
-            servers.registry,
-            more,
-        ) as pipeline:
-            world = World(servers, pipeline, proxy, load, rng, database, laps, logs)
-            pipeline.excuse = world.excuse
-            if WITH_CLOCK.keys() & set(names):
-                world.clock = Clock(folder)
-                pipeline.env = world.clock.environment
-            wrong = _disturbed(world, names, initial=initial)
-            outcome = _judged(world, wrong)
+        if plans:
+            reached = {host.kind: host.settings for host in hosts}
+            more["sinks"] = [one.settings(database, folder, reached.get(one.kind, {})) for one in plans]
+            more["spark"] |= SPARK_OF_SINKS
+        load = Load(servers.database, database, seed, rate=rng.choice((25, 60) if kinds else (40, 120)), xa=xa)
+        pipeline = stack.enter_context(
+            SupervisedPipeline(
+                database.replace("_", "-"), folder, servers.database, database, servers.kafka, servers.registry, more
+            )
+        )  # fmt: skip
+        world = World(servers, pipeline, proxy, load, rng, database, laps, logs)
+        _prepare(world, names, plans, hosts)
+        wrong = _disturbed(world, names, initial=initial)
+        outcome = _judged(world, wrong, plans, look)
     if outcome.good:
-        shutil.rmtree(folder, ignore_errors=True)
-        with servers.database.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"DROP DATABASE {database}")
+        _clear(servers, database, folder, hosts)
     return outcome
+
+
+def _settings(servers: Servers, proxy: Proxy, database: str, rng: random.Random, *, initial: bool) -> dict[str, Any]:
+    """The sections of a round that no sink changes."""
+    return {
+        "source": {
+            "host": "127.0.0.1",
+            "port": proxy.port,
+            "user": servers.database.user,
+            "password": servers.database.password,
+            "tables": [rf"{database}\..*"],
+            "signal_table": f"{database}.tidemark_signal",
+        },
+        "snapshot": {
+            "mode": "initial" if initial else "never",
+            "readers": rng.choice((1, 2, 4)),
+            "chunk_rows": rng.choice((50, 200, 1_000)),
+        },
+    }
+
+
+def _hosts(servers: Servers, plans: Sequence[SinkPlan], stack: ExitStack) -> tuple[SinkHost, ...]:
+    """The servers of relational sinks, each behind a proxy of this round."""
+    found = []
+    for one in plans:
+        if one.kind in RELATIONAL:
+            assert servers.sinks is not None, "needs the servers of sinks"
+            server = servers.sinks.of(one.kind)
+            found.append(SinkHost(one.kind, server, stack.enter_context(Proxy(server.port))))
+    return tuple(found)
+
+
+def _prepare(world: World, names: Sequence[str], plans: Sequence[SinkPlan], hosts: tuple[SinkHost, ...]) -> None:
+    """Give the supervisor what it needs to know of the round."""
+    pipeline = world.pipeline
+    pipeline.excuse = world.excuse
+    if plans:
+        pipeline.takes = {one.name(world.database): one.tables for one in plans}
+        pipeline.patience = PATIENCE_OF_SINKS
+        world.hosts, world.large_rows = hosts, (3_000, 10_000, 40_000)
+    if WITH_CLOCK.keys() & set(names):
+        world.clock = Clock(pipeline.folder)
+        pipeline.env = world.clock.environment
+
+
+def _clear(servers: Servers, database: str, folder: Path, hosts: Sequence[SinkHost]) -> None:
+    """Remove what a round has left."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with servers.database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE {database}")
+    for host in hosts:
+        drop(host.server, [f"{schema}_{database}" for schema in SCHEMAS])
 
 
 def _logs(servers: Servers, database: str) -> dict[int, CommittedChanges]:
@@ -168,6 +227,9 @@ def _disturbed(world: World, names: list[str], *, initial: bool) -> str:
     try:
         if not initial:
             pipeline.request_snapshot(".*")
+        if pipeline.takes and world.rng.random() < _AFTER_A_BATCH:
+            with world.laps("first batch"):
+                pipeline.wait("the first batch of each sink", lambda status: status.sink_updated_ms is not None)
         for name in names:
             with world.laps("faults"):
                 world.pause(0.3, 4)
@@ -175,7 +237,7 @@ def _disturbed(world: World, names: list[str], *, initial: bool) -> str:
             world.faults += name in FAULTS or name in WITH_REPLICA
         world.pause(0.5, 2)
     finally:
-        world.proxy.heal()
+        world.heal()
         with world.laps("stop load"):
             world.load.stop()
     tables = sorted(TABLES)
@@ -197,37 +259,50 @@ def _all_done(status: Status, database: str) -> bool:
     )
 
 
-def _judged(world: World, wrong: str) -> Outcome:
-    with world.laps("verify"):
-        report = world.pipeline.verify()
-    differing = sum(table.differing for table in report.tables)
-    if not report.ok:
-        wrong = f"{wrong} {report.to_text()}"
+def _judged(world: World, wrong: str, plans: Sequence[SinkPlan], look: Look) -> Outcome:
     with world.laps("compare"):
-        events, lost, doubled, shown = _compared(world)
-    quarantined = sum(table.quarantined for table in world.pipeline.status().tables)
+        compared = _compared(world)
+    with world.laps("verify"):
+        found = _of_sinks(world, plans, compared.published) if plans else _of_lake(world)
+    quarantined = sum(table.quarantined for status in world.pipeline.statuses().values() for table in status.tables)
     if quarantined:
-        wrong = f"{wrong} {quarantined} records in quarantine"
-    wrong = f"{wrong} {'; '.join(_false_words(world, report.ok))}".strip()
+        found.wrong.append(f"{quarantined} records in quarantine")
+    look(world, plans)
+    words = [wrong, *found.wrong, *_false_words(world, equal=not found.wrong), compared.shown]
     return Outcome(
         kills=world.kills,
         faults=world.faults,
-        events=events,
-        lost=lost,
-        duplicated=doubled,
-        differing=differing,
-        rows=report.rows,
+        events=compared.events,
+        lost=compared.lost + found.lost,
+        duplicated=compared.doubled + found.duplicated,
+        differing=found.differing,
+        rows=found.rows,
         seconds=round(sum(world.laps.seconds.values()), 1),
         laps=dict(world.laps.seconds),
         ends=dict(world.pipeline.ends),
-        wrong=f"{wrong} {shown}".strip(),
+        wrong="; ".join(filter(None, words)),
+        sinks=tuple(one.kind for one in plans),
     )
 
 
-def _false_words(world: World, equal: bool) -> list[str]:
+def _of_lake(world: World) -> Judgement:
+    """What `tidemark verify` reports of the only sink."""
+    report = world.pipeline.verify()
+    differing = sum(table.differing for table in report.tables)
+    return Judgement(rows=report.rows, differing=differing, wrong=[] if report.ok else [report.to_text()])
+
+
+def _of_sinks(world: World, plans: Sequence[SinkPlan], published: Mapping[str, Sequence[Change]]) -> Judgement:
+    found = Judgement()
+    for one in plans:
+        found.add(judged(world.pipeline, one, published))
+    return found
+
+
+def _false_words(world: World, *, equal: bool) -> list[str]:
     """What the status said, or says now, that is not so."""
     pipeline = world.pipeline
-    pipeline.wait("the status to say that all is well", _all_is_well)
+    pipeline.wait_each("the status to say that all is well", lambda name, status: _all_is_well(world, name, status))
     if not equal:
         return [*pipeline.truth.contradictions, "the status says that all is well, and the sink differs"]
     if world.rng.random() < _ENDS_DEAD:
@@ -239,21 +314,35 @@ def _false_words(world: World, equal: bool) -> list[str]:
                 pipeline.kill(verb)
             deadline = time.monotonic() + BELIEVED_S + 5
             while time.monotonic() < deadline:
-                status = pipeline.status()
-                if status.merge.alive is False and status.producer().alive is False:
+                found = pipeline.statuses()
+                if all(status.merge.alive is False and status.producer().alive is False for status in found.values()):
                     break
                 time.sleep(1)
             else:
-                pipeline.truth.contradictions.append(f"dead for {BELIEVED_S:.0f} s, and the status does not say so: {status}")
+                pipeline.truth.contradictions.append(f"dead for {BELIEVED_S:.0f} s, and the status does not say so: {found}")
     return pipeline.truth.contradictions
 
 
-def _all_is_well(status: Status) -> bool:
-    return bool(status.merge.caught_up and status.producer().alive) and all(table.is_consistent for table in status.tables)
+def _all_is_well(world: World, name: str, status: Status) -> bool:
+    taken = {f"{world.database}.{table}" for table in world.pipeline.takes.get(name, frozenset(TABLES))}
+    return bool(status.merge.caught_up and status.producer().alive) and all(
+        table.is_consistent for table in status.tables if table.table in taken
+    )
 
 
-def _compared(world: World) -> tuple[int, int, int, str]:
-    """Events in the log, changes lost, changes doubled, and a sentence on the keys whose changes are not the log's."""
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The log and the topics: events in the log, changes that are lost or doubled, a sentence on the keys that differ."""
+
+    events: int
+    lost: int
+    doubled: int
+    shown: str
+    published: Mapping[str, Sequence[Change]]
+
+
+def _compared(world: World) -> Compared:
+    """Compare the changes in the log with those in the topics, key by key."""
     world.pipeline.wait_for_log()
     logged: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     events = 0
@@ -280,4 +369,4 @@ def _compared(world: World) -> tuple[int, int, int, str]:
     }
     lost = sum(max(0, len(log) - len(topic)) for log, topic in wrong.values())
     shown = f"{len(wrong)} keys: {json.dumps(str(dict(list(wrong.items())[:SHOWN])))}" if wrong else ""
-    return events, lost, doubled, shown
+    return Compared(events, lost, doubled, shown, read)

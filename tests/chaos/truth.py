@@ -29,8 +29,8 @@ class StatusTruth:
         """A process of this job was started, or continues."""
         self._down.pop(job, None)
 
-    def compare(self, asked_s: float, said: Mapping[str, Standing]) -> None:
-        """Compare the standing of each job, asked for at that monotonic time, with what is known."""
+    def compare(self, asked_s: float, said: Mapping[str, Standing], sink: str = "") -> None:
+        """Compare the standing of each job, asked for at that monotonic time, with what is known; `sink` is whose status it is."""
         self.samples += 1
         for job, standing in said.items():
             since = self._down.get(job)
@@ -38,7 +38,7 @@ class StatusTruth:
                 continue
             if standing.alive or standing.caught_up:
                 self.contradictions.append(
-                    f"{job} is called {standing.state} ({standing.reason}), {asked_s - since:.0f} s after it was killed or frozen"
+                    f"{job} {sink} is called {standing.state} ({standing.reason}), {asked_s - since:.0f} s after it was killed or frozen"
                 )
 
 

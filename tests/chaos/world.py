@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from devservers import Database, Kafka, Registry
+from schemas import signals
 from schemas.errors import PublishError, StateError
+from schemas.overriding import override
 from tests.chaos.load import Load
 from tests.chaos.log import CommittedChanges
 from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
+from tests.chaos.sink_servers import SinkHost, SinkServers, restart
 from tests.chaos.truth import StatusTruth, standings
-from tests.e2e.pipeline import Pipeline
+from tests.e2e.pipeline import PATIENCE_S, POLL_S, Pipeline
 from tests.support.clock import Clock
 from tests.support.spark_cluster import SparkCluster
 from tidemark.api.observe import Status
 
 RUN, MERGE = "run", "merge"
+_ENDS_TOGETHER_S = 60.0
 
 
 class ChaosError(AssertionError):
@@ -37,10 +42,15 @@ class Servers:
     kafka: Kafka
     registry: Registry
     cluster: SparkCluster | None = None
+    sinks: SinkServers | None = None
 
 
 class SupervisedPipeline(Pipeline):
-    """A pipeline under a supervisor: what ended by itself is started again, if `excuse` has a reason for it."""
+    """A pipeline under a supervisor: what ended by itself is started again, if `excuse` has a reason for it.
+
+    Of several sinks each has a status, and what is waited for is waited for in each. `takes` has the source tables of a sink that
+    does not take all. A sink that ends alone ends the round, unless the merge job ends with it within `_ENDS_TOGETHER_S`.
+    """
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
@@ -48,7 +58,11 @@ class SupervisedPipeline(Pipeline):
         self.ends: Counter[str] = Counter()
         self.moved_back: list[str] = []
         self.truth = StatusTruth()
-        self._last: Status | None = None
+        self.takes: Mapping[str, frozenset[str]] = {}
+        self.patience = 1.0
+        self._last: dict[str, Status] = {}
+        self._read_to = 0
+        self._alone: tuple[float, str] | None = None
 
     def check(self) -> None:
         for verb in (RUN, MERGE):
@@ -56,17 +70,41 @@ class SupervisedPipeline(Pipeline):
             if child is None or child.status is None:
                 continue
             tail = self.log_tail(verb)
-            reason = self.excuse(verb, tail)
+            reason = self.excuse(verb, self._said(verb))
             if reason is None:
                 raise ChaosError(f"{verb} ended by itself with {child.status}:\n{tail}")
             self.ends[f"{verb}: {reason}"] += 1
             self._killed.append(self._children.pop(verb))
             self.start(verb)
+        if len(self.settings.sinks) > 1 and MERGE in self._children:
+            self._check_sinks()
+
+    def _said(self, verb: str) -> str:
+        """What a process has logged since it was started last."""
+        with self.log_path(verb).open("rb") as file:
+            file.seek(self._log_begins.get(verb, 0))
+            return file.read().decode("utf-8", "replace")
+
+    def _check_sinks(self) -> None:
+        """Fail where a sink has ended, and the merge job continues with the others: it wants a person."""
+        with self.log_path(MERGE).open("rb") as file:
+            file.seek(max(self._read_to, self._log_begins[MERGE]))
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._read_to = file.tell()
+                if b'"merge.sink_ended"' in line:
+                    with suppress(ValueError):  # cut off, where the disk was full
+                        found = json.loads(line)
+                        self._alone = self._alone or (time.monotonic(), f"sink {found['sink']} ended: {found['reason']}")
+        if self._alone is not None and time.monotonic() - self._alone[0] > _ENDS_TOGETHER_S:
+            raise ChaosError(f"{self._alone[1]}\n{self.log_tail(MERGE)}")
 
     def start(self, *verbs: str) -> None:
         super().start(*verbs)
         for verb in verbs:
             self.truth.up(verb)
+            self._alone = None if verb == MERGE else self._alone
 
     def kill(self, verb: str) -> None:
         super().kill(verb)
@@ -76,14 +114,48 @@ class SupervisedPipeline(Pipeline):
         self.truth.down(verb)
         return super().stop(verb)
 
+    @override
     def status(self) -> Status:
+        return next(iter(self.statuses().values()))
+
+    def statuses(self) -> dict[str, Status]:
+        """The status by the name of the sink."""
         asked_s = time.monotonic()
-        status = super().status()
-        self.truth.compare(asked_s, standings(status))
-        if self._last is not None:
-            self._compare(self._last, status)
-        self._last = status
-        return status
+        found = self.observer.read_each()
+        for name, status in found.items():
+            self.truth.compare(asked_s, standings(status), name)
+            if name in self._last:
+                self._compare(self._last[name], status)
+        self._last = found
+        return found
+
+    @override
+    def wait(self, what: str, until: Callable[[Status], bool], seconds: float = PATIENCE_S) -> Status:
+        return next(iter(self.wait_each(what, lambda _, status: until(status), seconds).values()))
+
+    def wait_each(self, what: str, until: Callable[[str, Status], bool], seconds: float = PATIENCE_S) -> dict[str, Status]:
+        """Wait until the status of every sink, given by its name, is as wanted."""
+        deadline = time.monotonic() + seconds * self.patience
+        while True:
+            self.check()
+            found = self.statuses()
+            if all(until(name, status) for name, status in found.items()):
+                return found
+            if time.monotonic() > deadline:
+                lacking = {name: status for name, status in found.items() if not until(name, status)}
+                logs = "".join(f"\n--- {verb}\n{self.log_tail(verb)}" for verb in self._children)
+                raise ChaosError(f"waited {seconds * self.patience:.0f} s for {what}: {lacking}{logs}")
+            time.sleep(POLL_S)
+
+    @override
+    def wait_for_sink(self, *tables: str, consistent: bool = True, seconds: float = PATIENCE_S) -> None:
+        end = self.end_of_log()
+        self.send(signals.LOG, {"message": "passed {}"})
+
+        def arrived(name: str, status: Status) -> bool:
+            return self._has_arrived(status, self.takes.get(name, frozenset(tables)), end, consistent=consistent)
+
+        self.wait_each("everything to arrive", arrived, seconds)
 
     def _compare(self, before: Status, now: Status) -> None:
         """Nothing that was reached is given up again."""
@@ -175,6 +247,16 @@ class World:
     shaken: set[str] = field(default_factory=set)
     forgot: bool = False
     serial: int = 0
+    hosts: tuple[SinkHost, ...] = ()
+    large_rows: tuple[int, ...] = (3_000, 10_000, 200_000)
+
+    def heal(self) -> None:
+        """Let everything reach everything again."""
+        self.proxy.heal()
+        for host in self.hosts:
+            host.proxy.heal()
+            if not host.server.running:
+                restart(host.server)
 
     def pause(self, low: float, high: float) -> None:
         """Let things run for a drawn time, watching."""
@@ -188,15 +270,17 @@ class World:
                     raise
             time.sleep(0.1)
 
-    def excuse(self, verb: str, tail: str) -> str | None:
+    def excuse(self, verb: str, said: str) -> str | None:
         """Why a process may have ended by itself: the merge job is a Spark driver, made to be started again."""
         if verb == MERGE and self.shaken & {"kafka", "registry"}:
             return "a server it needs was down"
+        if verb == MERGE and "jvm" in self.shaken and "Spark's JVM ended" in said:
+            return "its JVM was killed"
         if verb == MERGE and self.shaken & {"sink", "cluster"}:
             return "its disk was full, or its executors were killed"
         if verb == RUN and "producer" in self.shaken:
             return "its disk was full"  # which is where its log is, too: it may not say so
-        if verb == RUN and "FencedError" in tail and "second" in self.shaken:
+        if verb == RUN and "FencedError" in said and "second" in self.shaken:
             return "fenced"
         return None
 

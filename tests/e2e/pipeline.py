@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -213,17 +213,20 @@ class Pipeline:
 
     # --- waiting -----------------------------------------------------------------------------------------
 
-    def status(self) -> Status:
+    @property
+    def observer(self) -> Observer:
+        """What reads the status, kept open."""
         if self._observer is None:
             self._observer = Observer(self.settings)
             self._observer.__enter__()
-        return self._observer.read()
+        return self._observer
+
+    def status(self) -> Status:
+        return self.observer.read()
 
     def settled(self) -> Status:
         """As `tidemark status` sees it."""
-        self.status()
-        assert self._observer is not None
-        return self._observer.settled()
+        return self.observer.settled()
 
     def wait(self, what: str, until: Callable[[Status], bool], seconds: float = PATIENCE_S) -> Status:
         """Wait for a status; fails with a clear error when a process ends or time is up."""
@@ -277,18 +280,22 @@ class Pipeline:
         end = self.end_of_log()
         # A transaction behind that place, so that the log reader can be seen to have passed it.
         ident = self.send(signals.LOG, {"message": "passed {}"})
-        wanted = {f"{self.database}.{table}" for table in tables}
 
         def arrived(status: Status) -> bool:
-            found = [table for table in status.tables if table.table in wanted]
-            return len(found) == len(wanted) and all(
-                table.applied is not None
-                and self._is_behind(table.applied, end)
-                and (table.consistent_at is not None or not consistent)
-                for table in found
-            )
+            return self._has_arrived(status, tables, end, consistent=consistent)
 
-        self.wait(f"{sorted(wanted)} to arrive ({ident})", arrived, seconds)
+        self.wait(f"{sorted(tables)} to arrive ({ident})", arrived, seconds)
+
+    def _has_arrived(self, status: Status, tables: Collection[str], end: tuple[int, int], *, consistent: bool) -> bool:
+        """Whether the sink of a status has these tables up to an end of the log."""
+        wanted = {f"{self.database}.{table}" for table in tables}
+        found = [table for table in status.tables if table.table in wanted]
+        return len(found) == len(wanted) and all(
+            table.applied is not None
+            and self._is_behind(table.applied, end)
+            and (table.consistent_at is not None or not consistent)
+            for table in found
+        )
 
     def verify(self, *tables: str) -> VerifyReport:
         """What `tidemark verify` reports about these tables, or all."""
