@@ -145,6 +145,7 @@ class GroupBatch:
         if member.layout is not None:
             member.images = {feed.target: self._context.image(self._spark, feed, member.layout) for feed in feeds}
             part.keeps_deleted = any(image.keeps_deleted for image in member.images.values())
+            part.keeps_change = any(image.needs_change for image in member.images.values())
 
     def _compute(self, member: Member, computed: ExitStack) -> None:
         """Compute the newest rows of a table once, and write the tombstones that they leave."""
@@ -184,8 +185,8 @@ class GroupBatch:
 
     def _put_by_workers(self, layouts: Mapping[Target, TableLayout | None]) -> frozenset[Target]:
         """Have workers read the tables and put their images; return the targets, none of them where Spark has to do it."""
-        if not self._uses_workers or any(member.part.keeps_deleted for member in self._members):
-            return frozenset()  # workers decode no row that was deleted
+        if not self._uses_workers or any(member.part.keeps_deleted or member.part.keeps_change for member in self._members):
+            return frozenset()  # workers decode no row that was deleted, and neither op nor time
         pairs = {
             target: TargetPut(batch, layouts[target], self._fed(target), self._stamp(target))
             for target, batch in self._targets.items()

@@ -59,7 +59,8 @@ class SourcePart:
 
     `record` is what is to be remembered of the table, and grows with each step. `stamp` is what the writes of this batch carry.
     `left_out` is set once records of the batch were not merged: where those of the change topic end. With `keeps_deleted` a delete
-    has the values of the row that it deletes. `rule` says what becomes of changes of the table's schema.
+    has the values of the row that it deletes. With `keeps_change` rows have `CHANGE` and `COMMITTED`, the record's op and time.
+    `rule` says what becomes of changes of the table's schema.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class SourcePart:
         self.before = before
         self._context = context
         self.keeps_deleted = False
+        self.keeps_change = False
         self._marks_changes = False
         self._label = f"{batch_id}-{redrive}" if redrive else str(batch_id)
         record, markers = trimmed_topics.noted(before, table_input)
@@ -223,7 +225,7 @@ class SourcePart:
         if observed is not None:
             judged = judged.observe(observed.records, *observed.judgements)
         admitted = rule.admitted(judged, self.before.state, self.record.state)
-        rows = rule.winners(admitted, plan.keys, marks_changes=self._marks_changes)
+        rows = rule.winners(admitted, plan.keys, marks_changes=self._marks_changes, keeps_change=self.keeps_change)
         return rows if observed is None else rows.observe(observed.rows, *observed.measures)
 
     def changes(self, plan: TableLayout, observed: ObservedRows) -> DataFrame:
@@ -242,7 +244,9 @@ class SourcePart:
             self._quarantine(self._decoded(plan), observed.bad)
 
     def _decoded(self, plan: TableLayout) -> DataFrame:
-        return decoded(self.raw.frame, plan, self.input.snapshot_topic, keeps_deleted=self.keeps_deleted)
+        return decoded(
+            self.raw.frame, plan, self.input.snapshot_topic, keeps_deleted=self.keeps_deleted, keeps_change=self.keeps_change
+        )
 
     def _note_superseded(self, today: int, plan: TableLayout) -> None:
         """Remember the schemas that were registered later than today's, and whose records are older than its newest."""

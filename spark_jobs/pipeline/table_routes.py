@@ -22,12 +22,16 @@ PLAIN: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A source table on its way into one target. `transform_number` is that of the sink's list, for messages."""
+    """A source table on its way into one target. `transform_number` is that of the sink's list, for messages.
+
+    With `is_changelog` the target has events, and no rows.
+    """
 
     table: SourceTable
     target: Target
     transform: TransformSettings | None = None
     transform_number: int = -1
+    is_changelog: bool = False
 
     @property
     def rule(self) -> str:
@@ -36,8 +40,10 @@ class Feed:
             return PLAIN
         one = self.transform
         parts: list[object] = [list(one.select) or ["*"], one.where]
-        if one.makes_target:
+        if one.soft_delete is not None or one.partition_by or one.options:
             parts += [one.soft_delete, list(one.partition_by), dict(sorted(one.options.items()))]
+        if one.key:
+            parts += [{"key": list(one.key)}]
         document = json.dumps(parts)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
 
@@ -45,7 +51,7 @@ class Feed:
     def shape(self) -> TargetShape:
         """How the target is made and kept."""
         one = self.transform
-        return PLAIN_SHAPE if one is None else TargetShape(one.soft_delete, one.partition_by, one.options)
+        return PLAIN_SHAPE if one is None else TargetShape(one.soft_delete, one.partition_by, one.options, one.key)
 
 
 class Routes:
@@ -58,8 +64,10 @@ class Routes:
         transforms: Sequence[TransformSettings] = (),
         match: Literal["all", "first"] = "all",
         unrouted: Literal["keep", "leave_out"] = "keep",
+        mode: Literal["mirror", "changelog"] = "mirror",
     ) -> None:
         self.sink = sink
+        self._is_changelog = mode == "changelog"
         self._routes = tuple(routes)
         self._transforms = tuple(transforms)
         self._takes_first = match == "first"
@@ -74,7 +82,7 @@ class Routes:
     @staticmethod
     def of(sink: str, settings: SinkSettings) -> Routes:
         """Return the routes of a configured sink."""
-        return Routes(sink, settings.routes, settings.transforms, settings.match, settings.unrouted)
+        return Routes(sink, settings.routes, settings.transforms, settings.match, settings.unrouted, settings.mode)
 
     @property
     def are_given(self) -> bool:
@@ -112,8 +120,8 @@ class Routes:
             if compiled(transform.tables).fullmatch(table.name.plain) is None:
                 continue
             if transform.into is None or compiled(transform.into).fullmatch(target.plain) is not None:
-                return Feed(table, name, transform, number)
-        return Feed(table, name)
+                return Feed(table, name, transform, number, self._is_changelog)
+        return Feed(table, name, is_changelog=self._is_changelog)
 
 
 def _target_of(route: RouteSettings, matched: re.Match[str], name: TableName) -> TableName:
