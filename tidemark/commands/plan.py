@@ -37,14 +37,13 @@ def execute(arguments: argparse.Namespace) -> int:
     settings = config.load(arguments.config)
     chosen = settings.of_sink(arguments.sink) if arguments.sink or not settings.sinks else settings
     names = [sink.name for sink in chosen.sinks]
-    with_jars = with_java(settings)
     from spark_jobs.pipeline.preview import planned_targets
     from spark_jobs.pipeline.table_routes import Routes
     from spark_jobs.pipeline.udfs import register_udfs
 
     layouts = dict(_layouts(settings))
     plans: dict[str, list[PlannedTarget]] = {}
-    with _session(with_jars) as spark:
+    with _session(settings) as spark:
         register_udfs(spark, settings.udfs)
         for name in names:
             sink = settings.of_sink(name).sink
@@ -68,7 +67,7 @@ def _session(settings: Settings) -> Iterator[SparkSession]:
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no other way to know of one
         yield SparkSession.builder.getOrCreate().newSession()
         return
-    spark = build_session(settings.spark, settings.name)
+    spark = build_session(with_java(settings).spark, settings.name)
     try:
         yield spark
     finally:
