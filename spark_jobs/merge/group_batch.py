@@ -185,8 +185,8 @@ class GroupBatch:
 
     def _put_by_workers(self, layouts: Mapping[Target, TableLayout | None]) -> frozenset[Target]:
         """Have workers read the tables and put their images; return the targets, none of them where Spark has to do it."""
-        if not self._uses_workers or any(member.part.keeps_deleted or member.part.keeps_change for member in self._members):
-            return frozenset()  # workers decode no row that was deleted, and neither op nor time
+        if not self._uses_workers or any(member.part.keeps_deleted for member in self._members):
+            return frozenset()  # workers decode no row that was deleted
         pairs = {
             target: TargetPut(batch, layouts[target], self._fed(target), self._stamp(target))
             for target, batch in self._targets.items()

@@ -188,9 +188,11 @@ class SourcePart:
     def member_task(self, plan: TableLayout, *, keeps_changes: bool, result: str) -> MemberTask | None:
         """Return the part of the batch up to the newest rows as a task for a worker; None if only Spark can do it."""
         paths = None if plan.unfit else self._tombstone_paths(plan)
-        if paths is None:
+        if paths is None or (self.keeps_change and not all(writer.has_time for writer in plan.value_writers)):
             return None
-        return MemberTask(DecoderPlan.of(plan), plan.keys, self._admission, paths, keeps_changes, result)
+        return MemberTask(
+            DecoderPlan.of(plan), plan.keys, self._admission, paths, keeps_changes, result, keeps_change=self.keeps_change
+        )
 
     @property
     def _admission(self) -> Admission:
