@@ -276,7 +276,7 @@ def image_of(spark: SparkSession, feed: Feed, layout: TableLayout) -> Image:
     for setting in ("partition_by", "key"):
         for number, name in enumerate(getattr(transform, setting)):
             binding.require_one_of(f"{setting}.{number}", name, chosen)
-    if feed.is_changelog and transform.key:
+    if feed.has_records and transform.key:
         binding.require_identity(transform.key, keys)
     texts = [item.text for item in chosen if item.text is not None] + [transform.where or ""]
     metadata = tuple(name for name in binding.metadata if any(name in text.lower() for text in texts))
@@ -350,10 +350,10 @@ class _Binding:
             self.refuse(path, f"the target has no column {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
 
     def require_identity(self, key: Sequence[str], identity: Sequence[str]) -> None:
-        """Raise `TransformError` unless a key has the identity: a changelog has no other use for one."""
+        """Raise `TransformError` unless a key has the identity: records have no use for another one."""
         missing = [name for name in identity if name not in key]
         if missing:
-            reason = f"{', '.join(missing)} of the identity is not in it, and records of a changelog have the identity in their key"
+            reason = f"{', '.join(missing)} of the identity is not in it, and the key of a record has it"
             self.refuse("key", f"{reason}: add it, or leave key out")
 
     def refuse(self, path: str, reason: str) -> NoReturn:

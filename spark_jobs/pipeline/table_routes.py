@@ -24,14 +24,14 @@ PLAIN: Final = ""
 class Feed:
     """A source table on its way into one target. `transform_number` is that of the sink's list, for messages.
 
-    With `is_changelog` the target has events, and no rows.
+    With `has_records` the target has records with keys, and those have the identity.
     """
 
     table: SourceTable
     target: Target
     transform: TransformSettings | None = None
     transform_number: int = -1
-    is_changelog: bool = False
+    has_records: bool = False
 
     @property
     def rule(self) -> str:
@@ -64,10 +64,11 @@ class Routes:
         transforms: Sequence[TransformSettings] = (),
         match: Literal["all", "first"] = "all",
         unrouted: Literal["keep", "leave_out"] = "keep",
-        mode: Literal["mirror", "changelog"] = "mirror",
+        *,
+        has_records: bool = False,
     ) -> None:
         self.sink = sink
-        self._is_changelog = mode == "changelog"
+        self._has_records = has_records
         self._routes = tuple(routes)
         self._transforms = tuple(transforms)
         self._takes_first = match == "first"
@@ -82,7 +83,10 @@ class Routes:
     @staticmethod
     def of(sink: str, settings: SinkSettings) -> Routes:
         """Return the routes of a configured sink."""
-        return Routes(sink, settings.routes, settings.transforms, settings.match, settings.unrouted, settings.mode)
+        has_records = settings.type == "kafka" or settings.mode != "mirror"
+        return Routes(
+            sink, settings.routes, settings.transforms, settings.match, settings.unrouted, has_records=has_records
+        )
 
     @property
     def are_given(self) -> bool:
@@ -120,8 +124,8 @@ class Routes:
             if compiled(transform.tables).fullmatch(table.name.plain) is None:
                 continue
             if transform.into is None or compiled(transform.into).fullmatch(target.plain) is not None:
-                return Feed(table, name, transform, number, self._is_changelog)
-        return Feed(table, name, is_changelog=self._is_changelog)
+                return Feed(table, name, transform, number, self._has_records)
+        return Feed(table, name, has_records=self._has_records)
 
 
 def _target_of(route: RouteSettings, matched: re.Match[str], name: TableName) -> TableName:

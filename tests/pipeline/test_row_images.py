@@ -34,7 +34,7 @@ def image(
     spark: SparkSession, *select: str, where: str | None = None, layout: TableLayout = LAYOUT, key: tuple[str, ...] = (), events: bool = False
 ) -> Image:
     transform = TransformSettings(tables=".*", select=select, where=where, key=key)
-    return image_of(spark, Feed(ORDERS, Target("lake", "ods.orders"), transform, 0, is_changelog=events), layout)
+    return image_of(spark, Feed(ORDERS, Target("lake", "ods.orders"), transform, 0, has_records=events), layout)
 
 
 def columns(found: Image) -> dict[str, str]:
@@ -166,7 +166,7 @@ def test_a_key_with_the_identity_has_no_null_and_any_other_is_no_key_of_records(
     assert (plain.record_keys, plain.required) == (("Id",), frozenset())
     with pytest.raises(TransformError, match=r"transforms.0.key.1: the target has no column 'state'; did you mean 'status'"):
         image(spark, layout=SHORT, key=("Id", "state"))
-    with pytest.raises(TransformError, match=r"transforms.0.key: Id of the identity is not in it, and records of a changelog"):
+    with pytest.raises(TransformError, match=r"transforms.0.key: Id of the identity is not in it, and the key of a record has it"):
         image(spark, layout=SHORT, key=("status",), events=True)
     assert image(spark, layout=SHORT, key=("status", "Id"), events=True).record_keys == ("status", "Id")
 
