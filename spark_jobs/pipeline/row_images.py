@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import TransformError
-from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
+from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION, SOURCE
 from spark_jobs.decode.spark_types import converted, holds, quoted
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.pipeline.select_items import KEY_PREFIX, STAR, listed_names
@@ -88,8 +88,9 @@ class Image:
 
     @property
     def required(self) -> frozenset[str]:
-        """The columns besides the identity that may not be NULL, since they are of the primary key."""
-        return frozenset(self.record_keys) - frozenset(self.keys)
+        """The columns of the primary key besides the identity: they may not be NULL. The one that marks deleted rows never is."""
+        asked = frozenset(self.record_keys) - frozenset(self.keys)
+        return frozenset(item.name for item in self.items if item.name in asked and (item.source or item.text))
 
     @property
     def columns(self) -> tuple[tuple[str, T.DataType], ...]:
@@ -344,6 +345,8 @@ class _Binding:
 
     def require_one_of(self, path: str, name: str, chosen: Sequence[Item]) -> None:
         """Raise `TransformError` unless a column of the target has this name, as it is spelled there."""
+        if name == SOURCE:
+            self.refuse(path, f"{SOURCE} comes by itself, where several tables go into the target: leave it out")
         names = [item.name for item in chosen]
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)

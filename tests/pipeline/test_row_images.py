@@ -162,10 +162,14 @@ def test_a_key_with_the_identity_has_no_null_and_any_other_is_no_key_of_records(
     assert {row["Id"]: row["failed "] for row in failing.collect()} == {1: False, 2: True, 3: False}
     with pytest.raises(PySparkException, match=r"state is of the key \(state, number\) and NULL"):
         found.of(found.judged(given, SHORT.names, "gone "), "gone ").collect()
+    marked = TransformSettings(tables=".*", key=("Id", "gone"), soft_delete="gone")
+    assert image_of(spark, Feed(ORDERS, Target("lake", "ods.orders"), marked, 0), SHORT).required == frozenset()
     plain = image(spark, layout=SHORT, key=("status",))
     assert (plain.record_keys, plain.required) == (("Id",), frozenset())
     with pytest.raises(TransformError, match=r"transforms.0.key.1: the target has no column 'state'; did you mean 'status'"):
         image(spark, layout=SHORT, key=("Id", "state"))
+    with pytest.raises(TransformError, match=r"transforms.0.key.0: _tm_source comes by itself"):
+        image(spark, layout=SHORT, key=(SOURCE, "Id"))
     with pytest.raises(TransformError, match=r"transforms.0.key: Id of the identity is not in it, and the key of a record has it"):
         image(spark, layout=SHORT, key=("status",), events=True)
     assert image(spark, layout=SHORT, key=("status", "Id"), events=True).record_keys == ("status", "Id")
