@@ -277,8 +277,7 @@ def image_of(spark: SparkSession, feed: Feed, layout: TableLayout) -> Image:
     for setting in ("partition_by", "key"):
         for number, name in enumerate(getattr(transform, setting)):
             binding.require_one_of(f"{setting}.{number}", name, chosen)
-    if feed.has_records and transform.key:
-        binding.require_identity(transform.key, keys)
+    binding.require_key(transform.key, keys, chosen)
     texts = [item.text for item in chosen if item.text is not None] + [transform.where or ""]
     metadata = tuple(name for name in binding.metadata if any(name in text.lower() for text in texts))
     return Image(feed, tuple(chosen), tuple(keys), transform.where, transform.soft_delete is not None, transform.key, metadata)
@@ -292,6 +291,7 @@ class _Binding:
         self._table = feed.table.name.plain
         self._path = f"{feed.target.sink}: transforms.{feed.transform_number}"
         self._layout = layout
+        self._has_records = feed.has_records
         self._names = {name.lower(): name for name in layout.names}
         self.metadata = tuple(name for name in METADATA if name not in self._names)
         own = [(name, METADATA[name]) for name in self.metadata]
@@ -352,10 +352,14 @@ class _Binding:
             close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
             self.refuse(path, f"the target has no column {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
 
-    def require_identity(self, key: Sequence[str], identity: Sequence[str]) -> None:
-        """Raise `TransformError` unless a key has the identity: records have no use for another one."""
+    def require_key(self, key: Sequence[str], identity: Sequence[str], chosen: Sequence[Item]) -> None:
+        """Raise `TransformError` for a key of nested values, and for one without the identity where targets have records."""
+        kinds = {item.name: item.kind for item in chosen}
+        for number, name in enumerate(key):
+            if isinstance(kinds[name], (T.StructType, T.ArrayType, T.MapType)):
+                self.refuse(f"key.{number}", f"{name!r} is of type {kinds[name].simpleString()}, which no key has")
         missing = [name for name in identity if name not in key]
-        if missing:
+        if missing and key and self._has_records:
             reason = f"{', '.join(missing)} of the identity is not in it, and the key of a record has it"
             self.refuse("key", f"{reason}: add it, or leave key out")
 

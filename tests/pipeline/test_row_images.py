@@ -168,6 +168,8 @@ def test_a_key_with_the_identity_has_no_null_and_any_other_is_no_key_of_records(
     assert (plain.record_keys, plain.required) == (("Id",), frozenset())
     with pytest.raises(TransformError, match=r"transforms.0.key.1: the target has no column 'state'; did you mean 'status'"):
         image(spark, layout=SHORT, key=("Id", "state"))
+    with pytest.raises(TransformError, match=r"transforms.0.key.0: 'both' is of type struct<.*>, which no key has"):
+        image(spark, "Id", "struct(amount, status) AS both", layout=SHORT, key=("both",))
     with pytest.raises(TransformError, match=r"transforms.0.key.0: _tm_source comes by itself"):
         image(spark, layout=SHORT, key=(SOURCE, "Id"))
     with pytest.raises(TransformError, match=r"transforms.0.key: Id of the identity is not in it, and the key of a record has it"):
