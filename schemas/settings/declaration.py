@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from functools import cache
 from typing import Any, get_type_hints
@@ -25,12 +25,16 @@ def setting(
     maximum: int | None = None,
     secret: bool = False,
     file: bool = False,
+    unavailable: Mapping[str, str] | None = None,
 ) -> Any:
     """Return a dataclass field with the text of the configuration reference and its bounds.
 
-    A `secret` is in no `repr` and no message. `file` names a file: a relative one is beside the YAML file.
+    A `secret` is in no `repr` and no message. `file` names a file: a relative one is beside the YAML file. `unavailable` are values
+    that users may expect, each with the reason why it is none.
     """
-    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "secret": secret, "file": file}
+    metadata = {
+        "help": help, "minimum": minimum, "maximum": maximum, "secret": secret, "file": file, "unavailable": unavailable or {},
+    }  # fmt: skip
     if isinstance(default, (dict, list)):
         return field(default_factory=default.copy, metadata=metadata, repr=not secret)
     if default is MISSING:

@@ -38,6 +38,10 @@ def build(kind: type, value: object, path: str) -> object:
 
 def _member(kind: type, item: Field[Any], value: object, path: str) -> object:
     """Return the value of one key; an error about a secret does not show it."""
+    reason = item.metadata["unavailable"].get(str(value).lower())
+    if reason is not None:
+        choices = ", ".join(get_args(hints_of(kind)[item.name]))
+        refuse(path, f"{value!r} is unavailable: {reason}. There are {choices}")
     try:
         return _convert(hints_of(kind)[item.name], value, path)
     except ConfigError as error:

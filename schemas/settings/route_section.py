@@ -12,6 +12,7 @@ from schemas.settings.declaration import check_patterns, compiled, refuse, setti
 PLACEHOLDER: Final = re.compile(r"\$(?:(\d+)|([A-Za-z_]\w*)|\{(\w+)\})")
 NAMES: Final = ("database", "table")
 _TARGET_PARTS: Final = 2
+_MOST_KEY_COLUMNS: Final = 15  # MySQL allows 16, and `_tm_source` may be added
 _UDF_NAME: Final = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _UDF_PATH: Final = re.compile(r"[\w.]+:\w+")
 
@@ -36,13 +37,19 @@ class TransformSettings:
     select: tuple[str, ...] = setting(
         (),
         help="columns of the target, each an expression of Spark SQL over one row: `id`, `amount * 100 AS cents`, `*`, "
-        "`* EXCEPT (note)`. `__database__` and `__table__` are the names at the source, `__position__` is the position of the row "
-        "in the log. Empty: all columns",
+        "`* EXCEPT (note)`. `__database__` and `__table__` are the names at the source; `__op__` (`c`, `u`, `d`, or `r` for a row "
+        "that a snapshot has read), `__ts__` (when the source committed it; NULL for `r`) and `__position__` are of the newest "
+        "record of the row. Empty: all columns",
     )
     where: str | None = setting(
         None,
         help="condition of Spark SQL over the columns of the source, and computed ones with other names: a row that does not match "
         "(also where the condition is NULL) is not in the target, and leaves it when it stops matching",
+    )
+    key: tuple[str, ...] = setting(
+        (),
+        help="columns of the target: its primary key, and the key of records in a topic, where the identity is among them; else "
+        "a plain index of a database. Rows are merged by their identity, whatever the key. The same for all tables of a target",
     )
     soft_delete: str | None = setting(
         None,
@@ -59,7 +66,7 @@ class TransformSettings:
     @property
     def makes_target(self) -> bool:
         """Whether it says how the target is made and kept."""
-        return bool(self.soft_delete is not None or self.partition_by or self.options)
+        return bool(self.soft_delete is not None or self.partition_by or self.options or self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +105,18 @@ def check_routes(path: str, routes: Sequence[RouteSettings], transforms: Sequenc
         if transform.into is not None:
             check_patterns(f"{where}.into", [transform.into])
         if not (transform.select or transform.where is not None or transform.makes_target):
-            refuse(where, "changes nothing: give it select, where, soft_delete, partition_by or options")
+            refuse(where, "changes nothing: give it select, where, key, soft_delete, partition_by or options")
         if transform.soft_delete is not None and not transform.soft_delete.strip():
             refuse(f"{where}.soft_delete", "is empty: give the name of a column")
+        _check_key(f"{where}.key", transform.key)
+
+
+def _check_key(path: str, key: Sequence[str]) -> None:
+    twice = next((name for number, name in enumerate(key) if name in key[:number]), None)
+    if twice is not None:
+        refuse(path, f"names {twice!r} twice")
+    if len(key) > _MOST_KEY_COLUMNS:
+        refuse(path, f"names {len(key)} columns, and an index has {_MOST_KEY_COLUMNS} at most")
 
 
 def _check_target(path: str, route: RouteSettings) -> None:

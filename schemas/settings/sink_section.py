@@ -13,6 +13,16 @@ from schemas.settings.declaration import refuse, setting
 from schemas.settings.route_section import RouteSettings, TransformSettings, check_routes
 from schemas.settings.schema_change_section import SchemaChangeSettings, check_schema_changes
 
+_NO_SERVER: Final = "no server of it is at hand to prove that rows are exact there"
+UNAVAILABLE: Final[Mapping[str, str]] = {
+    "paimon": "there is no release of Paimon for this version of Spark",
+    "hudi": "there is no release of Hudi for this version of Spark",
+    "doris": _NO_SERVER,
+    "starrocks": _NO_SERVER,
+    "oceanbase": _NO_SERVER,
+}
+"""Types of sinks that other tools have, with the reason why there are none here."""
+
 _ONLY_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "writer": ("delta",),
     "merge_memory_bytes": ("delta",),
@@ -38,6 +48,7 @@ class SinkSettings:
         help="tables of Delta, of Iceberg (format version 3, in a Hadoop catalog whose warehouse is `path`), or of a database "
         "(`mysql` and `mariadb` are one: the server says which it is); `files`: changelogs in Parquet files or JSON lines; "
         "`kafka`: topics",
+        unavailable=UNAVAILABLE,
     )
     path: str = setting(
         "",

@@ -1,4 +1,4 @@
-"""When the source committed the changes of a batch: `source.ts_ms` of some of its records."""
+"""When the source committed the changes of a batch: `source.ts_ms` of its records, and what they did: `op`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from schemas.errors import UnsupportedTypeError
 from spark_jobs.arrow import avro_kernels as kernels
@@ -34,13 +35,38 @@ def commit_times_ms(decoder: ArrowDecoder, judged: Judged, winners: Ints) -> Int
     return np.concatenate(parts)
 
 
-def _times(judged: Judged, chosen: Ints, program: Program) -> Ints:
+def ops_and_times(decoder: ArrowDecoder, judged: Judged, winners: Ints) -> tuple[pa.Array, pa.Array]:
+    """Return the op of each winner, and the time as `decode.avro_records` has it: null for rows that a snapshot has read.
+
+    `UnsupportedTypeError` for a schema whose records have no time.
+    """
+    source, numbers = judged.values, judged.value_numbers[winners]
+    ops, times = np.zeros(len(winners), np.uint8), np.zeros(len(winners), np.int64)
+    lacks = np.zeros(len(winners), np.bool_)
+    for number in np.unique(numbers):
+        program = _program(decoder.plan.value_writers[number][1])
+        if program is None:
+            raise UnsupportedTypeError("the schema has no source.ts_ms")
+        own = np.flatnonzero(numbers == number)
+        values, sizes = _leaves(judged, winners[own], program)
+        ops[own], times[own], lacks[own] = source.data[values[_OPERATION]], values[_TIME], sizes[_TIME] < 0
+    lacks |= judged.snapshot[winners] | (ops == ord("r"))
+    return pa.array(ops.view("S1").astype(np.str_)), pa.array(times, pa.int64(), mask=lacks)
+
+
+def _leaves(judged: Judged, chosen: Ints, program: Program) -> tuple[Ints, Ints]:
+    """Return the values of the slots of some records, and their sizes."""
     source = judged.values
     shape = (program.slots, len(chosen))
     values, sizes = np.empty(shape, np.int64), np.empty(shape, np.int64)
     scratch = np.zeros((3, max(program.slots, _SCRATCH)), np.int64)
     kernels.read_leaves(source.data, source.starts, source.sizes, chosen, program.code, scratch, values, sizes)
-    is_read = source.data[values[_OPERATION]] == ord("r")
+    return values, sizes
+
+
+def _times(judged: Judged, chosen: Ints, program: Program) -> Ints:
+    values, sizes = _leaves(judged, chosen, program)
+    is_read = judged.values.data[values[_OPERATION]] == ord("r")
     times: Ints = values[_TIME][(sizes[_TIME] >= 0) & (values[_TIME] > 0) & ~is_read]
     return times
 

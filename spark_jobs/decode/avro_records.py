@@ -43,13 +43,15 @@ _NO_FIT: Final = "schema_changes keeps the types of the columns, and the value d
 _OPS: Final = ("c", "u", "d", "r")
 
 
-def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str, *, keeps_deleted: bool = False) -> DataFrame:
+def decoded(
+    raw: DataFrame, plan: TableLayout, snapshot_topic: str, *, keeps_deleted: bool = False, keeps_change: bool = False
+) -> DataFrame:
     """Return the records as sink columns; with `keeps_deleted` a delete has the values of the row that it deletes.
 
     In: topic, partition, offset, key, value. Out: `ORIGIN` (topic, partition, offset, whether it is a snapshot row), `REASON` (null
     for a good record), `POSITION`, `DELETED`, `WRITER` (the id of its value schema), `COMMITTED` (when the source committed the
-    change, in Unix milliseconds; null for a row that a snapshot has read), and the columns of `plan`. Tombstone records,
-    markers and truncates (op t without a key; their floor is a marker) are left out.
+    change, in Unix milliseconds; null for a row that a snapshot has read), with `keeps_change` `CHANGE` (the record's op), and
+    the columns of `plan`. Tombstone records, markers and truncates (op t without a key; their floor is a marker) are left out.
     """
     opened = _opened(raw, plan, snapshot_topic, of_both=keeps_deleted)
     if keeps_deleted:
@@ -57,6 +59,7 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str, *, keeps_del
     return opened.select(
         *_own_columns(plan),
         (_op(plan) == F.lit("d")).alias(DELETED),
+        *([_op(plan).alias(CHANGE)] if keeps_change else []),
         *[_column(plan, name, kind).alias(name) for name, kind in plan.columns],
     )
 

@@ -32,7 +32,7 @@ _MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class EventSource:
-    """Where events are from, and into which target they go: its name, and the columns of its identity in it, `SOURCE` left out.
+    """Where events are from, and into which target they go: its name, and the columns of the key in it, `SOURCE` left out.
 
     `is_shared` says that several source tables go into the target: then the source is part of a message's key. `is_column` says
     that each event has its source table in the column `SOURCE`, which is part of the key too; of `table` only its source counts.
@@ -147,7 +147,7 @@ def _own(source: EventSource) -> dict[str, Column]:
 
 
 def _key(row: Column, source: EventSource) -> Column:
-    """Return the identity of a row as JSON: what messages are distributed by."""
+    """Return the key of a row as JSON: what messages are distributed by."""
     parts = [row.getField(name).alias(name) for name in source.keys]
     own = [source.name.alias(SOURCE)] if source.is_shared or source.is_column else []
     return json_of(F.struct(*own, *parts))

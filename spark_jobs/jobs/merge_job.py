@@ -176,10 +176,10 @@ class MergeJob:
 
     def _run(self, spark: SparkSession, *, until_caught_up: bool) -> None:
         try:
+            parts = merge_parts(spark, self._settings, self._layout, self._sink)
+            require_plan(spark, self._settings, parts, self._registry)  # before a sink makes tables or topics of its own
             with self._sink.exclusive(spark, LOCK_WAIT_S), self._liveness:
-                parts = merge_parts(spark, self._settings, self._layout, self._sink)
                 self._require_own_topics(spark, parts)
-                require_plan(spark, self._settings, parts, self._registry)
                 log.info("merge.started", path=str(self._layout.sink), until_caught_up=until_caught_up)
                 self._run_rounds(spark, parts, until_caught_up=until_caught_up)
                 log.info("merge.stopped")

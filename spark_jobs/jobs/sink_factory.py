@@ -77,7 +77,7 @@ def open_sink(job: Settings, layout: SinkLayout, checkpoint: Checkpoint) -> Sink
         message = f"sinks: {settings.name}: mode: a sink of type {settings.type} has no mode {settings.mode}, only {modes}"
         raise ConfigError(message)
     for number, transform in enumerate(settings.transforms):
-        shape = TargetShape(transform.soft_delete, transform.partition_by, transform.options)
+        shape = TargetShape(transform.soft_delete, transform.partition_by, transform.options, transform.key)
         for name in shape.given:
             if name not in sink.can.shapes:
                 message = f"sinks: {settings.name}: transforms.{number}.{name}: a sink of type {settings.type} has no such setting"

@@ -91,7 +91,9 @@ class ChangelogBatch:
             for member in self._members:
                 member.part.image_step = "changes"  # the mirror has its own, of the newest rows alone
         self._targets = {
-            target: _Target(context.sink.target(spark, target, group.tables_into(target)), before.target(target))
+            target: _Target(
+                context.sink.target(spark, target, group.tables_into(target), group.shape(target)), before.target(target)
+            )
             for target in targets_of(group, self._members)
         }
 
@@ -195,7 +197,7 @@ class ChangelogBatch:
         columns = image.columns if image is not None else ()
         ends = {name: ends for name, ends in {**had.ends, **until}.items() if name in until}
         after = Appended(ends, max(floor or had.floor, had.floor), texts or had.sweeps)
-        keys = image.keys if image is not None else ()
+        keys = image.record_keys if image is not None else ()
         frame = rows if rows is not None and count else self._no_rows(columns)
         return Events(member.table, frame, count, keys, columns, after, floor if exists or count else None, texts)
 

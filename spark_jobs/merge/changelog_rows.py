@@ -139,7 +139,7 @@ def _side(
 
 
 def row_after(rows: DataFrame, layout: TableLayout) -> DataFrame:
-    """Return changes as rows of the source table, as `Image.judged` takes them: the row after each, and `POSITION`."""
-    return opened(rows, AFTER, layout.names, [POSITION]).where(~F.col(DELETED)).select(
-        *[F.col(quoted(name)) for name in layout.names], DELETED, POSITION
+    """Return changes as rows of the source table, as `Image.judged` takes them: the row after each."""
+    return opened(rows, AFTER, layout.names, [POSITION, COMMITTED, CHANGE]).where(~F.col(DELETED)).select(
+        *[F.col(quoted(name)) for name in layout.names], DELETED, POSITION, COMMITTED, CHANGE
     )

@@ -145,6 +145,7 @@ class GroupBatch:
         if member.layout is not None:
             member.images = {feed.target: self._context.image(self._spark, feed, member.layout) for feed in feeds}
             part.keeps_deleted = any(image.keeps_deleted for image in member.images.values())
+            part.keeps_change = any(image.needs_change for image in member.images.values())
 
     def _compute(self, member: Member, computed: ExitStack) -> None:
         """Compute the newest rows of a table once, and write the tombstones that they leave."""

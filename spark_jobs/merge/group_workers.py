@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.identity import SourceTable
-from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_members import Member, as_target, gone
@@ -93,6 +93,7 @@ def _images(member: Member, image: Image, task: MemberTask, layout: TableLayout)
     """Return the images of the newest rows of a table, with all columns of the target."""
     assert member.layout is not None
     fields = [*member.layout.columns, (DELETED, T.BooleanType()), (POSITION, T.StringType())]
+    fields += [(CHANGE, T.StringType()), (COMMITTED, T.LongType())] if task.keeps_change else []
     schema = T.StructType([T.StructField(name, kind) for name, kind in fields])
     is_snapshot = F.col("topic") == F.lit(member.part.input.snapshot_topic)
     raw = member.part.raw.frame.select(is_snapshot.alias(SNAPSHOT), "partition", "key", "value")

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Flags, Ints, Judged
-from spark_jobs.arrow.commit_times import commit_times_ms
+from spark_jobs.arrow.commit_times import commit_times_ms, ops_and_times
 from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.arrow.newest import admitted, newest, not_overtaken, observed
-from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.merge.member_task import DECLINED, MemberResult, MemberTask
 from spark_jobs.merge.worker_records import TOO_MANY, TooManyRowsError, bytes_of
 from spark_jobs.merge.worker_run import decoder_of, tombstones_of, write_tombstones
@@ -56,12 +56,15 @@ def newest_rows(task: MemberTask, batches: Iterator[pa.RecordBatch]) -> Iterator
     if task.keeps_changes:
         leaves = leaves | _changed(decoder, judged, counts, winners, rows, task.keys)
     rows = rows.append_column(_LEAVES, pa.array(leaves))
+    if task.keeps_change:
+        ops, committed = ops_and_times(decoder, judged, winners)
+        rows = rows.append_column(CHANGE, ops).append_column(COMMITTED, committed)
     earlier = tombstones_of(task.tombstones, rows.select([*task.keys, POSITION]).schema)
     if earlier is not None:
         rows = not_overtaken(rows, earlier, task.keys)
     kept = _keep_tombstones(task, rows, earlier)
     _write(Path(task.result), MemberResult(counted, times, kept))
-    names = [*(name for name, _ in task.decoder.columns), DELETED, POSITION]
+    names = [*(name for name, _ in task.decoder.columns), DELETED, POSITION, *((CHANGE, COMMITTED) if task.keeps_change else ())]
     yield from rows.select(names).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
 
 

@@ -28,7 +28,7 @@ class MemberTask:
     """The records of one table: how they are read, which of them count, and where the result goes.
 
     With `keeps_changes` all changes leave tombstones that a later batch may need, and not deletes alone: some may have no image.
-    `most_bytes` is what the records may take, None for no limit.
+    With `keeps_change` the rows have `CHANGE` and `COMMITTED`. `most_bytes` is what the records may take, None for no limit.
     """
 
     decoder: DecoderPlan
@@ -38,6 +38,7 @@ class MemberTask:
     keeps_changes: bool
     result: str
     most_bytes: int | None = None
+    keeps_change: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class MemberResult:
 def decoding_member(task: MemberTask) -> Callable[[Batches], Batches]:
     """Return the function that a worker runs over all records of a table.
 
-    In: `SNAPSHOT`, partition, key, value. Out: the columns of the decoder, `DELETED` and `POSITION`; each key once.
+    In: `SNAPSHOT`, partition, key, value. Out: the columns of the decoder, `DELETED`, `POSITION` and what the task
+    asks for; each key once.
     """
 
     def run(batches: Batches) -> Batches:

@@ -62,11 +62,13 @@ def admitted(records: DataFrame, before: TableState, after: TableState) -> DataF
     return records.where(condition)
 
 
-def winners(records: DataFrame, keys: Sequence[str], *, marks_changes: bool = False) -> DataFrame:
+def winners(
+    records: DataFrame, keys: Sequence[str], *, marks_changes: bool = False, keeps_change: bool = False
+) -> DataFrame:
     """Return the newest record of each key; a create wins over a delete at one and the same position.
 
     With `marks_changes` they have `CHANGED`, whether the record, or another one of its key, is a change and no row of a snapshot,
-    and `ORIGIN`.
+    and `ORIGIN`. With `keeps_change` they have `COMMITTED`.
     """
     key = [F.col(quoted(name)) for name in keys]
     newest = Window.partitionBy(*key).orderBy(F.col(POSITION).desc(), F.col(DELETED).asc())
@@ -74,7 +76,7 @@ def winners(records: DataFrame, keys: Sequence[str], *, marks_changes: bool = Fa
     if marks_changes:
         numbered = numbered.withColumn(CHANGED, F.max(~F.col(SNAPSHOT)).over(Window.partitionBy(*key)))
     kept = numbered.where(F.col(_NUMBER) == F.lit(1))
-    return kept.drop(_NUMBER, REASON, WRITER, COMMITTED, *(() if marks_changes else ORIGIN))
+    return kept.drop(_NUMBER, REASON, WRITER, *(() if keeps_change else (COMMITTED,)), *(() if marks_changes else ORIGIN))
 
 
 def not_overtaken(records: DataFrame, tombstones: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -59,8 +59,8 @@ class SourcePart:
 
     `record` is what is to be remembered of the table, and grows with each step. `stamp` is what the writes of this batch carry.
     `left_out` is set once records of the batch were not merged: where those of the change topic end. With `keeps_deleted` a delete
-    has the values of the row that it deletes. Records without an image are quarantined by `image_step`. `rule` says what becomes of
-    changes of the table's schema.
+    has the values of the row that it deletes. With `keeps_change` rows have `CHANGE` and `COMMITTED`, the record's op and time.
+    Records without an image are quarantined by `image_step`. `rule` says what becomes of changes of the table's schema.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class SourcePart:
         self._context = context
         self.keeps_deleted = False
         self.image_step: QuarantineStep = "images"
+        self.keeps_change = False
         self._marks_changes = False
         self._label = f"{batch_id}-{redrive}" if redrive else str(batch_id)
         record, markers = trimmed_topics.noted(before, table_input)
@@ -194,9 +195,11 @@ class SourcePart:
     def member_task(self, plan: TableLayout, *, keeps_changes: bool, result: str) -> MemberTask | None:
         """Return the part of the batch up to the newest rows as a task for a worker; None if only Spark can do it."""
         paths = None if plan.unfit else self._tombstone_paths(plan)
-        if paths is None:
+        if paths is None or (self.keeps_change and not all(writer.has_time for writer in plan.value_writers)):
             return None
-        return MemberTask(DecoderPlan.of(plan), plan.keys, self._admission, paths, keeps_changes, result)
+        return MemberTask(
+            DecoderPlan.of(plan), plan.keys, self._admission, paths, keeps_changes, result, keeps_change=self.keeps_change
+        )
 
     @property
     def _admission(self) -> Admission:
@@ -231,7 +234,7 @@ class SourcePart:
         if observed is not None:
             judged = judged.observe(observed.records, *observed.judgements)
         admitted = rule.admitted(judged, self.before.state, self.record.state)
-        rows = rule.winners(admitted, plan.keys, marks_changes=self._marks_changes)
+        rows = rule.winners(admitted, plan.keys, marks_changes=self._marks_changes, keeps_change=self.keeps_change)
         return rows if observed is None else rows.observe(observed.rows, *observed.measures)
 
     def changes(self, plan: TableLayout, observed: ObservedRows) -> DataFrame:
@@ -250,7 +253,9 @@ class SourcePart:
             self._quarantine(self._decoded(plan), observed.bad)
 
     def _decoded(self, plan: TableLayout) -> DataFrame:
-        return decoded(self.raw.frame, plan, self.input.snapshot_topic, keeps_deleted=self.keeps_deleted)
+        return decoded(
+            self.raw.frame, plan, self.input.snapshot_topic, keeps_deleted=self.keeps_deleted, keeps_change=self.keeps_change
+        )
 
     def _note_superseded(self, today: int, plan: TableLayout) -> None:
         """Remember the schemas that were registered later than today's, and whose records are older than its newest."""

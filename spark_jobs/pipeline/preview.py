@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from spark_jobs.decode import table_layout
+from spark_jobs.decode.record_columns import SOURCE
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.decode.writer_schemas import key_writer, value_writer
 from spark_jobs.kafka.schema_registry import RegisteredSchema
@@ -23,7 +24,8 @@ from spark_jobs.pipeline.target_layout import target_layout
 class PlannedTarget:
     """A target with its source tables, the names of its identity, and its columns with their types in Spark.
 
-    `where` has the condition of each source table that has one. `problem` says why there is no such target; None where there is.
+    `where` has the condition of each source table that has one. `key` is what transforms ask for; with `is_primary` it has the
+    identity, and `SOURCE` of a target of several tables. `problem` says why there is no such target; None where there is.
     """
 
     name: str
@@ -31,6 +33,8 @@ class PlannedTarget:
     identity: tuple[str, ...] = ()
     columns: tuple[tuple[str, str], ...] = ()
     where: Mapping[str, str] | None = None
+    key: tuple[str, ...] = ()
+    is_primary: bool = False
     problem: str | None = None
 
 
@@ -74,4 +78,7 @@ def _planned(
     except SinkError as error:
         return PlannedTarget(target.name, tables, problem=str(error))
     columns = tuple((name, kind.simpleString()) for name, kind in found.columns)
-    return PlannedTarget(target.name, tables, found.keys, columns, where)
+    key = images[0].key
+    is_primary = bool(key) and images[0].record_keys == key
+    own = (SOURCE,) if is_primary and len(images) > 1 else ()
+    return PlannedTarget(target.name, tables, found.keys, columns, where, (*own, *key), is_primary)

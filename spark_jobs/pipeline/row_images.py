@@ -21,13 +21,18 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import TransformError
-from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION, SOURCE
 from spark_jobs.decode.spark_types import converted, holds, quoted
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.pipeline.select_items import KEY_PREFIX, STAR, listed_names
 from spark_jobs.pipeline.table_routes import Feed
 
-METADATA: Final = ("__database__", "__table__", "__position__")
+METADATA: Final[Mapping[str, T.DataType]] = {
+    "__database__": T.StringType(), "__table__": T.StringType(), "__position__": T.StringType(), "__op__": T.StringType(),
+    "__ts__": T.TimestampType(),
+}  # fmt: skip
+"""What expressions may name besides the columns of the source, with its type. A column of the source with such a name hides it."""
+_OF_CHANGE: Final = ("__op__", "__ts__")
 _RESERVED: Final = "_tm_"
 _OF_NOW: Final = re.compile(r"Current|Now$|LocalTimestamp|InputFile|SparkVersion|Uuid")
 _STORED: Final = (
@@ -59,7 +64,8 @@ class Image:
 
     `items` are the columns, those of the identity among them; `keys` the names that the columns of the source's key have there, in
     the order of the key. `where` is the condition, None without one. With `keeps_deleted` a deleted row has the image of its last
-    values.
+    values. `key` are the columns that the target is to have as its key, none for those of the identity. `metadata` are the names of
+    `METADATA` that expressions use.
     """
 
     feed: Feed
@@ -67,6 +73,24 @@ class Image:
     keys: tuple[str, ...]
     where: str | None
     keeps_deleted: bool = False
+    key: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
+
+    @property
+    def needs_change(self) -> bool:
+        """Whether expressions ask for the record of a row: `rows` are to have `CHANGE` and `COMMITTED` then."""
+        return any(name in self.metadata for name in _OF_CHANGE)
+
+    @property
+    def record_keys(self) -> tuple[str, ...]:
+        """The names of the primary key and of the key of records: `key` where it has the identity, else those of the identity."""
+        return self.key if set(self.keys) <= set(self.key) else self.keys
+
+    @property
+    def required(self) -> frozenset[str]:
+        """The columns of the primary key besides the identity: they may not be NULL. The one that marks deleted rows never is."""
+        asked = frozenset(self.record_keys) - frozenset(self.keys)
+        return frozenset(item.name for item in self.items if item.name in asked and (item.source or item.text))
 
     @property
     def columns(self) -> tuple[tuple[str, T.DataType], ...]:
@@ -85,8 +109,8 @@ class Image:
     def judged(self, rows: DataFrame, source_names: Sequence[str], flag: str, unless: str | None = None) -> DataFrame:
         """Return the rows with a column `flag`: whether they have no image: they are deleted (and not kept), or do not match.
 
-        `rows` has the columns `source_names` of the source table, `DELETED` and `POSITION`, and perhaps others. Rows where the
-        column `unless` is true are not asked, and have the flag.
+        `rows` has the columns `source_names` of the source table, `DELETED` and `POSITION`, `CHANGE` and `COMMITTED` with
+        `needs_change`, and perhaps others. Rows where the column `unless` is true are not asked, and have the flag.
         """
         is_gone = self._is_gone
         if self.where is None:
@@ -98,7 +122,7 @@ class Image:
             asked = asked.withColumns({name: F.when(is_live, F.expr(text)) for name, text in extras.items()})
         matches = F.coalesce(F.expr(self.where), F.lit(False))
         asked = asked.withColumn(flag, F.when(is_live, ~matches).otherwise(F.lit(True)))
-        return asked.drop(*METADATA, *extras)
+        return asked.drop(*self.metadata, *extras)
 
     def unfit(self, types: Mapping[str, T.DataType]) -> tuple[Item, ...]:
         """Return the columns some of whose values a target may not have; `types` are its columns, with names in small letters."""
@@ -124,8 +148,9 @@ class Image:
         others = [item.text for item in self.items if item.text is not None and item.name not in extras]
         fails += [matches & _fails(F.expr(text)) for text in others]
         fails += [matches & _misfits(item, types[item.name.lower()]) for item in self.unfit(types)]
+        fails += [matches & _value_of(item).isNull() for item in self.items if item.name in self.required]
         found = reduce(operator.or_, fails, F.lit(False))
-        return asked.withColumn(flag, ~self._is_gone & found).drop(*METADATA, *extras)
+        return asked.withColumn(flag, ~self._is_gone & found).drop(*self.metadata, *extras)
 
     def misfits(self, row: DataFrame, types: Mapping[str, T.DataType]) -> list[str]:
         """Return the names of the columns of whose values in a row a target with columns of these types has none."""
@@ -162,6 +187,8 @@ class Image:
         has_image = ~F.col(flag)
 
         def column(item: Item) -> Column:
+            if item.name in self.required:
+                return F.when(has_image, self._not_null(item)).alias(item.name)
             if item.source is not None:
                 return F.col(quoted(item.source)).alias(item.name)
             if item.text is None:
@@ -170,15 +197,28 @@ class Image:
 
         return [column(item) for item in self.items]
 
+    def _not_null(self, item: Item) -> Column:
+        value = F.col(quoted(item.source)) if item.source is not None else F.expr(item.text or "")
+        message = f"{item.name} is of the key ({', '.join(self.key)}) and NULL: leave it out of key, or compute it with coalesce"
+        return F.when(value.isNull(), F.raise_error(F.lit(message))).otherwise(value)
+
     @property
     def _is_gone(self) -> Column:
         """Whether a row has no image for being deleted."""
         return F.lit(False) if self.keeps_deleted else F.col(DELETED)
 
     def _with_metadata(self, rows: DataFrame) -> DataFrame:
+        if not self.metadata:
+            return rows
         table = self.feed.table.name
-        values = (F.lit(table.database), F.lit(table.table), F.col(POSITION))
-        return rows.withColumns(dict(zip(METADATA, values, strict=True)))
+        values = {
+            "__database__": F.lit(table.database),
+            "__table__": F.lit(table.table),
+            "__position__": F.col(POSITION),
+            "__op__": F.col(CHANGE),
+            "__ts__": F.timestamp_millis(F.col(COMMITTED)),
+        }
+        return rows.withColumns({name: values[name] for name in self.metadata})
 
     def _extras(self, source_names: Sequence[str]) -> dict[str, str]:
         """Return the computed columns that the condition may name: those whose names the source table does not have."""
@@ -195,9 +235,14 @@ def _tried(value: Column) -> Column:
     return Column(utils.column(tried))
 
 
+def _value_of(item: Item) -> Column:
+    """Return the value of a column of an image, NULL where its expression fails."""
+    return F.col(quoted(item.source)) if item.source is not None else _tried(F.expr(item.text or ""))
+
+
 def _misfits(item: Item, kind: T.DataType) -> Column:
     """Return whether the value of a column of an image is none of a type; false where its expression fails."""
-    value = F.col(quoted(item.source)) if item.source is not None else _tried(F.expr(item.text or ""))
+    value = _value_of(item)
     return ~value.eqNullSafe(converted(converted(value, item.kind, kind), kind, item.kind))
 
 
@@ -229,9 +274,13 @@ def image_of(spark: SparkSession, feed: Feed, layout: TableLayout) -> Image:
     if transform.soft_delete is not None:
         binding.require_free("soft_delete", transform.soft_delete, chosen)
         chosen.append(Item(transform.soft_delete, T.BooleanType()))
-    for number, name in enumerate(transform.partition_by):
-        binding.require_one_of(f"partition_by.{number}", name, chosen)
-    return Image(feed, tuple(chosen), tuple(keys), transform.where, transform.soft_delete is not None)
+    for setting in ("partition_by", "key"):
+        for number, name in enumerate(getattr(transform, setting)):
+            binding.require_one_of(f"{setting}.{number}", name, chosen)
+    binding.require_key(transform.key, keys, chosen)
+    texts = [item.text for item in chosen if item.text is not None] + [transform.where or ""]
+    metadata = tuple(name for name in binding.metadata if any(name in text.lower() for text in texts))
+    return Image(feed, tuple(chosen), tuple(keys), transform.where, transform.soft_delete is not None, transform.key, metadata)
 
 
 class _Binding:
@@ -242,9 +291,11 @@ class _Binding:
         self._table = feed.table.name.plain
         self._path = f"{feed.target.sink}: transforms.{feed.transform_number}"
         self._layout = layout
+        self._has_records = feed.has_records
         self._names = {name.lower(): name for name in layout.names}
-        text = T.StringType()
-        fields = [T.StructField(name, kind) for name, kind in (*layout.columns, *((name, text) for name in METADATA))]
+        self.metadata = tuple(name for name in METADATA if name not in self._names)
+        own = [(name, METADATA[name]) for name in self.metadata]
+        fields = [T.StructField(name, kind) for name, kind in (*layout.columns, *own)]
         self._frame = spark.createDataFrame([], T.StructType(fields))
 
     def items(self, number: int, text: str) -> Iterator[Item]:
@@ -294,10 +345,23 @@ class _Binding:
 
     def require_one_of(self, path: str, name: str, chosen: Sequence[Item]) -> None:
         """Raise `TransformError` unless a column of the target has this name, as it is spelled there."""
+        if name == SOURCE:
+            self.refuse(path, f"{SOURCE} comes by itself, where several tables go into the target: leave it out")
         names = [item.name for item in chosen]
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
             self.refuse(path, f"the target has no column {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+
+    def require_key(self, key: Sequence[str], identity: Sequence[str], chosen: Sequence[Item]) -> None:
+        """Raise `TransformError` for a key of nested values, and for one without the identity where targets have records."""
+        kinds = {item.name: item.kind for item in chosen}
+        for number, name in enumerate(key):
+            if isinstance(kinds[name], (T.StructType, T.ArrayType, T.MapType)):
+                self.refuse(f"key.{number}", f"{name!r} is of type {kinds[name].simpleString()}, which no key has")
+        missing = [name for name in identity if name not in key]
+        if missing and key and self._has_records:
+            reason = f"{', '.join(missing)} of the identity is not in it, and the key of a record has it"
+            self.refuse("key", f"{reason}: add it, or leave key out")
 
     def refuse(self, path: str, reason: str) -> NoReturn:
         """Raise `TransformError` for a key of the transform."""

@@ -24,7 +24,8 @@ PLAIN: Final = ""
 class Feed:
     """A source table on its way into one target. `transform_number` is that of the sink's list, for messages.
 
-    With `is_changelog` its events go there, beside the mirror of its rows (`mode: both`).
+    With `is_changelog` its events go there, beside the mirror of its rows (`mode: both`). With `has_records` the target has records
+    with keys, and those have the identity.
     """
 
     table: SourceTable
@@ -32,6 +33,7 @@ class Feed:
     transform: TransformSettings | None = None
     transform_number: int = -1
     is_changelog: bool = False
+    has_records: bool = False
 
     @property
     def rule(self) -> str:
@@ -40,8 +42,10 @@ class Feed:
             return PLAIN
         one = self.transform
         parts: list[object] = [list(one.select) or ["*"], one.where]
-        if one.makes_target:
+        if one.soft_delete is not None or one.partition_by or one.options:
             parts += [one.soft_delete, list(one.partition_by), dict(sorted(one.options.items()))]
+        if one.key:
+            parts += [{"key": list(one.key)}]
         document = json.dumps(parts)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
 
@@ -49,7 +53,7 @@ class Feed:
     def shape(self) -> TargetShape:
         """How the target is made and kept."""
         one = self.transform
-        return PLAIN_SHAPE if one is None else TargetShape(one.soft_delete, one.partition_by, one.options)
+        return PLAIN_SHAPE if one is None else TargetShape(one.soft_delete, one.partition_by, one.options, one.key)
 
 
 class Routes:
@@ -67,9 +71,11 @@ class Routes:
         unrouted: Literal["keep", "leave_out"] = "keep",
         *,
         adds_changelogs: bool = False,
+        has_records: bool = False,
     ) -> None:
         self._adds_changelogs = adds_changelogs
         self.sink = sink
+        self._has_records = has_records
         self._routes = tuple(routes)
         self._transforms = tuple(transforms)
         self._takes_first = match == "first"
@@ -84,8 +90,9 @@ class Routes:
     @staticmethod
     def of(sink: str, settings: SinkSettings) -> Routes:
         """Return the routes of a configured sink."""
-        one, adds_changelogs = settings, settings.mode == "both"
-        return Routes(sink, one.routes, one.transforms, one.match, one.unrouted, adds_changelogs=adds_changelogs)
+        one, has_records = settings, settings.type == "kafka" or settings.mode != "mirror"
+        more = {"adds_changelogs": settings.mode == "both", "has_records": has_records}
+        return Routes(sink, one.routes, one.transforms, one.match, one.unrouted, **more)
 
     @property
     def are_given(self) -> bool:
@@ -135,8 +142,8 @@ class Routes:
             if compiled(transform.tables).fullmatch(table.name.plain) is None:
                 continue
             if transform.into is None or compiled(transform.into).fullmatch(target.plain) is not None:
-                return Feed(table, name, transform, number)
-        return Feed(table, name)
+                return Feed(table, name, transform, number, has_records=self._has_records)
+        return Feed(table, name, has_records=self._has_records)
 
 
 def _target_of(route: RouteSettings, matched: re.Match[str], name: TableName) -> TableName:

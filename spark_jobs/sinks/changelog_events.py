@@ -30,9 +30,9 @@ class Events:
     """What a batch appends of one source table to one changelog.
 
     `rows` has `POSITION`, `COMMITTED`, `CHANGE`, and `BEFORE` and `AFTER`, which are structs of the `columns`; the rows of a
-    partition are in the order in which they are to be appended, and `count` is their number. `keys` are the names of the identity
-    in the target, without `SOURCE`. `floor` and `sweeps` (texts of JSON with `columns`, `values` and `below`) are events of their
-    own. `until` is how far the table is appended with all of them.
+    partition are in the order in which they are to be appended, and `count` is their number. `keys` are the names of the
+    record's key in the target, which has the identity, without `SOURCE`. `floor` and `sweeps` (texts of JSON with `columns`,
+    `values` and `below`) are events of their own. `until` is how far the table is appended with all of them.
     """
 
     table: SourceTable

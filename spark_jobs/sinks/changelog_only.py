@@ -26,7 +26,10 @@ from spark_jobs.sinks.contract import (
 from spark_jobs.sinks.stamp import Stamp
 
 CHANGELOG_ONLY: Final = Capabilities(
-    modes=frozenset({"changelog"}), reserved_names=frozenset({OP, POSITION, SOURCE, DETAIL}), schema_changes=frozenset()
+    modes=frozenset({"changelog"}),
+    shapes=frozenset({"key"}),
+    reserved_names=frozenset({OP, POSITION, SOURCE, DETAIL}),
+    schema_changes=frozenset(),
 )
 MADE: Final = -1
 """The number of the batch of a commit that made a target, and appended nothing."""

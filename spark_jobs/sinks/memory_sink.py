@@ -48,7 +48,7 @@ from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 CAN: Final = Capabilities(
     modes=frozenset({"mirror", "changelog"}),
-    shapes=frozenset({"soft_delete"}),
+    shapes=frozenset({"soft_delete", "key"}),
     schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
     keeps_rows=True,
 )

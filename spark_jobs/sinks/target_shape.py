@@ -15,12 +15,14 @@ class TargetShape:
     """How a target is made and kept, beside its columns; a sink knows the fields that its `Capabilities.shapes` name.
 
     `partition_by` and `options` are those of the table that is made. `soft_delete` is a boolean column: `delete_below` and `sweep`
-    set it in the rows that they would take, which stay.
+    set it in the rows that they would take, which stay. `key` is the primary key where it has the identity, to which `SOURCE`
+    is added in a target of several tables; else columns of an index, where the sink has indexes. Rows are never found by it.
     """
 
     soft_delete: str | None = None
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    key: tuple[str, ...] = ()
 
     @property
     def given(self) -> tuple[str, ...]:

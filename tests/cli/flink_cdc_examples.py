@@ -157,6 +157,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "filter on a computed column": _transform(projection="id, UPPER(city) as place", filter="place = 'BONN'"),
     "primary keys": _transform(projection="id, bill_id", primary_keys="bill_id"),
     "primary keys, two": _transform(projection="id, bill_id, LOWER(title) as title", primary_keys="bill_id, title"),
+    "primary keys of a topic": _sink("kafka", properties_bootstrap_servers="k:9092")
+    | _transform(projection="id, bill_id", primary_keys="id"),
     "partition keys": _transform(projection="id, LOWER(title) as title", partition_keys="title"),
     "table options": _transform(projection="id, LOWER(title) as title", table_options="comment=bills of the web"),
     "table options with a delimiter": _transform(table_options="sequence.field=a,b;bloom=c", **{"table-options.delimiter": ";"}),

@@ -15,6 +15,8 @@ from tidemark import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+WRONG = ROOT / "docs" / "wrong-settings.md"
+"""Examples that are to be refused: `tests/verify/test_wrong_settings.py` runs them."""
 COMMAND = re.compile(r"^    (?:tidemark|docker compose run --rm tools) (.*)$", re.MULTILINE)
 
 
@@ -79,7 +81,7 @@ def test_every_python_example_compiles(page: Path) -> None:
         compile(example, f"{name_of(page)}, example {number}", "exec")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != WRONG], ids=name_of)
 def test_every_example_configuration_is_accepted_beside_that_of_the_readme(page: Path) -> None:
     (base,) = blocks(ROOT / "README.md", "yaml")
     for example in blocks(page, "yaml"):

@@ -91,6 +91,8 @@ def test_lists_of_tables_are_divided_at_commas_outside_of_brackets() -> None:
         (r"\*", "*"),
         ("CHAR_LENGTH(a) > 3", "CHAR_LENGTH(a) > 3"),
         ("__schema_name__ || '.' || __table_name__", "__database__ || '.' || __table__"),
+        ("upper(__data_event_type__)", "upper(CASE __op__ WHEN 'u' THEN '+U' WHEN 'd' THEN '-D' ELSE '+I' END)"),
+        ("op_ts / 1000", "coalesce(unix_millis(__ts__), 0) / 1000"),
         ("TO_TIMESTAMP(a, 'yyyy')", "to_timestamp_ntz(a, 'yyyy')"),
         ("TO_TIMESTAMP_LTZ(a)", "TO_TIMESTAMP_LTZ(a)"),
         ("CAST(a AS VARCHAR)", "CAST(a AS STRING)"),
@@ -115,7 +117,7 @@ def test_expressions_become_those_of_spark(theirs: str, ours: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["NOW()", "LOCALTIMESTAMP", "UUID()", "UNIX_TIMESTAMP()", "AI_EMBED('m', a)", "TALK(a)", "DATE_FORMAT_TZ(a, 'y', 'UTC')", "a[1]",
-     "a SIMILAR TO 'x'", "unheard_of(a)", "op_ts", "upper(__data_event_type__)"],
+     "a SIMILAR TO 'x'", "unheard_of(a)"],
 )  # fmt: skip
 def test_what_spark_does_not_have_is_named(text: str) -> None:
     assert translated(text, models=frozenset({"talk"})).missing
@@ -176,7 +178,12 @@ def test_kinds_of_schema_changes_are_named_in_full(given: Any, kinds: list[str],
 
 def test_what_tables_have_is_taken_over() -> None:
     (one,) = imported("soft delete").settings["sinks"][0]["transforms"]
-    assert one == {"tables": r"shop\.web_bill", "soft_delete": "kind"}
+    kind = "CASE __op__ WHEN 'u' THEN '+U' WHEN 'd' THEN '-D' ELSE '+I' END AS kind"
+    assert one == {"tables": r"shop\.web_bill", "select": ["*", kind], "soft_delete": "deleted"}
+    (metadata,) = imported("metadata").settings["sinks"][0]["transforms"]
+    assert metadata["select"][-2:] == [kind, "coalesce(unix_millis(__ts__), 0) AS at"]
+    assert imported("primary keys").settings["sinks"][0]["transforms"][0]["key"] == ["bill_id"]
+    assert "records of a topic have it as their key if" in "\n".join(lines(imported("primary keys of a topic")))
     assert imported("partition keys").settings["sinks"][0]["transforms"][0]["partition_by"] == ["title"]
     (made,) = imported("table options with a delimiter").settings["sinks"][0]["transforms"]
     assert made["options"] == {"sequence.field": "a,b", "bloom": "c"}

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.arrow.decoder_plan import DecoderPlan
-from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.merge.member_run import newest_rows, put_rows
 from spark_jobs.merge.member_task import DECLINED, MemberResult, MemberTask
 from spark_jobs.merge.worker_records import TooManyRowsError
@@ -72,6 +72,19 @@ def test_with_a_condition_changes_leave_tombstones_and_rows_that_won_over_one(tm
     assert tombstones(tmp_path / "new") == [1, 2], "no change of 3 is in the batch"
     assert read(task(tmp_path / "b", keeps_changes=True), [record(1, "u", 5)]) == {1: (False, at(5, 1).text)}
     assert tombstones(tmp_path / "b" / "new") == [1]
+
+
+def test_rows_have_the_op_and_the_time_of_their_record_where_that_is_asked_for(tmp_path: Path) -> None:
+    one = replace(task(tmp_path), keeps_change=True)
+    changes, rows = [record(1, "c", 5), record(1, "u", 7), record(2, "d", 6)], [record(3, "r", 8)]
+    keys, values = zip(*changes, *rows, strict=True)
+    columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+    table = pa.table({SNAPSHOT: [False, False, False, True], "partition": [0] * 4, **columns})
+    found = pa.Table.from_batches(list(newest_rows(one, iter(table.to_batches())))).to_pylist()
+    times = {row["id"]: row[COMMITTED] for row in found}
+    assert {row["id"]: row[CHANGE] for row in found} == {1: "u", 2: "d", 3: "r"}
+    assert (times[3], times[1]) == (None, times[2])
+    assert times[1] is not None
 
 
 def test_a_row_that_a_tombstone_has_overtaken_stays_away(tmp_path: Path) -> None:

@@ -345,7 +345,7 @@ MUTATIONS: Final = (
     Mutation(
         "staged rows that came twice",
         "spark_jobs.sinks.jdbc.relational_target",
-        "if not self._target.has_primary_key(connection):",
+        "if not self._target.refuses_second(connection, staged.keys):",
         "if False:",
         ("tests/sinks/test_relational_sinks.py", "-k", "TestPostgres and becomes_another"),
     ),

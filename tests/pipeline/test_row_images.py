@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import TransformError
 from schemas.identity import SourceId, SourceTable, Target
 from schemas.settings import RouteSettings, TransformSettings
-from spark_jobs.decode.record_columns import DELETED, POSITION, SOURCE
+from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION, SOURCE
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.pipeline.preview import planned_targets
 from spark_jobs.pipeline.row_images import Image, image_of
@@ -29,9 +30,11 @@ COLUMNS = (
 LAYOUT = TableLayout((), (), (), COLUMNS, ("Id",))
 
 
-def image(spark: SparkSession, *select: str, where: str | None = None, layout: TableLayout = LAYOUT) -> Image:
-    transform = TransformSettings(tables=".*", select=select, where=where)
-    return image_of(spark, Feed(ORDERS, Target("lake", "ods.orders"), transform, 0), layout)
+def image(
+    spark: SparkSession, *select: str, where: str | None = None, layout: TableLayout = LAYOUT, key: tuple[str, ...] = (), events: bool = False
+) -> Image:
+    transform = TransformSettings(tables=".*", select=select, where=where, key=key)
+    return image_of(spark, Feed(ORDERS, Target("lake", "ods.orders"), transform, 0, has_records=events), layout)
 
 
 def columns(found: Image) -> dict[str, str]:
@@ -133,6 +136,47 @@ def test_rows_get_their_image_and_those_that_do_not_match_are_deleted(spark: Spa
     assert out[3]["share"] is None, "an expression is not asked of a row that does not match: it would divide by zero"
 
 
+def test_expressions_may_name_the_record_and_a_column_of_such_a_name_comes_first(spark: SparkSession) -> None:
+    found = image(spark, "Id", "__op__ || '!' AS op", "__TS__ AS at", where="__position__ <> 'p2'", layout=SHORT)
+    assert columns(found) == {"Id": "bigint", "op": "string", "at": "timestamp"}
+    assert (found.metadata, found.needs_change) == (("__position__", "__op__", "__ts__"), True)
+    given = rows(spark, (1, None, None, None, False, "p1"), (2, None, None, None, False, "p2"))
+    given = given.selectExpr("*", f"'u' AS `{CHANGE}`", f"1600000000123L AS `{COMMITTED}`")
+    out = found.of(found.judged(given, SHORT.names, "gone "), "gone ")
+    text = "date_format(at, 'yyyy-MM-dd HH:mm:ss.SSS') AS at"
+    assert [tuple(row) for row in out.where("op IS NOT NULL").selectExpr("Id", "op", text).collect()] == [
+        (1, "u!", "2020-09-13 12:26:40.123")
+    ]
+    own = TableLayout((), (), (), (("Id", T.LongType()), ("__op__", T.IntegerType())), ("Id",))
+    hidden = image(spark, "*", "__op__ + 1 AS more", layout=own)
+    assert (columns(hidden), hidden.needs_change) == ({"Id": "bigint", "__op__": "int", "more": "int"}, False)
+    kept = hidden.of(hidden.judged(spark.sql(f"SELECT 1L AS Id, 5 AS __op__, false AS `{DELETED}`, 'p' AS {POSITION}"), own.names, "g "), "g ")
+    assert [(row["__op__"], row["more"]) for row in kept.collect()] == [(5, 6)]
+
+
+def test_a_key_with_the_identity_has_no_null_and_any_other_is_no_key_of_records(spark: SparkSession) -> None:
+    found = image(spark, "Id AS number", "lower(status) AS state", layout=SHORT, key=("state", "number"))
+    assert (found.keys, found.record_keys, found.required) == (("number",), ("state", "number"), {"state"})
+    given = rows(spark, (1, None, "A", None, False, "p1"), (2, None, None, None, False, "p2"), (3, None, None, None, True, "p3"))
+    failing = found.failing(given, SHORT.names, "failed ")
+    assert {row["Id"]: row["failed "] for row in failing.collect()} == {1: False, 2: True, 3: False}
+    with pytest.raises(PySparkException, match=r"state is of the key \(state, number\) and NULL"):
+        found.of(found.judged(given, SHORT.names, "gone "), "gone ").collect()
+    marked = TransformSettings(tables=".*", key=("Id", "gone"), soft_delete="gone")
+    assert image_of(spark, Feed(ORDERS, Target("lake", "ods.orders"), marked, 0), SHORT).required == frozenset()
+    plain = image(spark, layout=SHORT, key=("status",))
+    assert (plain.record_keys, plain.required) == (("Id",), frozenset())
+    with pytest.raises(TransformError, match=r"transforms.0.key.1: the target has no column 'state'; did you mean 'status'"):
+        image(spark, layout=SHORT, key=("Id", "state"))
+    with pytest.raises(TransformError, match=r"transforms.0.key.0: 'both' is of type struct<.*>, which no key has"):
+        image(spark, "Id", "struct(amount, status) AS both", layout=SHORT, key=("both",))
+    with pytest.raises(TransformError, match=r"transforms.0.key.0: _tm_source comes by itself"):
+        image(spark, layout=SHORT, key=(SOURCE, "Id"))
+    with pytest.raises(TransformError, match=r"transforms.0.key: Id of the identity is not in it, and the key of a record has it"):
+        image(spark, layout=SHORT, key=("status",), events=True)
+    assert image(spark, layout=SHORT, key=("status", "Id"), events=True).record_keys == ("status", "Id")
+
+
 def test_columns_of_a_target_are_as_wide_as_the_widest_of_its_tables(spark: SparkSession) -> None:
     other = SourceTable.of(SOURCE_ID, "shop_2", "orders")
     wider = TableLayout((), (), (), (("id", T.LongType()), ("AMOUNT", T.DoubleType()), ("extra", T.IntegerType())), ("id",))
@@ -162,7 +206,7 @@ def test_the_plan_is_shown_with_targets_identity_and_columns(spark: SparkSession
     routes = Routes(
         "lake",
         [RouteSettings(tables=r"shop_\d+\.orders", into="ods.orders")],
-        [TransformSettings(tables="shop.*", select=("Id", "amount * 100 AS cents"), where="status <> 'draft'")],
+        [TransformSettings(tables="shop.*", select=("Id", "amount * 100 AS cents"), where="status <> 'draft'", key=("cents", "Id"))],
     )
     found = list(planned_targets(spark, routes, {shards[0]: SHORT, shards[1]: SHORT, logs: None, empty: SHORT}))
     words = as_text({"lake": found})
@@ -174,6 +218,7 @@ def test_the_plan_is_shown_with_targets_identity_and_columns(spark: SparkSession
         "    columns:  Id bigint, amount decimal(10,2), status string, note string",
         "  shop_1.orders, shop_2.orders → ods.orders",
         "    identity: _tm_source, Id",
+        "    key:      _tm_source, cents, Id",
         "    columns:  _tm_source string, Id bigint, cents decimal(14,2)",
         "    where:    status <> 'draft'  (shop_1.orders)",
         "    where:    status <> 'draft'  (shop_2.orders)",
@@ -181,3 +226,16 @@ def test_the_plan_is_shown_with_targets_identity_and_columns(spark: SparkSession
     document = json.loads(as_json({"lake": found}))
     assert [one["name"] for one in document["lake"]] == ["crm.logs", "crm.people", "ods.orders"]
     assert document["lake"][2]["identity"] == ["_tm_source", "Id"]
+    assert (document["lake"][2]["key"], document["lake"][2]["is_primary"]) == (["_tm_source", "cents", "Id"], True)
+
+
+def test_tables_of_one_target_have_one_key(spark: SparkSession) -> None:
+    shards = [SourceTable.of(SOURCE_ID, f"shop_{number}", "orders") for number in (1, 2)]
+    transforms = [TransformSettings(tables="shop_2.*", where="Id > 0"), TransformSettings(tables="shop_1.*", key=("status",))]
+    routes = Routes("lake", [RouteSettings(tables=r"shop_\d+\.orders", into="ods.orders")], transforms)
+    (found,) = planned_targets(spark, routes, dict.fromkeys(shards, SHORT))
+    assert "key of ods.orders is not the same for shop_1.orders and shop_2.orders" in str(found.problem)
+    transforms[0] = TransformSettings(tables="shop_2.*", key=("status",))
+    routes = Routes("lake", [RouteSettings(tables=r"shop_\d+\.orders", into="ods.orders")], transforms)
+    (found,) = planned_targets(spark, routes, dict.fromkeys(shards, SHORT))
+    assert "    key:      status  (an index: the identity is not in it)" in as_text({"lake": [found]})

@@ -179,7 +179,9 @@ def with_sink(**sink: Any) -> Any:
         ({"routes": [{"tables": ".*"}]}, "sinks.0.routes.0.into: is missing"),
         ({"routes": [{"tables": ".*", "inot": "a.b"}]}, "unknown key 'inot' in sinks.0.routes.0; did you mean 'into'?"),
         ({"match": "last"}, "sinks.0.match: expected one of all, first"),
-        ({"transforms": [{"tables": ".*"}]}, "sinks.0.transforms.0: changes nothing: give it select, where, soft_delete, partition_by or options"),
+        ({"transforms": [{"tables": ".*"}]}, "sinks.0.transforms.0: changes nothing: give it select, where, key, soft_delete, partition_by or options"),
+        ({"transforms": [{"tables": ".*", "key": ["id", "a", "id"]}]}, "sinks.0.transforms.0.key: names 'id' twice"),
+        ({"transforms": [{"tables": ".*", "key": [f"c{number}" for number in range(16)]}]}, "an index has 15 at most"),
         ({"transforms": [{"tables": ".*", "into": "[", "where": "a"}]}, "sinks.0.transforms.0.into: '[' is not a regular expression"),
     ],
 )  # fmt: skip

@@ -43,11 +43,19 @@ from tests.sinks.behaviour import (
     change,
 )
 from tests.sinks.kept_behaviour import KeptRowsBehaviour
+from tests.sinks.key_behaviour import KeyBehaviour
 from tests.sinks.schema_behaviour import SchemaBehaviour
 from tests.sinks.shared_behaviour import SharedTargetBehaviour
 from tidemark.verify.sink_types import open_reader
 
 _numbers = count(1)
+
+
+def _by_name(parts: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for part in parts:
+        found.setdefault(part["name"], []).append(part["part"])
+    return found
 
 
 class RelationalLab(Lab):
@@ -115,6 +123,12 @@ class RelationalLab(Lab):
 
         return [row["offset"] for row in DeltaTable(str(self._layout.quarantine)).to_pyarrow_table().to_pylist()]
 
+    def indexes(self) -> dict[str, list[str]]:
+        """The columns of each index of the target."""
+        sql = """SELECT x.relname AS name, a.attname AS part FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+            JOIN pg_attribute a ON a.attrelid = x.oid WHERE i.indrelid = %s::regclass ORDER BY 1, a.attnum"""
+        return _by_name(self.query(sql, self.table))
+
     def keep_copy(self) -> None:
         self.run("DROP TABLE IF EXISTS shop.copy")
         self.run(f"CREATE TABLE shop.copy (LIKE {self.table} INCLUDING ALL)")
@@ -169,6 +183,11 @@ class MySqlLab(RelationalLab):
 
     def rows(self) -> list[dict[str, Any]]:
         return self.query(f"SELECT *, _tm_position FROM {self.table}")
+
+    def indexes(self) -> dict[str, list[str]]:
+        sql = """SELECT index_name AS name, column_name AS part FROM information_schema.statistics
+            WHERE table_schema = 'shop' AND table_name = 'orders' ORDER BY index_name, seq_in_index"""
+        return _by_name(self.query(sql))
 
     def keep_copy(self) -> None:
         self.run("DROP TABLE IF EXISTS shop.copy")
@@ -243,8 +262,12 @@ def stored() -> tuple[Any, ...]:
     return (*plain, moment, instant.replace(tzinfo=None), shape, "[0.5,-1.0]")
 
 
-class DatabaseBehaviour:
+class DatabaseBehaviour(KeyBehaviour):
     """What only a database can do or suffer."""
+
+    def catalog(self, lab: Lab) -> dict[str, list[str]]:
+        assert isinstance(lab, RelationalLab)
+        return lab.indexes()
 
     def put(self, lab: Lab, number: int, rows: Sequence[tuple[Any, ...]], columns: Columns = KINDS, keys: tuple[str, ...] = KEYS) -> None:
         target = lab.target(lab.open())

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from schemas.errors import ConfigError
 from schemas.identity import SourceId, SourceTable
 from tidemark.commands.merge import with_java
 from tidemark.process import config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
 
     from schemas.settings import Settings
     from spark_jobs.decode.table_layout import TableLayout
@@ -29,25 +33,45 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print the plan of each sink; exit code 2 if some target of it cannot be made."""
+    """Print the plan of each sink. `ConfigError`, with all reasons, if some target of it cannot be made."""
     settings = config.load(arguments.config)
     chosen = settings.of_sink(arguments.sink) if arguments.sink or not settings.sinks else settings
     names = [sink.name for sink in chosen.sinks]
-    with_jars = with_java(settings)
-    from spark_jobs.jobs.session import build_session
     from spark_jobs.pipeline.preview import planned_targets
     from spark_jobs.pipeline.table_routes import Routes
     from spark_jobs.pipeline.udfs import register_udfs
 
     layouts = dict(_layouts(settings))
-    spark = build_session(with_jars.spark, settings.name)
-    try:
+    plans: dict[str, list[PlannedTarget]] = {}
+    with _session(settings) as spark:
         register_udfs(spark, settings.udfs)
-        plans = {name: list(planned_targets(spark, Routes.of(name, settings.of_sink(name).sink), layouts)) for name in names}
+        for name in names:
+            sink = settings.of_sink(name).sink
+            routes = Routes.of(name, sink).refusing(partial(settings.comes_round, sink))
+            plans[name] = list(planned_targets(spark, routes, layouts))
+    print(as_json(plans) if arguments.output == "json" else as_text(plans))
+    problems = [f"{one.name or ', '.join(one.tables)}: {one.problem}" for found in plans.values() for one in found if one.problem]
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return 0
+
+
+@contextmanager
+def _session(settings: Settings) -> Iterator[SparkSession]:
+    """Give a session: a new one of the Spark that this process has, else one that ends with the block."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.jobs.session import build_session
+
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no other way to know of one
+        yield SparkSession.builder.getOrCreate().newSession()
+        return
+    spark = build_session(with_java(settings).spark, settings.name)
+    try:
+        yield spark
     finally:
         spark.stop()
-    print(as_json(plans) if arguments.output == "json" else as_text(plans))
-    return 2 if any(target.problem for targets in plans.values() for target in targets) else 0
 
 
 def _layouts(settings: Settings) -> Iterator[tuple[SourceTable, TableLayout | None]]:
@@ -85,6 +109,8 @@ def _lines_of(target: PlannedTarget) -> Iterator[str]:
         return
     yield f"  {sources} → {target.name}"
     yield f"    identity: {', '.join(target.identity)}"
+    if target.key:
+        yield f"    key:      {', '.join(target.key)}{'' if target.is_primary else '  (an index: the identity is not in it)'}"
     yield f"    columns:  {', '.join(f'{name} {kind}' for name, kind in target.columns)}"
     for table, condition in (target.where or {}).items():
         yield f"    where:    {condition}  ({table})"

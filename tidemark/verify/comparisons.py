@@ -26,7 +26,7 @@ from tidemark.verify.source import ReadTable, Source
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
-    from spark_jobs.pipeline.row_images import Item
+    from spark_jobs.pipeline.row_images import Image, Item
     from tidemark.verify.image_rows import Cast
     from tidemark.verify.local_session import LocalSession
     from tidemark.verify.ways import Way
@@ -89,9 +89,6 @@ class Comparisons:
         return Comparison(plan, lambda source: TextRows(source, plan))
 
     def _of_images(self, way: Way, table: ReadTable, fields: Mapping[str, Column], sink: TargetRows) -> Comparison:
-        if way.where is not None and _OF_A_RECORD.search(way.where):
-            message = f"the condition {way.where} is about the newest record, which the source does not have"
-            raise IncomparableError(message)
         spark = self._session.get()
         from tidemark.verify.codec_rows import CodecRows
         from tidemark.verify.image_rows import Cast, ImageRows, bound_image
@@ -99,6 +96,9 @@ class Comparisons:
         assert way.feed is not None
         rows = CodecRows(self._settings, way.table.name.database, way.table.name.table)
         image = bound_image(spark, way.feed, rows)
+        if _asks_for_a_record(image):
+            message = f"the condition {way.where} is about the newest record, which the source does not have"
+            raise IncomparableError(message)
         by_field = {field.lower(): column for field, column in fields.items()}
         rules: list[ColumnRule] = []
         casts: list[Cast] = []
@@ -126,6 +126,15 @@ class Comparisons:
         require_exact(column, self._settings.format.time)
         made = rule(column, found and found.name, found and found.type)
         return replace(made, from_source=made.from_sink)
+
+
+def _asks_for_a_record(image: Image) -> bool:
+    """Return whether the condition of an image names what is of the newest record, also as a computed column."""
+    if image.where is None:
+        return False
+    of_record = [item.name for item in image.items if item.text is not None and _OF_A_RECORD.search(item.text)]
+    named = re.findall(r"\w+", image.where.lower())
+    return _OF_A_RECORD.search(image.where) is not None or any(name.lower() in named for name in of_record)
 
 
 def _with_keys(plan: TablePlan) -> TablePlan:

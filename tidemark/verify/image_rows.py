@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from schemas.errors import SinkError
 from schemas.overriding import override
-from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.decode.spark_types import quoted, widened
 from spark_jobs.pipeline.row_images import Image, image_of
 from spark_jobs.spark_errors import expression_error
@@ -93,6 +93,7 @@ class ImageRows(ExpectedRows):
         self._schema = T.StructType(
             [T.StructField(name, kind) for name, kind in rows.layout.columns]
             + [T.StructField(DELETED, T.BooleanType()), T.StructField(POSITION, T.StringType())]
+            + [T.StructField(CHANGE, T.StringType()), T.StructField(COMMITTED, T.LongType())]
         )
 
     @override
@@ -145,6 +146,8 @@ class ImageRows(ExpectedRows):
         count = rows.num_rows
         rows = rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), count))
         rows = rows.append_column(POSITION, pa.repeat(pa.scalar(""), count))
+        rows = rows.append_column(CHANGE, pa.repeat(pa.scalar("r"), count))
+        rows = rows.append_column(COMMITTED, pa.nulls(count, pa.int64()))
         try:
             frame = self._spark.createDataFrame(rows, schema=self._schema)
             return self._computed(self._image.judged(frame, self._rows.layout.names, _GONE))

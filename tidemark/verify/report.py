@@ -110,6 +110,7 @@ class VerifyReport:
         lines = _aligned([_HEADINGS, *(_cells(table) for table in self.tables)])
         for table in self.tables:
             lines.extend(_details(table))
+        lines.extend(_of_records(self.tables))
         lines.extend((*self.problems, *self.notes))
         verdict = "source equals sink" if self.ok else "source does NOT equal sink"
         lines.append(f"verify: {verdict}: {len(self.tables)} tables, {self.rows} rows, {self.seconds:.1f} s")
@@ -150,6 +151,18 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
+def _of_records(tables: Sequence[TableReport]) -> list[str]:
+    """Return a line for all tables whose columns of the newest record have the same names."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for table in tables:
+        if table.record_columns:
+            found.setdefault(table.record_columns, []).append(table.table)
+    return [
+        f"{', '.join(names)}: not compared, of the newest record and not of the row: {', '.join(columns)}"
+        for columns, names in found.items()
+    ]
+
+
 def _details(table: TableReport) -> list[str]:
     lines = []
     if table.not_compared is not None:
@@ -165,8 +178,6 @@ def _details(table: TableReport) -> list[str]:
         )
     if table.sink_only_columns:
         lines.append(f"{table.table}: not compared, only in the sink: {', '.join(table.sink_only_columns)}")
-    if table.record_columns:
-        lines.append(f"{table.table}: not compared, of the newest record and not of the row: {', '.join(table.record_columns)}")
     if table.kept_column is not None:
         lines.append(f"{table.table}: not compared: rows that are deleted at the source, where {table.kept_column} is true")
     if table.absent_columns:

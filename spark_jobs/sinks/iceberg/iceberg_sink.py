@@ -30,7 +30,7 @@ from spark_jobs.store.sink_layout import SinkLayout
 
 CAN: Final = Capabilities(
     modes=frozenset({"mirror"}),
-    shapes=frozenset({"soft_delete", "partition_by", "options"}),
+    shapes=frozenset({"soft_delete", "partition_by", "options", "key"}),
     schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
     keeps_rows=True,
     reserved_names=frozenset({POSITION, SOURCE}) | METADATA_COLUMNS,

@@ -32,7 +32,9 @@ from spark_jobs.sinks.jdbc.sql_dialect import (
     type_comment,
     type_of_comment,
 )
-from spark_jobs.sinks.jdbc.sql_values import moment_text, number_text, plain
+from spark_jobs.sinks.jdbc.sql_values import moment_text, number_text
+from spark_jobs.sinks.jdbc.sql_values import plain as plain_value
+from spark_jobs.sinks.jdbc.table_keys import TableKeys
 
 log = structlog.get_logger()
 
@@ -49,6 +51,7 @@ _ISOLATION: Final = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _POSITION: Final = "CHAR(39) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 _INDEX_BYTES: Final = 3072
 _SOURCE_CHARACTERS: Final = 255
+_INDEXED_CHARACTERS: Final = 191
 _FIXED_BYTES: Final = 32
 _WIDEST: Final = 4
 """Bytes of a character."""
@@ -166,7 +169,7 @@ class MySqlDialect(Dialect):
 
     @override
     def literal(self, value: Any, kind: T.DataType) -> str | None:
-        found = plain(value, kind)
+        found = plain_value(value, kind)
         if isinstance(found, (bool, int, float, Decimal)):
             return number_text(found)
         if isinstance(found, bytes):
@@ -237,6 +240,13 @@ class MySqlDialect(Dialect):
         return [TableIndex(index, tuple(columns), index == "PRIMARY") for index, columns in found.items()]
 
     @override
+    def plain_index(self, connection: Connection, name: TableName) -> TableIndex | None:
+        sql = """SELECT index_name, column_name FROM information_schema.statistics WHERE table_schema = ? AND table_name = ?
+            AND index_name LIKE 'tm!_by!_%' ESCAPE '!' ORDER BY index_name, seq_in_index"""
+        found = connection.query(sql, name.database, name.table)
+        return TableIndex(str(found[0][0]), tuple(str(column) for _, column in found), is_primary=False) if found else None
+
+    @override
     def staging_tables(self, connection: Connection, prefix: str) -> list[str]:
         sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = ? AND LEFT(table_name, ?) = ?"
         return [str(table) for (table,) in connection.query(sql, SERVICE, len(prefix), prefix)]
@@ -254,12 +264,25 @@ class MySqlDialect(Dialect):
         return f"{self.quoted(column)} {made} {null}{default} COMMENT '{comment}'"
 
     @override
-    def create_table(self, name: TableName, columns: Columns, keys: Sequence[str]) -> Sequence[str]:
-        types = self.key_types(columns, keys)
+    def create_table(self, name: TableName, columns: Columns, keys: TableKeys) -> Sequence[str]:
+        types = self.key_types(columns, keys.primary)
         listed = [self._defined(column, kind, types.get(column)) for column, kind in columns]
         invisible = " DEFAULT '' INVISIBLE" if self._server.has_invisible else ""
-        listed += [f"{self.quoted(POSITION)} {_POSITION}{invisible}", f"PRIMARY KEY ({', '.join(map(self.quoted, keys))})"]
+        listed += [f"{self.quoted(POSITION)} {_POSITION}{invisible}", f"PRIMARY KEY ({', '.join(map(self.quoted, keys.primary))})"]
+        if keys.identity:
+            made = self.index_name(self.index_prefix, name, keys.identity)
+            listed.append(f"INDEX {self.quoted(made)} ({', '.join(map(self.quoted, keys.identity))})")
+        if keys.plain:
+            made = self.index_name(self.plain_prefix, name, keys.plain)
+            listed.append(f"INDEX {self.quoted(made)} ({self._indexed(keys.plain, dict(columns))})")
         return (f"CREATE TABLE {self.table(name)} ({', '.join(listed)}) ENGINE=InnoDB {self._text}",)
+
+    def _indexed(self, columns: Sequence[str], kinds: Mapping[str, T.DataType]) -> str:
+        """Return the columns of an index that is no key: of texts and bytes it has the first characters."""
+        wide = [name for name in columns if isinstance(kinds[name], (T.StringType, T.BinaryType, *NESTED))]
+        left = _INDEX_BYTES - _FIXED_BYTES * (len(columns) - len(wide))
+        most = min(_INDEXED_CHARACTERS, left // len(wide) // _WIDEST) if wide else 0
+        return ", ".join(f"{self.quoted(name)}({most})" if name in wide else self.quoted(name) for name in columns)
 
     @override
     def create_staging(self, staging: str, columns: Columns, keys: Sequence[str]) -> str:
@@ -269,7 +292,12 @@ class MySqlDialect(Dialect):
 
     @override
     def alter_table(
-        self, name: TableName, change: Evolution, existing: Sequence[TableColumn], index: TableIndex | None
+        self,
+        name: TableName,
+        change: Evolution,
+        existing: Sequence[TableColumn],
+        index: TableIndex | None,
+        plain: TableIndex | None = None,
     ) -> Sequence[str]:
         """As the base class says: one statement, so that nobody sees a part of it. Rows are filled by the default of a column."""
         keys, is_primary = (index.columns, index.is_primary) if index is not None else ((), False)
@@ -285,6 +313,9 @@ class MySqlDialect(Dialect):
         defined = self._defined if is_primary else self._nullable
         parts += [f"MODIFY COLUMN {defined(column, kind, types.get(column))}" for column, kind in retyped.items()]
         parts += [f"DROP COLUMN {self.quoted(column)}" for column in change.dropped]
+        if plain is not None and not set(plain.columns).isdisjoint(retyped):  # a text is indexed in another way than a number
+            own = self.quoted(plain.name)
+            parts += [f"DROP INDEX {own}", f"ADD INDEX {own} ({self._indexed(plain.columns, columns)})"]
         if now != keys:
             parts += ["DROP PRIMARY KEY", f"ADD PRIMARY KEY ({', '.join(map(self.quoted, now))})"]
         return (f"ALTER TABLE {self.table(name)} {', '.join(parts)}",) if parts else ()
@@ -303,7 +334,7 @@ class MySqlDialect(Dialect):
 
     def _constant(self, value: Any, kind: T.DataType) -> str | None:
         """Return a value as a default has it: without quotes, which MariaDB writes into the table's definition as they are."""
-        found = plain(value, kind)
+        found = plain_value(value, kind)
         if isinstance(found, bytes):
             return f"UNHEX('{found.hex()}')"
         return f"CONVERT(UNHEX('{found.encode().hex()}') USING utf8mb4)" if isinstance(found, str) else self.literal(value, kind)
@@ -318,8 +349,7 @@ class MySqlDialect(Dialect):
         parts += [f"MODIFY COLUMN {self._defined(column, kinds[column], None)}" for column in dict.fromkeys(old)]
         wide = [key for key in keys if isinstance(kinds[key], (T.StringType, T.BinaryType))]
         parts += [f"MODIFY COLUMN {self._nullable(key, kinds[key], types[key])}" for key in wide]
-        digest = hashlib.sha256(f"{name.plain} {listed}".encode()).hexdigest()[:16]
-        parts.append(f"ADD INDEX {self.quoted(self.index_prefix + digest)} ({listed})")
+        parts.append(f"ADD INDEX {self.quoted(self.index_name(self.index_prefix, name, keys))} ({listed})")
         return (f"ALTER TABLE {self.table(name)} {', '.join(parts)}",)
 
     def _nullable(self, column: str, kind: T.DataType, made: str | None) -> str:

@@ -31,6 +31,7 @@ from spark_jobs.sinks.jdbc.sql_dialect import (
     type_of_comment,
 )
 from spark_jobs.sinks.jdbc.sql_values import moment_text, number_text, plain
+from spark_jobs.sinks.jdbc.table_keys import TableKeys
 
 DRIVER: Final = "org.postgresql.Driver"
 PROPERTIES: Final[Mapping[str, str]] = {
@@ -194,6 +195,10 @@ class PostgresDialect(Dialect):
         return [TableIndex(index, tuple(columns), is_primary) for (index, is_primary), columns in found.items()]
 
     @override
+    def plain_index(self, connection: Connection, name: TableName) -> TableIndex | None:
+        return None  # a column that it has may change its type
+
+    @override
     def staging_tables(self, connection: Connection, prefix: str) -> list[str]:
         sql = "SELECT tablename FROM pg_tables WHERE schemaname = ? AND starts_with(tablename, ?)"
         return [str(table) for (table,) in connection.query(sql, SERVICE, prefix)]
@@ -205,14 +210,20 @@ class PostgresDialect(Dialect):
         return f"CREATE SCHEMA IF NOT EXISTS {self.quoted(database)}"
 
     @override
-    def create_table(self, name: TableName, columns: Columns, keys: Sequence[str]) -> Sequence[str]:
-        types = self.key_types(columns, keys)
+    def create_table(self, name: TableName, columns: Columns, keys: TableKeys) -> Sequence[str]:
+        types = self.key_types(columns, keys.primary)
         listed = [
             f"{self.quoted(column)} {f'{types[column]} NOT NULL' if column in types else self.column_type(kind)}"
             for column, kind in columns
         ]
-        listed += [f"{self.quoted(POSITION)} {_BYTES} NOT NULL", f"PRIMARY KEY ({', '.join(map(self.quoted, keys))})"]
-        return (f"CREATE TABLE {self.table(name)} ({', '.join(listed)})", *self._comments(name, columns))
+        listed += [f"{self.quoted(POSITION)} {_BYTES} NOT NULL", f"PRIMARY KEY ({', '.join(map(self.quoted, keys.primary))})"]
+        asked = ((self.index_prefix, keys.identity), (self.plain_prefix, keys.plain))
+        indexes = [self._index(prefix, name, own) for prefix, own in asked if own]
+        return (f"CREATE TABLE {self.table(name)} ({', '.join(listed)})", *indexes, *self._comments(name, columns))
+
+    def _index(self, prefix: str, name: TableName, columns: Sequence[str]) -> str:
+        made = self.quoted(self.index_name(prefix, name, columns))
+        return f"CREATE INDEX {made} ON {self.table(name)} ({', '.join(map(self.quoted, columns))})"
 
     def _comments(self, name: TableName, columns: Columns) -> list[str]:
         return [
@@ -228,7 +239,12 @@ class PostgresDialect(Dialect):
 
     @override
     def alter_table(
-        self, name: TableName, change: Evolution, existing: Sequence[TableColumn], index: TableIndex | None
+        self,
+        name: TableName,
+        change: Evolution,
+        existing: Sequence[TableColumn],
+        index: TableIndex | None,
+        plain: TableIndex | None = None,
     ) -> Sequence[str]:
         table, have = self.table(name), {column.name: column.kind for column in existing}
         keys = index.columns if index is not None else ()
@@ -269,7 +285,7 @@ class PostgresDialect(Dialect):
     def change_key(
         self, name: TableName, columns: Columns, keys: Sequence[str], indexes: Sequence[TableIndex]
     ) -> Sequence[str]:
-        table, listed = self.table(name), ", ".join(map(self.quoted, keys))
+        table = self.table(name)
         types, texts = self.key_types(columns, keys), {key for key, kind in columns if isinstance(kind, T.StringType)}
         retyped = [f"ALTER TABLE {table} ALTER COLUMN {self.quoted(key)} TYPE {types[key]}" for key in keys if key in texts]
         dropped = [
@@ -280,8 +296,7 @@ class PostgresDialect(Dialect):
         ]
         old = {column for one in indexes if one.is_primary for column in one.columns}
         freed = [f"ALTER TABLE {table} ALTER COLUMN {self.quoted(column)} DROP NOT NULL" for column in sorted(old - set(keys))]
-        digest = hashlib.sha256(f"{name.plain} {listed}".encode()).hexdigest()[:16]
-        return (*dropped, *freed, *retyped, f"CREATE INDEX {self.quoted(self.index_prefix + digest)} ON {table} ({listed})")
+        return (*dropped, *freed, *retyped, self._index(self.index_prefix, name, keys))
 
     @override
     def analyze(self, table: str) -> str:

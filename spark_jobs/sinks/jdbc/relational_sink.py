@@ -33,7 +33,7 @@ from spark_jobs.store.sink_layout import SinkLayout
 
 CAN: Final = Capabilities(
     modes=frozenset({"mirror"}),
-    shapes=frozenset({"soft_delete"}),
+    shapes=frozenset({"soft_delete", "key"}),
     schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
     keeps_rows=True,
 )
@@ -90,7 +90,7 @@ class RelationalSink(FolderSink):
     def target(
         self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
     ) -> SinkTarget:
-        return RelationalTarget(self._relation(), name, tables, self._query_id(), shape.soft_delete)
+        return RelationalTarget(self._relation(), name, tables, self._query_id(), shape)
 
     @override
     def remove(self, name: Target) -> None:

@@ -38,7 +38,9 @@ from spark_jobs.sinks.jdbc.jvm_connection import Connection, Database, DatabaseE
 from spark_jobs.sinks.jdbc.sql_dialect import SERVICE, Dialect, TableColumn
 from spark_jobs.sinks.jdbc.sql_values import INTEGERS, parsed
 from spark_jobs.sinks.jdbc.staged_rows import Staged, StagedRows
+from spark_jobs.sinks.jdbc.table_keys import TableKeys
 from spark_jobs.sinks.stamp import Stamp
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 MOST_VALUES: Final = 5_000
 _WITNESSES: Final = (*INTEGERS, T.DecimalType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampNTZType)
@@ -72,10 +74,10 @@ class RelationalTarget(SinkTarget):
     """A table of a database, in one batch."""
 
     def __init__(
-        self, relation: Relation, name: Target, tables: Sequence[SourceTable], query_id: str, mark: str | None = None
+        self, relation: Relation, name: Target, tables: Sequence[SourceTable], query_id: str, shape: TargetShape = PLAIN_SHAPE
     ) -> None:
         self._relation = relation
-        self._mark = mark
+        self._shape = shape
         self._name = name
         self._table = TableName.parse(name.name)
         self._tables = tuple(tables)
@@ -204,7 +206,7 @@ class RelationalTarget(SinkTarget):
                 return
             existing, indexes = dialect.columns(connection, self._table), dialect.indexes(connection, self._table)
             index = next(iter(sorted(indexes, key=lambda one: not one.is_primary)), None)
-            statements = dialect.alter_table(self._table, missing, existing, index)
+            statements = dialect.alter_table(self._table, missing, existing, index, dialect.plain_index(connection, self._table))
             if dialect.ddl_is_transactional:
                 self._define(connection, statements)
                 self._fill(connection, missing, found, stamp)
@@ -241,13 +243,21 @@ class RelationalTarget(SinkTarget):
             indexes = dialect.indexes(connection, self._table)
             if any(set(one.columns) == set(winners.keys) for one in indexes if one.is_primary or len(indexes) == 1):
                 return
+            chosen = self._keys_of(winners.keys).primary
+            if any(set(one.columns) == set(chosen) for one in indexes if one.is_primary):
+                return
         with self.transaction(stamp):
             pass  # refuses a target that is not ours
         self._apart(dialect.change_key(self._table, self.columns() or (), winners.keys, indexes))
 
-    def has_primary_key(self, connection: Connection) -> bool:
-        """Return whether the database refuses a second row of a key."""
-        return any(one.is_primary for one in self._relation.dialect.indexes(connection, self._table))
+    def refuses_second(self, connection: Connection, identity: Sequence[str]) -> bool:
+        """Return whether the database refuses a second row of an identity, whatever else is in the row."""
+        indexes = self._relation.dialect.indexes(connection, self._table)
+        return any(one.is_primary and set(one.columns) <= set(identity) for one in indexes)
+
+    def _keys_of(self, identity: Sequence[str]) -> TableKeys:
+        """Return the keys of the table, of whose rows this is the identity."""
+        return TableKeys.of(identity, self._shape.key)
 
     def _apart(self, statements: Sequence[str]) -> None:
         """Run definitions: all or none, where the database can."""
@@ -268,7 +278,7 @@ class RelationalTarget(SinkTarget):
                 relation.rows.require_epoch(connection, epoch)
                 relation.rows.write(connection, self._name, Checkpoint(self._query_id))
             schema = dialect.schema_statement(connection, self._table.database)
-        made = dialect.create_table(self._table, columns, keys)
+        made = dialect.create_table(self._table, columns, self._keys_of(keys))
         self._apart([schema, *made] if schema is not None else made)
 
     # ── rows ────────────────────
@@ -295,7 +305,7 @@ class RelationalTarget(SinkTarget):
     @contextmanager
     def commit(self, stamp: Stamp) -> Iterator[Writer]:
         """As `Writer` says. Rows are staged as the steps are called, and all steps take effect at the end, at once."""
-        writer = RelationalWriter(self, self._relation, self._tables, stamp, self._mark)
+        writer = RelationalWriter(self, self._relation, self._tables, stamp, self._shape.soft_delete)
         try:
             yield writer
             writer.apply()
@@ -374,7 +384,7 @@ class RelationalWriter(Writer):
         changed = [(dialect.quoted(column), value) for column, value in at.items() if column not in staged.keys]
         ours = [column.name for column in self._target.all_columns(connection) if column.is_ours or column.name in at]
         inserted = [(dialect.quoted(column), at.get(column, "NULL")) for column in ours]
-        if not self._target.has_primary_key(connection):
+        if not self._target.refuses_second(connection, staged.keys):
             self._require_once(connection, staged)
         connection.execute(dialect.delete_staged(name, staged.table, match))
         connection.execute(dialect.update_staged(name, staged.table, match, [*changed, position]))

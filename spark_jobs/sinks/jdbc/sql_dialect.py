@@ -5,6 +5,7 @@ A staging table has the columns `c0`, `c1`, ... in the order of the columns that
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from schemas.identity import TableName
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.sinks.contract import Columns, Evolution
 from spark_jobs.sinks.jdbc.jvm_connection import Connection
+from spark_jobs.sinks.jdbc.table_keys import TableKeys
 
 SERVICE: Final = "tidemark"
 """The schema (PostgreSQL) or database (MySQL, MariaDB) of the sink's own tables."""
@@ -66,6 +68,7 @@ class Dialect(ABC):
     """The words of one kind of server."""
 
     index_prefix: ClassVar[str] = "tm_key_"
+    plain_prefix: ClassVar[str] = "tm_by_"
     most_name: ClassVar[int]
     text_as: ClassVar[str]
     ddl_is_transactional: ClassVar[bool]
@@ -149,6 +152,10 @@ class Dialect(ABC):
         """Return the primary key, and the indexes that we made."""
 
     @abstractmethod
+    def plain_index(self, connection: Connection, name: TableName) -> TableIndex | None:
+        """Return the index that a transform asks for and that is not of the identity, if there is one."""
+
+    @abstractmethod
     def staging_tables(self, connection: Connection, prefix: str) -> list[str]:
         """Return the names of the staging tables that begin so."""
 
@@ -159,8 +166,13 @@ class Dialect(ABC):
         """Return the statement that makes a schema; None where it is there."""
 
     @abstractmethod
-    def create_table(self, name: TableName, columns: Columns, keys: Sequence[str]) -> Sequence[str]:
+    def create_table(self, name: TableName, columns: Columns, keys: TableKeys) -> Sequence[str]:
         """Return the statements that make a target without rows."""
+
+    def index_name(self, prefix: str, name: TableName, columns: Sequence[str]) -> str:
+        """Return the name of an index of ours."""
+        listed = ", ".join(map(self.quoted, columns))
+        return prefix + hashlib.sha256(f"{name.plain} {listed}".encode()).hexdigest()[:16]
 
     @abstractmethod
     def create_staging(self, staging: str, columns: Columns, keys: Sequence[str]) -> str:
@@ -168,9 +180,14 @@ class Dialect(ABC):
 
     @abstractmethod
     def alter_table(
-        self, name: TableName, change: Evolution, existing: Sequence[TableColumn], index: TableIndex | None
+        self,
+        name: TableName,
+        change: Evolution,
+        existing: Sequence[TableColumn],
+        index: TableIndex | None,
+        plain: TableIndex | None = None,
     ) -> Sequence[str]:
-        """Return the statements that change columns, and fill those that are added. `index` is that of the key."""
+        """Return the statements that change columns, and fill those that are added. `index` is that of the key, `plain` another."""
 
     @abstractmethod
     def change_key(

@@ -40,8 +40,9 @@ _TYPES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 _METADATA: Final[Mapping[str, str]] = {
     "__SCHEMA_NAME__": "__database__", "__NAMESPACE_NAME__": "__database__", "__TABLE_NAME__": "__table__",
+    "__DATA_EVENT_TYPE__": "CASE __op__ WHEN 'u' THEN '+U' WHEN 'd' THEN '-D' ELSE '+I' END",
+    "OP_TS": "coalesce(unix_millis(__ts__), 0)",
 }  # fmt: skip
-_OF_THE_RECORD: Final = frozenset({"__DATA_EVENT_TYPE__", "OP_TS"})
 
 
 def _renamed(name: str) -> Callable[[Sequence[str]], str]:
@@ -75,6 +76,7 @@ _NOTES: Final[Mapping[str, str]] = {
     "DATE_FORMAT": "date_format has the patterns of Java's DateTimeFormatter, not of SimpleDateFormat",
     "CONCAT": "concat is NULL where an argument is NULL",
     "__NAMESPACE_NAME__": "__namespace_name__ is the database, as __schema_name__ is: MySQL has one level",
+    "__DATA_EVENT_TYPE__": "__data_event_type__ is of the newest record of a row, and the row before an update has +U as well",
 }
 
 
@@ -114,6 +116,11 @@ def alias_of(item: str) -> tuple[str, str | None]:
 def _is_operand(text: str) -> bool:
     last = [piece for piece in _PIECE.findall(text) if not piece.isspace()][-1]
     return bool(re.fullmatch(r"\w+", last)) and last.upper() not in _NOT_FUNCTIONS
+
+
+def is_metadata(text: str) -> bool:
+    """Return whether an expression is one name of metadata, which is the name of its column in Flink CDC."""
+    return text.strip().upper() in _METADATA
 
 
 def names_in(text: str) -> set[str]:
@@ -193,8 +200,6 @@ class _Writer:
             if word in _NOTES:
                 self.notes.append(_NOTES[word])
             return _METADATA[word]
-        if word in _OF_THE_RECORD:
-            self.missing.append(f"{piece} is of the change, and columns are of the row")
         if word in _CLOCK:
             self.missing.append(f"{piece} gives another value when a batch is run again")
         if word == "LIKE" and "ESCAPE" not in {one.upper() for one in pieces[at:]}:

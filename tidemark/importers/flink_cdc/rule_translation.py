@@ -9,16 +9,15 @@ from typing import Final
 from schemas.errors import ConfigError
 from schemas.settings import RouteSettings, TransformSettings
 from schemas.settings.route_section import check_routes
-from tidemark.importers.flink_cdc.expressions import alias_of, names_in, split_items, translated
+from tidemark.importers.flink_cdc.expressions import alias_of, is_metadata, names_in, split_items, translated
 from tidemark.importers.flink_cdc.key_ledger import Ledger, has_setting
 from tidemark.importers.flink_cdc.table_patterns import table_pattern
 
 _PARTS: Final = 2
 _LEFT_OUT: Final = "the column is left out"
-_WITHOUT: Final = {
-    "key": "rows are merged by source table and source key, so that none is lost; another key cannot be given in this version",
-    "partition_by": "a topic is divided by the keys of its records",
-}
+_KEY_OF_TOPIC: Final = "records of a topic have it as their key if the key of the source is in it; else `tidemark plan` refuses it"
+_NOT_DIVIDED: Final = "a topic is divided by the keys of its records"
+_MARKED: Final = "{} is true in rows that are deleted; a TRUNCATE, a DROP and a snapshot mark rows there alone"
 _OPTION: Final = re.compile(r"\s*=\s*")
 
 
@@ -100,7 +99,7 @@ class RuleTranslation:
         ledger.skip(f"{rule}.description")
         tables, ours = self._pattern(f"{rule}.source-table"), f"sinks.0.transforms.{number}"
         deleted = self._soft_delete(rule)
-        select = self._select(f"{rule}.projection", deleted)
+        select = self._select(f"{rule}.projection")
         where = self._where(f"{rule}.filter")
         extra = self._table_settings(rule, ours)
         if deleted is not None and self._has("soft_delete"):
@@ -120,20 +119,19 @@ class RuleTranslation:
             ledger.translate(key, path, value)
         return True
 
-    def _select(self, key: str, deleted: str | None) -> list[str]:
+    def _select(self, key: str) -> list[str]:
         """Return the items of a projection that can be used."""
         found: list[str] = []
         replaced: list[str] = []
         for item in split_items(self._ledger.text(key)):
             inner, alias = alias_of(item)
-            if deleted is not None and inner.strip().lower() == "__data_event_type__":
-                continue
             result = translated(inner, self._own, self._models)
             for note in result.notes:
                 self._ledger.note(key, f"{item}: {note}")
             if result.missing:
                 self._ledger.note(key, f"{item}: {_LEFT_OUT}: {'; '.join(result.missing)}")
                 continue
+            alias = alias or (inner if is_metadata(inner) else None)
             found.append(result.text if alias is None else f"{result.text} AS {alias}")
             if alias is not None and alias.lower() in names_in(inner):
                 replaced.append(alias)
@@ -161,10 +159,10 @@ class RuleTranslation:
         if ledger.text(key).upper() != "SOFT_DELETE":
             ledger.report(key, "is no converter of Flink CDC: SOFT_DELETE is")
             return None
-        items = [alias_of(item) for item in split_items(ledger.text(f"{rule}.projection"))]
-        column = next((alias for inner, alias in items if inner.strip().lower() == "__data_event_type__" and alias), "deleted")
+        aliases = {(alias or inner).lower() for inner, alias in map(alias_of, split_items(ledger.text(f"{rule}.projection")))}
+        column = "is_deleted" if "deleted" in aliases else "deleted"
         if self._has("soft_delete"):
-            ledger.note(key, f"{column} is true in rows that are deleted, and has no -D, +I or +U")
+            ledger.note(key, _MARKED.format(column))
             return column
         ledger.report(key, "rows are deleted here, not marked: a changelog has an event of its own for that")
         return None
@@ -175,10 +173,12 @@ class RuleTranslation:
         found: dict[str, tuple[str, object]] = {}
         for name, path in (("primary-keys", "key"), ("partition-keys", "partition_by")):
             key = f"{rule}.{name}"
-            if key in ledger.open and self._has(path):
+            if key in ledger.open and (path == "key" or self._has(path)):
                 found[f"{ours}.{path}"] = (key, [one.strip() for one in ledger.text(key).split(",") if one.strip()])
+                if not self._has(path):
+                    ledger.note(key, _KEY_OF_TOPIC)
             elif key in ledger.open:
-                ledger.report(key, _WITHOUT[path])
+                ledger.report(key, _NOT_DIVIDED)
         key = f"{rule}.table-options"
         delimiter = ledger.text(f"{rule}.table-options.delimiter") or ","
         if key in ledger.open and self._has("options"):

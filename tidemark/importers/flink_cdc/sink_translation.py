@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from schemas.settings import SinkSettings
+from schemas.settings.sink_section import UNAVAILABLE
 from tidemark.importers.debezium.translation import choices
 from tidemark.importers.flink_cdc.key_ledger import Ledger, has_setting
 
 _TYPES: Final = {"iceberg": "iceberg", "kafka": "kafka"}
 _REASONS: Final = {
-    "paimon": "there is no release of Paimon for this version of Spark",
-    "hudi": "there is no release of Hudi for this version of Spark",
-    "doris": "no server of it is at hand to prove that rows are exact there",
-    "starrocks": "no server of it is at hand to prove that rows are exact there",
-    "oceanbase": "no server of it is at hand to prove that rows are exact there",
+    **UNAVAILABLE,
     "elasticsearch": "there is no such sink: read the topics with a connector of Kafka Connect",
     "maxcompute": "there is no such sink",
     "fluss": "there is no such sink",

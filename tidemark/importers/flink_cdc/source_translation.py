@@ -25,7 +25,7 @@ _ADVICE: Final = {
     "scan.incremental.snapshot.backfill.skip": "is unavailable: a snapshot is exact, its rows are never repeated or lost",
     "scan.incremental.snapshot.chunk.key-column": "chunks follow the key; a signal can name another column (surrogate-key)",
     "ignore-no-primary-key-table": "a table without a key has no row in a sink: leave it out of source.tables",
-    "metadata.list": "the time and the kind of a change are of the record in Kafka (ts_ms, op), not of the row",
+    "metadata.list": "op_ts alone is known here, and expressions may name __database__, __table__ and __ts__ without it",
     "host": "is no option of Flink CDC: write hostname",
 }
 _TINYINT: Final = "TINYINT(1) is a number here, where Flink CDC has BOOLEAN by default: write `column <> 0 AS column` in select"
@@ -44,6 +44,8 @@ def translate_source(ledger: Ledger) -> None:
     _tables(ledger)
     _startup(ledger)
     _rows(ledger, kind)
+    if {one.strip() for one in ledger.text("source.metadata.list").split(",")} <= {"op_ts", ""}:
+        ledger.skip("source.metadata.list")
     for name in _NOT_NEEDED:
         ledger.skip(f"source.{name}")
     for name, what in _ADVICE.items():
