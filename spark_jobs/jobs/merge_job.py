@@ -126,6 +126,7 @@ class MergeJob:
         self._stop = threading.Event()
         self._batch_runs = threading.Lock()
         self._leaves_query = False
+        self._retries = False
         self._queries = False
         self._problem: BaseException | None = None
         self._state: JobState | None = None
@@ -238,15 +239,19 @@ class MergeJob:
             return
         for _ in range(_MOST_ROUNDS):
             state = self._run_query(spark, parts, {"availableNow": True})
+            if state is None and self.set_aside and not self._stop.is_set():
+                self._retries = True
+                state = self._run_query(spark, parts, {"availableNow": True})
             if self._stop.is_set() or state is None:
                 return
             if not any(record.state.has_pending_work for record in state.sources.values() if record.set_aside is None):
                 return
 
     def _run_query(self, spark: SparkSession, parts: MergeParts, trigger: dict[str, Any]) -> JobState | None:
-        """Run a query to its end, and return the state it leaves. Tables that are set aside are retried in its first batch."""
-        if self.set_aside:
+        """Run a query to its end, and return the state it leaves; None where it had no batch."""
+        if self._retries:
             self._checkpoint.begin_empty_batch()
+        self._retries = False
         on_step, stops, opens = self._on_step, self._stop.is_set, self._open_source
         merger = BatchMerger(spark, self._settings, parts, self._registry, on_step, stops, opens)
         self._merger = merger
@@ -303,11 +308,11 @@ class MergeJob:
         if clock is None:
             return False
         is_late = clock.was_set_back()
-        if not is_late and (self._is_busy(query) or not self._has_retry_due()):
+        if not is_late and not (self._has_retry_due() and self._is_idle(query)):
             return False
         if not self._batch_runs.acquire(blocking=False):
             return False
-        self._leaves_query = True
+        self._leaves_query, self._retries = True, not is_late
         self._batch_runs.release()
         if is_late:
             log.warning("merge.clock_set_back", reason="Spark would wait until it is as late again; the query is started over")
@@ -315,13 +320,18 @@ class MergeJob:
         return True
 
     @staticmethod
-    def _is_busy(query: StreamingQuery) -> bool:
-        return bool(query.status["isDataAvailable"] or query.status["isTriggerActive"])
+    def _is_idle(query: StreamingQuery) -> bool:
+        """Return whether the query has looked for records, and found none."""
+        status = query.status
+        is_active = status["isDataAvailable"] or status["isTriggerActive"]
+        return not is_active and str(status["message"]).startswith("Waiting for")
 
     def _has_retry_due(self) -> bool:
-        """Return whether the pause of a table that is set aside is over."""
+        """Return whether the pause of a table that is set aside is over, or no batch has retried it since the start."""
         state = self._merger.state if self._merger is not None else None
-        aside = [] if state is None else [one.set_aside for one in state.sources.values() if one.set_aside is not None]
+        if state is None:
+            return bool(self.set_aside)
+        aside = [one.set_aside for one in state.sources.values() if one.set_aside is not None]
         return any(time.time_ns() // 1_000_000 >= one.retry_ms for one in aside)
 
     def _problem_of(self, error: StreamingQueryException) -> BaseException:

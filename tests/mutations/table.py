@@ -352,7 +352,7 @@ MUTATIONS: Final = (
     Mutation(
         "retry on an idle source",
         "spark_jobs.jobs.merge_job",
-        "if not is_late and (self._is_busy(query) or not self._has_retry_due()):",
+        "if not is_late and not (self._has_retry_due() and self._is_idle(query)):",
         "if not is_late:",
         ("tests/merge/test_set_aside.py", "-k", "gets_no_records"),
     ),
