@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 _LONGEST_REASON: Final = 500
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z_.]+)\] ([^\n]+)")
+
+
+_QUERY_CONTEXT: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+def mute_query_context() -> None:
+    """Have PySpark not print the errors that it raises: what catches one says it, in its own words."""
+    for name in _QUERY_CONTEXT:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def reason_of(error: Exception) -> str:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
 from schemas.settings import SparkSettings
-from spark_jobs.spark_errors import reason_of
+from spark_jobs.spark_errors import mute_query_context, reason_of
 
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)\])?")
@@ -79,6 +79,7 @@ def build_session(settings: SparkSettings, name: str) -> SparkSession:
     `settings.jars` are the Kafka source, Avro and Delta, with no other way of finding them. `settings.conf`, which may
     have keys of an object store, is kept from the JVM's command line.
     """
+    mute_query_context()
     builder = SparkSession.builder.appName(f"tidemark merge {name}").master(master_with_retries(settings.master))
     conf = configuration(settings)
     if SparkContext._gateway is not None:  # noqa: SLF001 - there is no other way to know of a JVM

@@ -20,6 +20,7 @@ from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.sinks.jdbc.mysql_dialect import MySqlDialect, server_of
 from spark_jobs.sinks.jdbc.postgres_dialect import PostgresDialect
 from spark_jobs.sinks.jdbc.sql_dialect import Dialect
+from spark_jobs.sinks.jdbc.table_keys import TableKeys
 
 
 class SinkTables(ABC):
@@ -47,7 +48,7 @@ class SinkTables(ABC):
         kinds = [(one.name, _spark_type(one.type)) for one in rows.schema if one.name != POSITION]
         self._make_schema(name.database)
         self.drop(name)
-        for statement in self.dialect.create_table(name, kinds, keys):
+        for statement in self.dialect.create_table(name, kinds, TableKeys.of(keys)):
             self.run(statement)
         if rows.num_rows:
             listed = ", ".join(self.dialect.quoted(column) for column in rows.column_names)

@@ -73,4 +73,7 @@ class LocalSession:
 def _session_of_this_process() -> SparkSession:
     from pyspark.sql import SparkSession
 
+    from spark_jobs.spark_errors import mute_query_context
+
+    mute_query_context()
     return SparkSession.builder.getOrCreate().newSession()
