@@ -12,6 +12,8 @@ from typing import Final
 import pytest
 
 VARIANTS: Final = (
+    (r"sinks/test_kafka_mirror\.py::TestKafkaMirror::test_a_(random_history|batch_that_died.*\[recorded\])", "merge/test_mirrored_topics"),
+    (r"merge/test_record_columns\.py::test_a_row_has_the_op.*\[by Spark\]", "by workers; soft_delete is read by Spark in merge/test_soft_delete"),
     (r"e2e/test_topic_names", "schemas/test_topics; e2e/test_hostile_names"),
     (r"sinks/test_mixed_writers\.py::test_(the_jvm_with|a_put_that)", "merge/test_grouped_tables (what workers decline)"),
     (r"merge/test_changelog_files\.py::test_a_changelog_folded.*\[parquet\]", "merge/test_changelog_kafka, the crash points of sinks' TestFiles"),
