@@ -102,6 +102,7 @@ SINKS: Final[Mapping[str, BenchedSink]] = {
     "postgresql": BenchedSink(_postgresql, _mirror),
     "mysql": BenchedSink(_mysql, _mirror),
     "kafka-changelog": _topics("changes", "changelog"),
+    "kafka-mirror": _topics("rows", "mirror"),
     "files": BenchedSink(_settings(name="archive", type="files", mode="changelog", format="parquet"), _files),
 }
 """By name. The net changes of a mirror in Kafka are those of its changelog here, for each key changes once in a step."""

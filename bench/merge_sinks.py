@@ -57,7 +57,7 @@ _FAILURES: Final = (TidemarkError, BenchError, IncomparableError, OSError, pa.Ar
 
 @dataclass(slots=True)
 class _Entry:
-    """A sink in this run. `outcome` is None for a job that is measured only."""
+    """A sink in this run: its job, the server that it writes to, if it has one, and what is read back."""
 
     job: MergeJob
     server: Server | None

@@ -73,6 +73,14 @@ _FIXED: Final[Mapping[str, str]] = {
 }
 
 
+def running_session() -> SparkSession | None:
+    """Return a new session of the Spark that this process has; None where it has none."""
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no other way to know of one
+        return None
+    mute_query_context()
+    return SparkSession.builder.getOrCreate().newSession()
+
+
 def build_session(settings: SparkSettings, name: str) -> SparkSession:
     """Return the session of one merge job; `settings.conf` wins over everything here, Java options are added.
 

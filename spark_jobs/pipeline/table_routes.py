@@ -90,9 +90,15 @@ class Routes:
     @staticmethod
     def of(sink: str, settings: SinkSettings) -> Routes:
         """Return the routes of a configured sink."""
-        one, has_records = settings, settings.type == "kafka" or settings.mode != "mirror"
-        more = {"adds_changelogs": settings.mode == "both", "has_records": has_records}
-        return Routes(sink, one.routes, one.transforms, one.match, one.unrouted, **more)
+        return Routes(
+            sink,
+            settings.routes,
+            settings.transforms,
+            settings.match,
+            settings.unrouted,
+            adds_changelogs=settings.mode == "both",
+            has_records=settings.type == "kafka" or settings.mode != "mirror",
+        )
 
     @property
     def are_given(self) -> bool:

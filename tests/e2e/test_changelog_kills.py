@@ -30,14 +30,18 @@ def pipeline(mysql80: Database, make_pipeline: MakePipeline, tmp_path: Path) -> 
         {"name": "archive", "type": "files", "path": str(tmp_path / "archive")},
     ]
     sinks = [{**one, "mode": "changelog", "routes": routes, "unrouted": "leave_out"} for one in sinks]
-    made = make_pipeline(mysql80, database, snapshot={"mode": "initial"}, sinks=sinks)
-    with made.connect() as connection:
+    return with_orders(make_pipeline(mysql80, database, snapshot={"mode": "initial"}, sinks=sinks))
+
+
+def with_orders(pipeline: Pipeline) -> Pipeline:
+    """A pipeline whose source has `ROWS` orders."""
+    with pipeline.connect() as connection:
         create_signal_table(connection)
-    made.sql("CREATE TABLE orders (id INT PRIMARY KEY, amount INT)")
+    pipeline.sql("CREATE TABLE orders (id INT PRIMARY KEY, amount INT)")
     for begin in range(0, ROWS, 5000):
         values = ", ".join(f"({number}, {number})" for number in range(begin, begin + 5000))
-        made.sql(f"INSERT INTO orders (id, amount) VALUES {values}")
-    return made
+        pipeline.sql(f"INSERT INTO orders (id, amount) VALUES {values}")
+    return pipeline
 
 
 class Ends:
@@ -59,6 +63,25 @@ class Ends:
         return self.of(IsolationLevel.READ_UNCOMMITTED) - self.of(IsolationLevel.READ_COMMITTED)
 
 
+def kill_inside_transactions(pipeline: Pipeline) -> None:
+    """Kill the merge job three times while records of its topic are coming, once at least inside a transaction; change rows."""
+    ends, inside = Ends(pipeline.kafka.bootstrap_servers, f"{pipeline.database}-orders"), 0
+    for round_number in range(3):
+        begun = ends.of(IsolationLevel.READ_UNCOMMITTED)
+        pipeline.start("merge")
+        deadline = time.monotonic() + PATIENCE_S
+        while ends.of(IsolationLevel.READ_UNCOMMITTED) <= begun + 5:
+            pipeline.check()
+            assert time.monotonic() < deadline
+        pipeline.kill("merge")
+        pipeline.wait_for_killed()
+        inside += ends.open > 0
+        pipeline.sql(
+            f"UPDATE orders SET amount = amount + 1 WHERE id % 3 = {round_number}", f"DELETE FROM orders WHERE id % 50 = {round_number}"
+        )
+    assert inside > 0, "no kill was inside a transaction"
+
+
 def source_rows(pipeline: Pipeline) -> dict[int, int]:
     with pipeline.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SELECT id, amount FROM orders")
@@ -74,26 +97,11 @@ def test_killed_inside_a_transaction_each_event_is_there_once_and_the_fold_is_th
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     topic = f"{pipeline.database}-orders"
-    ends = Ends(pipeline.kafka.bootstrap_servers, topic)
     pipeline.start("run")
-    inside = 0
-    for round_number in range(3):
-        begun = ends.of(IsolationLevel.READ_UNCOMMITTED)
-        pipeline.start("merge")
-        deadline = time.monotonic() + PATIENCE_S
-        while ends.of(IsolationLevel.READ_UNCOMMITTED) <= begun + 5:
-            pipeline.check()
-            assert time.monotonic() < deadline
-        pipeline.kill("merge")
-        pipeline.wait_for_killed()
-        inside += ends.open > 0
-        pipeline.sql(
-            f"UPDATE orders SET amount = amount + 1 WHERE id % 3 = {round_number}", f"DELETE FROM orders WHERE id % 50 = {round_number}"
-        )
+    kill_inside_transactions(pipeline)
     pipeline.start("merge")
     wait_for(pipeline, capsys, "the changes", f"stream-{pipeline.database}", "archive")
     assert pipeline.stop("merge") == 0
-    assert inside > 0, "no kill was inside a transaction"
     expected = source_rows(pipeline)
     streamed, filed = events_of_topic(pipeline.kafka.bootstrap_servers, topic), events_of_files(tmp_path / "archive" / "ods" / "orders")
     for found in (streamed, filed):

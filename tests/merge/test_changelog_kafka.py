@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from confluent_kafka import Producer
@@ -33,9 +33,9 @@ from tests.support.changelogs import events_of_topic, folded, messages
 from tests.support.servers import unique_name
 
 
-def streamed(settings: Settings, **more: Any) -> Settings:
+def streamed(settings: Settings, mode: Literal["mirror", "changelog", "both"] = "changelog", **more: Any) -> Settings:
     name = unique_name("stream")
-    sink = replace(settings.sink, name=name, type="kafka", mode="changelog", topic=f"{name}-$database.$table", **more)
+    sink = replace(settings.sink, name=name, type="kafka", mode=mode, topic=f"{name}-$database.$table", **more)
     return replace(settings, sinks=(sink,))
 
 

@@ -23,18 +23,11 @@ from spark_jobs.sinks.kafka.kafka_client import KafkaClient
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History
 from tests.merge.lake import ORDERS, at, flush, marker, merge_all, quarantined, topics_of
-from tests.merge.test_changelog_kafka import events, job_dying, topic_of
+from tests.merge.test_changelog_kafka import events, job_dying, streamed, topic_of
 from tests.merge.test_spark_model import SHAPE, Dying, Played, merge_through_crashes
 from tests.sinks.test_kafka_mirror import dying as dying_at
 from tests.support.changelogs import folded, folded_in_order, messages
-from tests.support.servers import unique_name
 from tidemark.verify.sink_types import open_reader
-
-
-def mirrored(settings: Settings, **more: Any) -> Settings:
-    name = unique_name("stream")
-    sink = replace(settings.sink, name=name, type="kafka", topic=f"{name}-$database.$table", **more)
-    return replace(settings, sinks=(sink,))
 
 
 def rows(settings: Settings, target: str = "shop.orders") -> list[dict[str, Any]]:
@@ -48,7 +41,7 @@ def amounts(settings: Settings, target: str = "shop.orders") -> dict[str, int]:
 def test_a_topic_folded_in_its_order_is_the_source_also_after_a_death_inside_a_transaction(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = mirrored(merge_settings())
+    settings = streamed(merge_settings(), "mirror")
     topics = topics_of(settings, ORDERS)
     for number in range(3):
         topics.change("c", {"id": str(number), "amount": number}, at(100 + number, 1).text, number % 2)
@@ -86,8 +79,9 @@ def test_a_topic_folded_in_its_order_is_the_source_also_after_a_death_inside_a_t
 
 @pytest.mark.slow
 def test_filtered_targets_of_several_tables_are_folded_and_made_again(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    settings = mirrored(
+    settings = streamed(
         merge_settings(),
+        "mirror",
         routes=(RouteSettings(tables=r"s\d\.orders", into="ods.orders"),),
         transforms=(TransformSettings(tables=r"s\d\.orders", select=("id", "amount * 2 AS twice"), where="amount > 5"),),
     )
@@ -111,7 +105,7 @@ def test_filtered_targets_of_several_tables_are_folded_and_made_again(spark: Spa
 
 
 def test_a_sink_with_both_has_a_mirror_and_its_changelog(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    settings = mirrored(merge_settings(), mode="both")
+    settings = streamed(merge_settings(), "both")
     topics = topics_of(settings, ORDERS)
     topics.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
     topics.change("u", {"id": "a", "amount": 2}, at(101, 1).text, before={"id": "a", "amount": 1})
@@ -126,7 +120,7 @@ def test_a_sink_with_both_has_a_mirror_and_its_changelog(spark: SparkSession, me
 @pytest.mark.slow
 def test_both_leave_out_what_has_no_image_and_quarantine_it_once(spark: SparkSession, merge_settings: SinkFactory) -> None:
     transform = TransformSettings(tables=r"shop\.orders", select=("id", "amount", "100 / amount AS share"))
-    settings = mirrored(merge_settings(), mode="both", transforms=(transform,))
+    settings = streamed(merge_settings(), "both", transforms=(transform,))
     topics = topics_of(settings, ORDERS)
     row = {"id": "a", "amount": 10}
     topics.change("c", row, at(100, 1).text)
@@ -157,7 +151,7 @@ def test_both_leave_out_what_has_no_image_and_quarantine_it_once(spark: SparkSes
 def test_a_history_with_deaths_folds_in_order_to_the_rows_of_the_source(
     seed: int, cascades: float, spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
-    settings = mirrored(merge_settings(max_batch_records=400))
+    settings = streamed(merge_settings(max_batch_records=400), "mirror")
     history = History(seed, replace(SHAPE, steps=120, merge="spark", cascades=cascades)).run()
     topics, dying = topics_of(settings, ORDERS), Dying(seed)
     for number, _ in enumerate(Played(history, topics, seed).produce_pieces(most=130)):
@@ -174,7 +168,7 @@ def test_a_history_with_deaths_folds_in_order_to_the_rows_of_the_source(
 
 @pytest.mark.slow
 def test_what_a_mirror_in_a_topic_cannot_do_is_refused_before_anything_is_written(merge_settings: SinkFactory) -> None:
-    settings = mirrored(merge_settings())
+    settings = streamed(merge_settings(), "mirror")
     soft = TransformSettings(tables=r".*", soft_delete="gone")
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"format": "parquet"}, "format: parquet is for files"),

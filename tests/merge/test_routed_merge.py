@@ -56,6 +56,35 @@ def rows(settings: Settings, target: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: [str(row[name]) for name in sorted(row)])
 
 
+def begun_shards(settings: Settings) -> tuple[TableTopics, TableTopics]:
+    """The topics of both shards, each with a row."""
+    one, two = (topics_of(settings, table) for table in SHARDS)
+    for number, topics in enumerate((one, two)):
+        topics.change("c", {"id": "a", "amount": number}, at(100, 1).text)
+        topics.flush()
+    return one, two
+
+
+def grades(settings: Settings) -> dict[tuple[str, str], int | None]:
+    """The column `grade` of the shards' rows, by table and id."""
+    return {(row["_tm_source"].partition(":")[2], row["id"]): row["grade"] for row in rows(settings, "ods.orders")}
+
+
+def die_without_the_second(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a batch of the shards without the second one, as if it were set aside, up to a crash after its last write."""
+    absent, whole = SourceTable.of(SourceId(settings.name), "s2", "orders"), GroupBatch.run
+
+    def without_it(batch: GroupBatch) -> Any:
+        batch._members = [member for member in batch._members if member.table != absent]
+        whole(batch)
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupBatch, "run", without_it)
+        with pytest.raises(Crash):
+            merge_all(spark, settings)
+
+
 def test_shards_go_into_one_table_by_their_identity(spark: SparkSession, merge_settings: SinkFactory) -> None:
     settings = routed(merge_settings(), INTO_ONE)
     one, two = (topics_of(settings, table) for table in SHARDS)
@@ -146,34 +175,26 @@ def test_a_row_that_stopped_matching_does_not_come_back_with_a_late_snapshot_row
 
 def test_a_new_column_is_filled_in_the_rows_of_its_own_table(spark: SparkSession, merge_settings: SinkFactory) -> None:
     settings = routed(merge_settings(), INTO_ONE)
-    one, two = (topics_of(settings, table) for table in SHARDS)
-    for number, topics in enumerate((one, two)):
-        topics.change("c", {"id": "a", "amount": number}, at(100, 1).text)
-        topics.flush()
+    one, two = begun_shards(settings)
     merge_all(spark, settings)
     one.alter(replace(SHARDS[0], columns=(*ORDERS.columns, column("grade", nullable=False, default="5"))))
     one.change("c", {"id": "b", "amount": 1, "grade": 9}, at(200, 1).text)
     one.flush()
     dying = Dying(3)
     merge_through_crashes(spark, settings, dying)
-    found = {(row["_tm_source"].partition(":")[2], row["id"]): row["grade"] for row in rows(settings, "ods.orders")}
-    assert found == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): None}
+    assert grades(settings) == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): None}
     two.alter(replace(SHARDS[1], columns=(*ORDERS.columns, column("grade", nullable=False, default="7"))))
     two.change("c", {"id": "b", "amount": 1, "grade": 8}, at(300, 1).text)
     two.flush()
     merge_all(spark, settings)
-    found = {(row["_tm_source"].partition(":")[2], row["id"]): row["grade"] for row in rows(settings, "ods.orders")}
-    assert found == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): 7, ("s2.orders", "b"): 8}
+    assert grades(settings) == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): 7, ("s2.orders", "b"): 8}
 
 
 def test_a_new_column_is_not_filled_again_where_its_batch_has_failed_half_way(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = routed(merge_settings(), INTO_ONE)
-    one, two = (topics_of(settings, table) for table in SHARDS)
-    for number, topics in enumerate((one, two)):
-        topics.change("c", {"id": "a", "amount": number}, at(100, 1).text)
-        topics.flush()
+    one, two = begun_shards(settings)
     merge_all(spark, settings)
     one.alter(replace(SHARDS[0], columns=(*ORDERS.columns, column("grade", nullable=False, default="5"))))
     one.change("c", {"id": "b", "amount": 1, "grade": 9}, at(200, 1).text)
@@ -191,8 +212,7 @@ def test_a_new_column_is_not_filled_again_where_its_batch_has_failed_half_way(
     two.flush()
     merge_all(spark, settings)
     assert progress(settings, SHARDS[0])["set_aside"] is None
-    found = {(row["_tm_source"].partition(":")[2], row["id"]): row["grade"] for row in rows(settings, "ods.orders")}
-    assert found == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): None, ("s2.orders", "z"): None}
+    assert grades(settings) == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): None, ("s2.orders", "z"): None}
 
 
 def test_a_new_column_is_filled_once_where_its_batch_is_run_again_with_one_more_table(
@@ -200,30 +220,16 @@ def test_a_new_column_is_filled_once_where_its_batch_is_run_again_with_one_more_
 ) -> None:
     """A row that the batch put before a crash keeps its value, though the fill of a second table is still to be done."""
     settings = routed(merge_settings(), INTO_ONE)
-    shards = [topics_of(settings, table) for table in SHARDS]
-    for number, topics in enumerate(shards):
-        topics.change("c", {"id": "a", "amount": number}, at(100, 1).text)
-        topics.flush()
+    shards = begun_shards(settings)
     merge_all(spark, settings)
     for number, topics in enumerate(shards):
         grade = column("grade", nullable=False, default=str(5 + number))
         topics.alter(replace(SHARDS[number], columns=(*ORDERS.columns, grade)))
         topics.change("c", {"id": "b", "amount": 1, "grade": 9}, at(200, 1).text)
         topics.flush()
-    broken, whole = SourceTable.of(SourceId(settings.name), "s2", "orders"), GroupBatch.run
-
-    def without_two(batch: GroupBatch) -> Any:
-        batch._members = [member for member in batch._members if member.table != broken]
-        whole(batch)
-        raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(GroupBatch, "run", without_two)
-        with pytest.raises(Crash):
-            merge_all(spark, settings)
+    die_without_the_second(spark, settings, monkeypatch)
     merge_all(spark, settings)
-    found = {(row["_tm_source"].partition(":")[2], row["id"]): row["grade"] for row in rows(settings, "ods.orders")}
-    assert found == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): 6, ("s2.orders", "b"): 9}
+    assert grades(settings) == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): 6, ("s2.orders", "b"): 9}
 
 
 def test_a_table_that_cannot_be_merged_holds_up_no_other_of_its_target(
@@ -231,22 +237,8 @@ def test_a_table_that_cannot_be_merged_holds_up_no_other_of_its_target(
 ) -> None:
     """What was put without it is put again with it, when a batch is run again after a crash."""
     settings = routed(merge_settings(), INTO_ONE)
-    one, two = (topics_of(settings, table) for table in SHARDS)
-    for number, topics in enumerate((one, two)):
-        topics.change("c", {"id": "a", "amount": number}, at(100, 1).text)
-        topics.flush()
-    broken = SourceTable.of(SourceId(settings.name), "s2", "orders")
-    whole = GroupBatch.run
-
-    def without_two(batch: GroupBatch) -> Any:
-        batch._members = [member for member in batch._members if member.table != broken]
-        whole(batch)
-        raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(GroupBatch, "run", without_two)
-        with pytest.raises(Crash):
-            merge_all(spark, settings)
+    begun_shards(settings)
+    die_without_the_second(spark, settings, monkeypatch)
     assert len(rows(settings, "ods.orders")) == 1
     merge_all(spark, settings)
     assert sorted(row["amount"] for row in rows(settings, "ods.orders")) == [0, 1]

@@ -17,7 +17,6 @@ VARIANTS: Final = (
     (r"e2e/test_topic_names", "schemas/test_topics; e2e/test_hostile_names"),
     (r"sinks/test_mixed_writers\.py::test_(the_jvm_with|a_put_that)", "merge/test_grouped_tables (what workers decline)"),
     (r"merge/test_changelog_files\.py::test_a_changelog_folded.*\[parquet\]", "merge/test_changelog_kafka, the crash points of sinks' TestFiles"),
-    (r"devservers/test_servers\.py::test_(a_lost_port|kafka_keeps_a_transaction)", "they are tools of tests: the tests that need it"),
     (r"binlog/test_charsets\.py::test_every_code.*\[mariadb114\]", "mysql80; codec/test_the_server_is_the_oracle on MariaDB"),
     (r"integration/test_without_gtids\.py::test_a_chunked_snapshot.*\[(mysql57-.*|mysql80-producer)\]", "mysql80-spark"),
     (r"integration/test_read_only\.py::test_a_source_that_is_only_read_gives.*\[.*-spark\]", "-producer"),

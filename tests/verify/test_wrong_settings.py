@@ -22,6 +22,7 @@ from tidemark.runtime import java_home
 PAGE: Final = Path(__file__).parents[2] / "docs" / "wrong-settings.md"
 _CASE: Final = re.compile(r"^## (\d+)\. .*?```yaml\n(.*?)```\n\n    tidemark (\w+)\n\n```\n(.*?)```\n", re.DOTALL | re.MULTILINE)
 _SOURCE: Final = "db.internal:3306"
+_OF_THE_JVM: Final = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,6 @@ def stores(scene: Scene) -> Iterator[Scene]:
     yield scene
     for name in ("store_1", "store_2"):
         scene.sql(f"DROP DATABASE {name}")
-
-
-_OF_THE_JVM = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 
 
 def written(case: Case, scene: Scene, folder: Path) -> Path:

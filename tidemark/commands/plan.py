@@ -59,13 +59,11 @@ def execute(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _session(settings: Settings) -> Iterator[SparkSession]:
     """Give a session: a new one of the Spark that this process has, else one that ends with the block."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from spark_jobs.jobs.session import build_session, running_session
 
-    from spark_jobs.jobs.session import build_session
-
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no other way to know of one
-        yield SparkSession.builder.getOrCreate().newSession()
+    running = running_session()
+    if running is not None:
+        yield running
         return
     spark = build_session(with_java(settings).spark, settings.name)
     try:

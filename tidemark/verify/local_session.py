@@ -51,29 +51,18 @@ class LocalSession:
         self._session = None
 
     def _started(self) -> SparkSession:
-        from pyspark import SparkContext
-
-        from spark_jobs.jobs.session import build_session
+        from spark_jobs.jobs.session import build_session, running_session
         from spark_jobs.pipeline.udfs import register_udfs
         from tidemark.runtime import java_home
         from tidemark.runtime.spark_classes import with_jars
 
-        running = SparkContext._active_spark_context is not None  # noqa: SLF001 - there is no other way to know of one
-        spark = replace(self._settings.spark, master="local[*]")
-        if not running:
+        session = running_session()
+        if session is None:
             config.forget_secrets()  # the JVM inherits the environment
             os.environ.setdefault("JAVA_HOME", str(java_home(17)))
+            spark = replace(self._settings.spark, master="local[*]")
             spark = with_jars(spark, [sink.type for sink in self._settings.sinks])
-        session = _session_of_this_process() if running else build_session(spark, f"{self._settings.name} verify")
-        self._is_ours = not running
+            session = build_session(spark, f"{self._settings.name} verify")
+            self._is_ours = True
         register_udfs(session, self._settings.udfs)
         return session
-
-
-def _session_of_this_process() -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    from spark_jobs.spark_errors import mute_query_context
-
-    mute_query_context()
-    return SparkSession.builder.getOrCreate().newSession()

@@ -1,12 +1,12 @@
 """The log of a Delta table, read as files: who made its commits, and whether the table is the one that this query left.
 
-Each commit of ours carries a stamp (`contract.Stamp`) as its userMetadata.
+Each commit of ours carries a stamp (`stamp.Stamp`) as its userMetadata.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,8 +30,7 @@ def require_own_table(path: Path, query_id: str, last_commit: int, batch_id: int
     Commits of others (OPTIMIZE, a person) are looked through, unless they put back or replaced the whole table; of ours
     only the newest counts.
     """
-    redriven = False
-    commits = sorted((item for item in (path / _LOG).glob("[0-9]*.json") if item.stem.isdigit()), reverse=True)
+    redriven, commits = False, _newest_first(path)
     for commit in commits:
         stamp = _stamp(path, commit)
         if stamp is None:
@@ -59,11 +58,8 @@ def require_own_table(path: Path, query_id: str, last_commit: int, batch_id: int
 
 def was_written_by(path: Path, query_id: str, batch_id: int) -> bool:
     """Return whether the newest of our commits in a table is of this batch."""
-    commits = sorted((item for item in (path / _LOG).glob("[0-9]*.json") if item.stem.isdigit()), reverse=True)
-    for commit in commits:
-        stamp = _stamp(path, commit)
-        if stamp is not None:
-            return (stamp["query_id"], stamp["batch_id"]) == (query_id, batch_id) and "redrive" not in stamp
+    for stamp, _ in _ours(path):
+        return (stamp["query_id"], stamp["batch_id"]) == (query_id, batch_id) and "redrive" not in stamp
     return False
 
 
@@ -72,12 +68,7 @@ def newest_change(path: Path) -> Mapping[str, Any] | None:
 
     `SinkError` if somebody else put the table back, or replaced it, after that commit.
     """
-    commits = sorted((item for item in (path / _LOG).glob("[0-9]*.json") if item.stem.isdigit()), reverse=True)
-    for commit in commits:
-        stamp = _stamp(path, commit)
-        if stamp is not None and _operation(commit) != _OF_PROPERTIES:
-            return stamp
-    return None
+    return next((stamp for stamp, operation in _ours(path) if operation != _OF_PROPERTIES), None)
 
 
 def require_nothing_put_back(path: Path, query_id: str, version: int) -> int:
@@ -117,12 +108,30 @@ def _version_file(path: Path, version: int) -> Path:
     return path / _LOG / f"{version:020}.json"
 
 
+def _newest_first(path: Path) -> list[Path]:
+    """Return the commits that the log of a table has."""
+    return sorted((item for item in (path / _LOG).glob("[0-9]*.json") if item.stem.isdigit()), reverse=True)
+
+
+def _ours(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the stamps of our commits in a table, the newest first, each with the operation. `SinkError` as `_read` raises it."""
+    for commit in _newest_first(path):
+        stamp, operation = _read(path, commit)
+        if stamp is not None:
+            yield stamp, operation
+
+
 def _stamp(path: Path, commit: Path) -> dict[str, Any] | None:
-    """Return our stamp in a commit of a Delta table; None if somebody else made the commit.
+    """Return our stamp in a commit of a Delta table; None if somebody else made the commit."""
+    return _read(path, commit)[0]
+
+
+def _read(path: Path, commit: Path) -> tuple[dict[str, Any] | None, str]:
+    """Return our stamp in a commit of a Delta table, None if somebody else made the commit, and the operation.
 
     `SinkError` if somebody else put the whole table back, or replaced it.
     """
-    actions = _actions(commit)
+    actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines() if line.strip()]
     for action in actions:
         if "commitInfo" in action:
             info = action["commitInfo"]
@@ -130,16 +139,8 @@ def _stamp(path: Path, commit: Path) -> dict[str, Any] | None:
             if stamp is None and _replaces(info, actions):
                 message = f"{info['operation']} replaced the table {path} (version {int(commit.stem)}): {REMEDY}"
                 raise SinkError(message)
-            return stamp
-    return None
-
-
-def _actions(commit: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines() if line.strip()]
-
-
-def _operation(commit: Path) -> str:
-    return next((str(action["commitInfo"].get("operation", "")) for action in _actions(commit) if "commitInfo" in action), "")
+            return stamp, str(info.get("operation", ""))
+    return None, ""
 
 
 def _replaces(info: Mapping[str, Any], actions: Iterable[Mapping[str, Any]]) -> bool:
