@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devservers import Kafka
@@ -35,6 +35,61 @@ def followed(observer: Observer, pos: int) -> Status:
             return status
         assert status.log is None or status.log.pos in COMMITTED[: COMMITTED.index(pos) + 1]
         assert time.monotonic() < deadline, f"{pos} was committed, and is not seen: {status.log}"
+
+
+class SlowConsumer(Consumer):
+    """A consumer whose broker takes its time over `silent` polls."""
+
+    silent = 0
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        if self.silent:
+            self.silent -= 1
+            return None
+        return super().poll(timeout)
+
+
+def test_what_a_slow_broker_has_not_sent_yet_is_waited_for(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, opened = unique_name("observe"), list[SlowConsumer]()
+
+    def consumer(config: dict[str, str]) -> SlowConsumer:
+        opened.append(SlowConsumer(config))
+        return opened[-1]
+
+    section = {"bootstrap_servers": kafka.bootstrap_servers}
+    settings = from_mapping(
+        {
+            "name": name,
+            "source": {"tables": ["shop\\..*"]},
+            "kafka": section,
+            "sinks": [{"path": str(tmp_path)}],
+        }
+    )
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(state_topic(name), 1)])[state_topic(name)].result(120)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(120)
+
+    def commit(pos: int) -> None:
+        producer.begin_transaction()
+        producer.produce(state_topic(name), json.dumps({**LOG, "pos": pos}), "offset")
+        producer.produce(state_topic(name), json.dumps(TOPIC), "topics/shop.orders")
+        producer.commit_transaction(120)
+
+    with Observer(settings) as plain:
+        commit(100)
+        assert followed(plain, 100)
+        monkeypatch.setattr("tidemark.api.observe.Consumer", consumer)
+        with Observer(settings) as observer:
+            assert followed(observer, 100)
+            commit(300)
+            assert followed(plain, 300)
+            opened[0].silent = 3
+            log = observer.read().log
+            assert log is not None
+            assert log.pos == 300
 
 
 def test_the_observer_follows_committed_state_only(
@@ -96,8 +151,14 @@ def _merge_job_is_known_by_its_lock_and_sign(observer: Observer, service: Path) 
         (service / "alive.json").write_text(json.dumps(encode(Sign(**facts))), "utf-8")
 
     def merge(changes: int) -> None:
-        table = {"applied_position": LOG["position"], "change_offsets": {"0": changes}, "snapshot_offsets": {}}
-        (service / "progress.json").write_text(json.dumps({"updated_ms": 5, "tables": {"shop.orders": table}}), "utf-8")
+        table = {
+            "applied_position": LOG["position"],
+            "change_offsets": {"0": changes},
+            "snapshot_offsets": {},
+        }
+        (service / "progress.json").write_text(
+            json.dumps({"updated_ms": 5, "tables": {"shop.orders": table}}), "utf-8"
+        )
 
     assert state() == ("unknown", None)  # nothing is there: it was not started, or runs on another machine
     service.mkdir()
@@ -113,7 +174,9 @@ def _merge_job_is_known_by_its_lock_and_sign(observer: Observer, service: Path) 
         give()
         merge(0)
         deadline = time.monotonic() + 60
-        while observer.read().behind != 12:  # Kafka answers the end of a transaction first, and then writes it
+        while (
+            observer.read().behind != 12
+        ):  # Kafka answers the end of a transaction first, and then writes it
             assert time.monotonic() < deadline
         assert state() == ("catching_up", False)
         merge(12)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from producer.kafka.client import TopicAdmin, client_config, opened, watermarks
 from schemas import topics
@@ -46,7 +46,6 @@ __all__ = ["Ends", "LogStatus", "Observer", "SinkFacts", "Status", "TableStatus"
 
 _BROKER_S: Final = 20.0
 _READ_S: Final = 60.0
-_NEWS_S: Final = 0.2
 _SETTLES_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 0.3
 _MOVED_S: Final = 15.0
@@ -74,9 +73,7 @@ class Observer:
         }
         self._consumer = opened(Consumer, client_config(settings.kafka.bootstrap_servers, options))
         self._admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
-        self._partitions: set[int] = set()
-        self._ends_at_first: dict[int, int] = {}
-        self._read_once = False
+        self._reached: dict[int, int] = {}
         self._moved: dict[str, tuple[int, float]] = {}
         self._of_sinks = {sink.name: settings.of_sink(sink.name) for sink in settings.sinks}
 
@@ -169,31 +166,34 @@ class Observer:
         return topics.change_topic(name, database, table, delimiter), topics.snapshot_topic(name, database, table, delimiter)
 
     def _follow(self) -> None:
-        """Take in the state topic up to its committed end, the first time up to where that was when it began: it moves."""
+        """Take in the state topic up to where its committed records end now.
+
+        Raises `StateError` when that takes too long: what was read before would pass for what is true now.
+        """
         try:
-            if not self._partitions and not self._assign():
+            if not self._reached and not self._assign():
                 return
-            waiting = set(self._partitions)
-            deadline = time.monotonic() + (_NEWS_S if self._read_once else _READ_S)
-            while waiting and (left := deadline - time.monotonic()) > 0:
+            ends = {one: watermarks(self._consumer, TopicPartition(self._topic, one), _BROKER_S)[1] for one in self._reached}
+            deadline = time.monotonic() + _READ_S
+            while any(self._reached[one] < end for one, end in ends.items()):
+                if (left := deadline - time.monotonic()) <= 0:
+                    raise StateError(f"topic {self._topic} could not be read to its end in {_READ_S:g} s")
                 message = self._consumer.poll(left)
-                if message is None:
-                    break  # a partition's end is reported once, and again after each new record
-                error = message.error()
-                if error is None:
-                    self._records.apply(message.key(), message.value())
-                    partition, offset = message.partition() or 0, message.offset() or 0
-                    if not self._read_once and offset + 1 >= self._ends_at_first[partition]:
-                        waiting.discard(partition)
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                    waiting.discard(message.partition())
-                else:
-                    raise KafkaException(error)
-            if waiting and not self._read_once:
-                raise StateError(f"topic {self._topic} could not be read to its end in {_READ_S:g} s")
-            self._read_once = True
+                if message is not None:
+                    self._take(message)
         except KafkaException as error:
             raise PublishError(f"topic {self._topic} cannot be read: {error.args[0].str()}") from error
+
+    def _take(self, message: Message) -> None:
+        """Apply a record, or note that a partition was read to its end: markers of transactions may follow its last record."""
+        partition, offset = message.partition() or 0, message.offset() or 0
+        error = message.error()
+        if error is None:
+            self._records.apply(message.key(), message.value())
+            offset += 1
+        elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            raise KafkaException(error)
+        self._reached[partition] = max(self._reached[partition], offset)
 
     def _assign(self) -> bool:
         """Begin at the topic's start; False while there is no such topic."""
@@ -202,10 +202,8 @@ class Observer:
             return False
         if listed.error is not None:  # no right to describe it, no leader: that says nothing of what is in it
             raise KafkaException(listed.error)
-        assigned = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
-        self._ends_at_first = {one.partition: watermarks(self._consumer, one, _BROKER_S)[1] for one in assigned}
-        self._consumer.assign(assigned)
-        self._partitions = set(listed.partitions)
+        self._consumer.assign([TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions])
+        self._reached = dict.fromkeys(listed.partitions, 0)
         return True
 
 
