@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -17,10 +18,20 @@ _CONDITION: Final = re.compile(r"\[([A-Z][A-Z_.]+)\] ([^\n]+)")
 _QUERY_CONTEXT: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
-def mute_query_context() -> None:
-    """Have PySpark not print the errors that it raises: what catches one says it, in its own words."""
+def mute_raised_errors() -> None:
+    """Have PySpark and py4j not print the errors that they raise: what catches one says it, in its own words.
+
+    py4j writes a traceback for each thread that talks to a JVM which has ended, before or after the line that says so. It uses the
+    root logger, too.
+    """
     for name in _QUERY_CONTEXT:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_of_another)
+
+
+def _is_of_another(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def reason_of(error: Exception) -> str:

@@ -25,7 +25,7 @@ UNAVAILABLE: Final[Mapping[str, str]] = {
 
 _ONLY_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "writer": ("delta",),
-    "merge_memory_bytes": ("delta",),
+    "merge_memory_bytes": ("delta", "iceberg", *DATABASES, "kafka"),
     "deletion_vectors": ("delta",),
     "url": DATABASES,
     "user": DATABASES,
@@ -94,9 +94,9 @@ class SinkSettings:
 
     merge_memory_bytes: int = setting(
         2 << 30,
-        help="memory of a batch in a worker with `writer: auto`: records and what they became take half of it at most, the hash "
-        "table of a MERGE the other half. The JVM merges a table that needs more, or whose touched files are more than a third "
-        "of it",
+        help="memory of a batch in a worker: records and what they became take half of it at most; the other half is for the hash "
+        "table of a MERGE into Delta (`writer: auto`). The JVM merges a table that needs more, or, in Delta, whose touched files "
+        "are more than a third of it",
         minimum=64 << 20,
     )
     deletion_vectors: bool = setting(

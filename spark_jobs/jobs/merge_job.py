@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any, Final, Self
 
 import structlog
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,6 +23,7 @@ from schemas.settings import Settings
 from schemas.topics import state_topic
 from schemas.waiting import waiting
 from spark_jobs.jobs.liveness_file import LivenessFile
+from spark_jobs.jobs.own_jvm import jvm_ended
 from spark_jobs.jobs.own_session import own_session
 from spark_jobs.jobs.plan_check import require_plan
 from spark_jobs.jobs.preflight import require_writable
@@ -48,7 +47,6 @@ _LINES_OF_SPARK: Final = 3
 _TOPICS_NAMED: Final = 5
 _DATA_LOSS: Final = ("KAFKA_DATA_LOSS", "Some data may have been lost because they are not available in Kafka")
 _REASON: Final = re.compile(r"Reason:\s*(\S.*)")
-_JVM_ENDS_S: Final = 20
 _ASKS_KAFKA: Final = ("Initializing sources", "Getting offsets")
 """What the status of a query begins with then."""
 
@@ -166,7 +164,7 @@ class MergeJob:
             if self._spark is not None:
                 self._run(self._spark, until_caught_up=until_caught_up)
                 return
-            with own_session(self._settings, self._stop, has_workers=self._sink.can.worker_put) as spark:
+            with own_session(self._settings, self._stop, has_workers=self._settings.sink.mode != "changelog") as spark:
                 if spark is not None:
                     self._run(spark, until_caught_up=until_caught_up)
 
@@ -185,11 +183,11 @@ class MergeJob:
                 self._run_rounds(spark, parts, until_caught_up=until_caught_up)
                 log.info("merge.stopped")
         except (Py4JError, OSError) as error:
-            status = _status_of_jvm()
-            if status is None:
+            ended = jvm_ended(self._settings.spark)
+            if ended is None:
                 raise
             if not self._stop.is_set():
-                raise SinkError(self._jvm_ended(status)) from error
+                raise ended from error
             log.info("merge.stopped", reason="Spark's JVM was ended as well; the batch that ran is run again at the next start")
 
     def _require_own_topics(self, spark: SparkSession, parts: MergeParts) -> None:
@@ -220,14 +218,6 @@ class MergeJob:
                 "the merge job on an empty sink path (another sinks.path) and snapshot again"
             )
             raise SinkError(message)
-
-    def _jvm_ended(self, status: int) -> str:
-        memory = self._settings.spark.driver_memory
-        return (
-            f"Spark's JVM ended with status {status} in the middle of its work: the system ends a process with -9 if it has no "
-            f"memory for it (spark.driver_memory is {memory}, and a JVM takes more than its heap). The batch is run again "
-            "at the next start"
-        )
 
     def _run_rounds(self, spark: SparkSession, parts: MergeParts, *, until_caught_up: bool) -> None:
         """Run a query, or one per set of latest offsets to catch up, until no marker waits for another topic."""
@@ -350,27 +340,6 @@ class MergeJob:
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
         message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. The next attempt runs it again"
         return RetriableSinkError(message)
-
-
-def _status_of_jvm() -> int | None:
-    """Return the status with which the JVM ended that was started here; None if it runs, or is another's."""
-    process = _own_jvm()
-    if process is None:
-        return None
-    try:
-        return int(process.wait(_JVM_ENDS_S))
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def has_jvm_ended() -> bool:
-    """Return whether the JVM that was started here is gone now."""
-    process = _own_jvm()
-    return process is not None and process.poll() is not None
-
-
-def _own_jvm() -> subprocess.Popen[bytes] | None:
-    return getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to know of it
 
 
 def require_supported(settings: Settings) -> None:

@@ -29,7 +29,8 @@ from schemas.errors import (
 )
 from schemas.overriding import override
 from schemas.settings import Settings
-from spark_jobs.jobs.merge_job import MergeJob, has_jvm_ended
+from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.jobs.own_jvm import has_jvm_ended, jvm_ended
 from spark_jobs.jobs.own_session import own_session
 from spark_jobs.spark_errors import reason_of
 
@@ -39,6 +40,7 @@ FIRST_PAUSE_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 60.0
 _STEADY_S: Final = 300.0
 _LOOKS_S: Final = 0.5
+_OF_THE_JVM: Final = (PySparkException, Py4JError, OSError)
 
 
 class Merging(Protocol):
@@ -75,9 +77,9 @@ def run_merge(
     with _stopping_on_signals(jobs.stop):
         try:
             jobs.run(until_caught_up=until_caught_up)
-        except (PySparkException, Py4JError, OSError) as error:
+        except _OF_THE_JVM as error:
             message = f"the merge job cannot continue: {reason_of(error)}"
-            raise RetriableSinkError(message) from error
+            raise jvm_ended(settings.spark) or RetriableSinkError(message) from error
 
 
 class OneMerge(Merging):
@@ -184,7 +186,9 @@ class MergeJobs(Merging):
             try:
                 self._serve(name, settings, spark.newSession(), until_caught_up=until_caught_up)
             except Exception as error:  # noqa: BLE001 - raised by the thread that waits, with those of the others
-                self._note_end(name, error)
+                ended = jvm_ended(settings.spark) if isinstance(error, _OF_THE_JVM) else None
+                if ended is None or not self._stop.is_set():
+                    self._note_end(name, ended or error)
 
         threads = [
             threading.Thread(target=serve, args=item, name=f"sink-{item[0]}", daemon=True)
@@ -244,7 +248,7 @@ def may_pass(error: Exception) -> bool:
     """Return whether another attempt may succeed without a person: servers that do not answer, a batch that failed in Spark."""
     if isinstance(error, PublishError):
         return not isinstance(error, KafkaAccessError)
-    return isinstance(error, (RetriableSinkError, RegistryUnavailableError, PySparkException, Py4JError, OSError))
+    return isinstance(error, (RetriableSinkError, RegistryUnavailableError, *_OF_THE_JVM))
 
 
 def _require_nothing_set_aside(job: MergeJob) -> None:

@@ -13,14 +13,15 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
 from schemas.settings import SparkSettings
-from spark_jobs.spark_errors import mute_query_context, reason_of
+from spark_jobs.jobs.own_jvm import jvm_ended
+from spark_jobs.spark_errors import mute_raised_errors, reason_of
 
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)\])?")
@@ -77,7 +78,7 @@ def running_session() -> SparkSession | None:
     """Return a new session of the Spark that this process has; None where it has none."""
     if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no other way to know of one
         return None
-    mute_query_context()
+    mute_raised_errors()
     return SparkSession.builder.getOrCreate().newSession()
 
 
@@ -87,7 +88,7 @@ def build_session(settings: SparkSettings, name: str) -> SparkSession:
     `settings.jars` are the Kafka source, Avro and Delta, with no other way of finding them. `settings.conf`, which may
     have keys of an object store, is kept from the JVM's command line.
     """
-    mute_query_context()
+    mute_raised_errors()
     builder = SparkSession.builder.appName(f"tidemark merge {name}").master(master_with_retries(settings.master))
     conf = configuration(settings)
     if SparkContext._gateway is not None:  # noqa: SLF001 - there is no other way to know of a JVM
@@ -99,7 +100,8 @@ def build_session(settings: SparkSettings, name: str) -> SparkSession:
             return _with(builder, conf).getOrCreate()
     except (PySparkException, Py4JError) as error:
         message = f"Spark cannot be started: {reason_of(error)}; check spark.master, spark.jars and spark.conf"
-        raise SinkError(message) from error
+        is_lost = isinstance(error, Py4JNetworkError)
+        raise (jvm_ended(settings) if is_lost else None) or SinkError(message) from error
 
 
 @contextmanager

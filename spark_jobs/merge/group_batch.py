@@ -10,7 +10,7 @@ name of its transaction has those that take part: what was put with fewer of the
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import reduce
 from typing import Final
@@ -35,7 +35,7 @@ from spark_jobs.merge.group_steps import (
     records_of,
     targets_of,
 )
-from spark_jobs.merge.group_workers import TargetPut, put_by_workers
+from spark_jobs.merge.group_workers import TargetPut, compute_by_worker, put_by_workers
 from spark_jobs.merge.job_state import JobState
 from spark_jobs.merge.progress_report import table_progress
 from spark_jobs.merge.table_input import TableInput
@@ -75,7 +75,7 @@ class GroupBatch:
         self._spark = spark
         self._group = group
         self._isolates = isolates
-        self._uses_workers = uses_workers and context.sink.can.worker_put
+        self._uses_workers = uses_workers
         self._members = members_of(context, spark, inputs, before, batch_id)
         self._batch_id = batch_id
         self._fixed: Mapping[Target, Mapping[str, T.DataType]] = {}
@@ -166,6 +166,8 @@ class GroupBatch:
                     rows = image.judged(rows, layout.names, gone(number))
             return rows
 
+        if self._is_decoded_by_worker(member, judged, computed):
+            return
         names = [gone(number) for number in range(len(images))]
         names += [failed(number) for number in range(len(images))] if self._isolates else []
         leaves = F.col(DELETED) | (F.col(CHANGED) & reduce(operator.or_, [F.col(name) for name in names]))
@@ -182,9 +184,17 @@ class GroupBatch:
         if found.observed.leaving:
             part.keep_tombstones(found.rows.withColumn(DELETED, leaves), layout)
 
+    def _is_decoded_by_worker(self, member: Member, judge: Callable[[DataFrame], DataFrame], computed: ExitStack) -> bool:
+        """Have a worker decode a table for a sink whose rows it does not put; return False where Spark has to do it."""
+        if not self._uses_workers or self._context.sink.can.worker_put or member.part.keeps_deleted:
+            return False
+        return compute_by_worker(self._context, member, judge, [target.name for target in self._targets], computed)
+
     def _put_by_workers(self, layouts: Mapping[Target, TableLayout | None]) -> frozenset[Target]:
         """Have workers read the tables and put their images; return the targets, none of them where Spark has to do it."""
-        if not self._uses_workers or any(member.part.keeps_deleted for member in self._members):
+        if not self._uses_workers or not self._context.sink.can.worker_put:
+            return frozenset()
+        if any(member.part.keeps_deleted for member in self._members):
             return frozenset()  # workers decode no row that was deleted
         pairs = {
             target: TargetPut(batch, layouts[target], self._fed(target), self._stamp(target))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -21,6 +22,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from schemas.identity import SourceTable
 from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
+from spark_jobs.merge import rule
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_members import Member, as_target, gone
 from spark_jobs.merge.member_task import (
@@ -51,7 +53,7 @@ class TargetPut:
 def put_by_workers(context: JobContext, members: Sequence[Member], targets: Sequence[TargetPut]) -> bool:
     """Read the tables and put their images; return whether that was done. What was done in part, Spark skips."""
     read = [member for member in members if member.part.raw]
-    folder = _folder(context, targets)
+    folder = _folder(context, [target.batch.full_name for target in targets])
     tasks = {member.table: _task(member, folder) for member in read}
     if not read or None in tasks.values():
         return False
@@ -75,6 +77,24 @@ def put_by_workers(context: JobContext, members: Sequence[Member], targets: Sequ
     return True
 
 
+def compute_by_worker(
+    context: JobContext, member: Member, judge: Callable[[DataFrame], DataFrame], targets: Sequence[str], computed: ExitStack
+) -> bool:
+    """Have a worker decode a table for Spark's writers, once, and return whether it can. `judge` adds to the rows what images need.
+
+    For sinks that take no rows of a worker. The rows are kept until `computed` ends.
+    """
+    folder = _folder(context, targets)
+    task = _task(member, folder)
+    if task is None:
+        return False
+    task = replace(task, most_bytes=context.settings.sink.merge_memory_bytes // 2)
+    member.rows = computed.enter_context(rule.computed(judge(_decoded(member, task))))
+    member.winners = _take_over(member, task).observed.winners
+    context.layout.files.remove(str(Path(task.result).relative_to(context.layout.service)))
+    return True
+
+
 def _is_put(target: TargetPut, layout: TableLayout, put: WorkerPut, tasks: Mapping[SourceTable, MemberTask]) -> bool:
     """Put the images of one target; return False where the worker declines."""
     parts = [_images(member, image, tasks[member.table], layout) for member, image in target.fed if member.table in tasks]
@@ -92,23 +112,30 @@ def _is_put(target: TargetPut, layout: TableLayout, put: WorkerPut, tasks: Mappi
 def _images(member: Member, image: Image, task: MemberTask, layout: TableLayout) -> DataFrame:
     """Return the images of the newest rows of a table, with all columns of the target."""
     assert member.layout is not None
+    rows = image.judged(_decoded(member, task), member.layout.names, gone(0))
+    return as_target(image, image.of(rows, gone(0)), layout)
+
+
+def _decoded(member: Member, task: MemberTask) -> DataFrame:
+    """Return the newest rows of a table as a worker decodes them."""
+    assert member.layout is not None
     fields = [*member.layout.columns, (DELETED, T.BooleanType()), (POSITION, T.StringType())]
     fields += [(CHANGE, T.StringType()), (COMMITTED, T.LongType())] if task.keeps_change else []
     schema = T.StructType([T.StructField(name, kind) for name, kind in fields])
     is_snapshot = F.col("topic") == F.lit(member.part.input.snapshot_topic)
     raw = member.part.raw.frame.select(is_snapshot.alias(SNAPSHOT), "partition", "key", "value")
-    rows = raw.coalesce(1).mapInArrow(_untyped(decoding_member(task)), schema)
-    return as_target(image, image.of(image.judged(rows, member.layout.names, gone(0)), gone(0)), layout)
+    return raw.coalesce(1).mapInArrow(_untyped(decoding_member(task)), schema)
 
 
-def _take_over(member: Member, task: MemberTask) -> None:
-    """Count what a worker has read, and remember the tombstones that it has written."""
+def _take_over(member: Member, task: MemberTask) -> MemberResult:
+    """Count what a worker has read, remember the tombstones that it has written, and return both."""
     assert member.layout is not None
     result: MemberResult = pickle.loads(Path(task.result).read_bytes())  # noqa: S301 - our own worker's
     member.part.count(result.observed, member.layout)
     member.part.keep_written_tombstones(result.tombstones, member.layout)
     member.part.oldest = result.observed.oldest
     member.times_ms = result.times_ms
+    return result
 
 
 def _task(member: Member, folder: Path) -> MemberTask | None:
@@ -124,9 +151,9 @@ def _leaves_rows_out(member: Member) -> bool:
     return any(image.where is not None for image in member.images.values())
 
 
-def _folder(context: JobContext, targets: Sequence[TargetPut]) -> Path:
+def _folder(context: JobContext, targets: Sequence[str]) -> Path:
     """Return the folder of the results of a group."""
-    names = "\n".join(target.batch.full_name for target in targets)
+    names = "\n".join(targets)
     return context.layout.loads / f"group-{hashlib.sha256(names.encode()).hexdigest()[:24]}"
 
 

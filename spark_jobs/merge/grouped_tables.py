@@ -42,6 +42,7 @@ from spark_jobs.merge.worker_task import (
     writing_worker,
 )
 from spark_jobs.spark_errors import reason_of
+from spark_jobs.store.sink_layout import KEPT_ROWS
 
 log = structlog.get_logger()
 
@@ -78,7 +79,7 @@ class GroupedTables:
     ) -> dict[SourceTable, TableRecords]:
         """Merge what workers can merge of a batch, and return what is to be remembered of those tables."""
         chosen = [one for one in inputs if _is_ordinary(one, known[one.table])]
-        if not chosen or not context.sink.can.worker_put or self._failures >= _MOST_FAILURES:
+        if not chosen or self._failures >= _MOST_FAILURES:
             return {}
 
         def begun(session: SparkSession, one: TableInput) -> _Begun | None:
@@ -94,9 +95,15 @@ class GroupedTables:
 
         def concluded(_: SparkSession, one: _Begun) -> tuple[SourceTable, TableRecords] | None:
             result = results.get(one.input.table)
-            return None if result is None else (one.input.table, one.batch.take_over(result))
+            if result is None:
+                return None
+            records = one.batch.take_over(result)
+            self._delays.note(one.input.table, result.delays or one.batch.delays)
+            return one.input.table, records
 
-        return dict(item for item in self._in_lanes(context, concluded, ready) if item is not None)
+        done = dict(item for item in self._in_lanes(context, concluded, ready) if item is not None)
+        context.layout.files.remove(KEPT_ROWS)
+        return done
 
     def _in_lanes(
         self, context: JobContext, work: Callable[[SparkSession, Any], _Result | None], items: Sequence[Any]
@@ -135,7 +142,6 @@ class GroupedTables:
                 report("merge.task_not_done", table=one.input.full_name, reason=result.reason)
             elif isinstance(result, TaskResult) and (result.wrote or one.batch.had_rows):
                 done[one.input.table] = result
-                self._delays.note(one.input.table, result.delays)
         return done
 
     def _note_failure(self, tables: int, reason: str) -> None:

@@ -34,6 +34,7 @@ from spark_jobs.merge.member_task import MemberTask
 from spark_jobs.merge.observed_rows import BatchCounts, ObservedRows
 from spark_jobs.merge.progress_report import left_out_text, table_progress
 from spark_jobs.merge.raw_records import RawRecords
+from spark_jobs.merge.rows_file import RowsFile
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.worker_task import Admission, TableTask, TombstonePaths
 from spark_jobs.pipeline.schema_rules import emptied
@@ -191,6 +192,13 @@ class SourcePart:
         """Return the rows' part of the batch as a task for a worker; None if only Spark can do it."""
         paths = None if plan.unfit else self._tombstone_paths(plan)
         return None if paths is None else TableTask(DecoderPlan.of(plan), plan.keys, self._admission, paths, put)
+
+    def rows_file(self, plan: TableLayout) -> RowsFile | None:
+        """Return where a worker keeps the newest rows for Spark; None for a sink that takes rows of workers, where it can."""
+        sink = self._context.settings.sink
+        if self._context.sink.can.worker_put:
+            return None
+        return RowsFile.new(self._context.layout.kept_rows, plan.names, sink.merge_memory_bytes)
 
     def member_task(self, plan: TableLayout, *, keeps_changes: bool, result: str) -> MemberTask | None:
         """Return the part of the batch up to the newest rows as a task for a worker; None if only Spark can do it."""

@@ -13,6 +13,7 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.evolution import outgrown
 from spark_jobs.merge.job_state import SourceRecord
+from spark_jobs.merge.rows_file import RowsFile
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
@@ -45,6 +46,7 @@ class TableBatch:
         self.delays: DelayHistogram | None = None
         self._times_ms: Sequence[int] = ()
         self._needs_plan = True
+        self._kept: RowsFile | None = None
         self.is_routed = False
         self.drops_columns = False
 
@@ -73,8 +75,7 @@ class TableBatch:
             elif self.plan is not None and not self.had_rows:
                 self.target.make_empty(writer, self.plan, self.source.spark)
             self._conclude(writer)
-        now_s = time.time()
-        self.delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in self._times_ms)
+        self._note_delays()
         return self._end()
 
     def begin(self) -> None:
@@ -95,6 +96,8 @@ class TableBatch:
         if self.plan is None or not self.source.raw:
             return None
         put = self.target.worker_put(self.plan, self.source.stamp, self.source.input.size)
+        if put is None:
+            put = self._kept = self.source.rows_file(self.plan)
         return None if put is None else self.source.task(self.plan, put)
 
     def take_over(self, done: TaskResult) -> TableRecords:
@@ -104,12 +107,21 @@ class TableBatch:
         with target.commit(source.stamp) as writer:
             source.count(done.observed, plan)
             target.note_keys(done.observed, plan)
-            if done.wrote:
+            if done.wrote and self._kept is not None:
+                target.put(writer, self._kept.read(source.spark, plan.columns), plan, done.observed.key_range)
+            elif done.wrote:
                 target.note_put(writer, plan)
             source.keep_written_tombstones(done.tombstones, plan)
             source.oldest = None if self.had_rows else done.observed.oldest
             self._conclude(writer)
+        if self._kept is not None:
+            self._times_ms = done.times_ms
+            self._note_delays()
         return self._end()
+
+    def _note_delays(self) -> None:
+        now_s = time.time()
+        self.delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in self._times_ms)
 
     def _conclude(self, writer: Writer) -> None:
         if self.plan is not None or self.source.left_out is not None or not self._needs_plan:
@@ -153,7 +165,7 @@ class TableBatch:
     def _put_first_rows(self, writer: Writer, plan: TableLayout) -> None:
         """Put the first rows of a target as they are computed; for its deletes, if any, they are computed again."""
         first = self.source.first_winners(plan)
-        self.target.put(writer, first, plan, is_computed=False)
+        self.target.put(writer, first.rows, plan, None)
         self.source.count(first.observed, plan)
         self.target.note_keys(first.observed, plan)
         self._times_ms = first.observed.times_ms
@@ -168,7 +180,7 @@ class TableBatch:
             self.target.note_keys(found.observed, plan)
             if not found.observed.winners:
                 return
-            self.target.put(writer, found, plan, is_computed=True)
+            self.target.put(writer, found.rows, plan, found.observed.key_range)
             self._times_ms = found.observed.times_ms
             if found.observed.tombstones:
                 self.source.keep_tombstones(found.rows, plan)

@@ -20,7 +20,6 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.decode.writer_schemas import Writer as WriterSchema
 from spark_jobs.merge.evolution import evolution, narrowing
 from spark_jobs.merge.observed_rows import BatchCounts, range_column
-from spark_jobs.merge.source_part import TableRows
 from spark_jobs.merge.table_set_aside import UNKNOWN_RANGE
 from spark_jobs.sinks.contract import (
     Columns,
@@ -105,11 +104,10 @@ class TargetBatch:
         """Write the batch."""
         return self._target.commit(stamp)
 
-    def put(self, writer: Writer, rows: TableRows, plan: TableLayout, *, is_computed: bool) -> None:
-        """Put the winners; of computed ones the range of keys is known before."""
+    def put(self, writer: Writer, rows: DataFrame, plan: TableLayout, spanned: KeyRange | None) -> None:
+        """Put the winners; of computed ones the range of keys is known before (`spanned`)."""
         known = self._known_range(plan)
-        spanned = rows.observed.key_range if is_computed else None
-        writer.put(Winners(rows.rows, plan.keys, plan.columns, range_column(plan), spanned, known))
+        writer.put(Winners(rows, plan.keys, plan.columns, range_column(plan), spanned, known))
         self._is_touched = True
 
     def worker_put(self, plan: TableLayout, stamp: Stamp, records: int) -> WorkerPut | None:

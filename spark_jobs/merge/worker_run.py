@@ -110,14 +110,17 @@ def done(task: TableTask, found: Decoded) -> TaskResult:
     earlier = tombstones_of(task.tombstones, rows.select([*task.keys, POSITION]).schema)
     if earlier is not None:
         rows = not_overtaken(rows, earlier, task.keys)
-    delays = None
+    delays, times_ms = None, tuple[int, ...]()
     if counted.winners:
         pa.default_memory_pool().release_unused()  # what the records took, before a MERGE takes as much of the system
         task.put.run(rows)
-        now_s = time.time()
-        delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in found.times_ms)
+        if task.put.takes_effect:
+            now_s = time.time()
+            delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in found.times_ms)
+        else:
+            times_ms = tuple(found.times_ms)
     kept = _keep_tombstones(task, rows, earlier) if counted.tombstones else None
-    return TaskResult(counted, bool(counted.winners), kept, delays)
+    return TaskResult(counted, bool(counted.winners), kept, delays, times_ms)
 
 
 _decoders: dict[DecoderPlan, ArrowDecoder] = {}

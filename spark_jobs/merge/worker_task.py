@@ -64,13 +64,15 @@ class TableTask:
 class TaskResult:
     """What a task has done: what was counted, whether rows were put, and the tombstones it wrote (highest position, how many).
 
-    `delays` are from the commit at the source to the commit of the target, of some of the changes; None if no rows were put.
+    `delays` are from the commit at the source to the commit of the target, of some of the changes; None if no rows were put. Where
+    the put takes effect later, `times_ms` are when the source committed these changes.
     """
 
     observed: Observed
     wrote: bool
     tombstones: tuple[str, int] | None = None
     delays: DelayHistogram | None = None
+    times_ms: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

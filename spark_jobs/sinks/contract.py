@@ -229,6 +229,11 @@ class WorkerPut(ABC):
         """The bytes of records that a worker may hold for it; None for no limit."""
         return None
 
+    @property
+    def takes_effect(self) -> bool:
+        """Whether the rows are in the target after `run`; else they are kept for a `Writer.put`."""
+        return True
+
     @abstractmethod
     def run(self, rows: pa.Table) -> None:
         """Do what `Writer.put` does, with the same stamp: it takes effect once, whichever of the two runs first, or again.

@@ -15,6 +15,8 @@ CHECKPOINT: Final = "checkpoint"
 STATE: Final = "state"
 TOMBSTONES: Final = "tombstones"
 LOADS: Final = "loads"
+KEPT_ROWS: Final = "rows"
+STAGED: Final = "staged"
 SCHEMAS: Final = "schemas"
 PROGRESS: Final = "progress.json"
 LOCK: Final = "lock"
@@ -58,6 +60,16 @@ class SinkLayout:
     def loads(self) -> Path:
         """The folder of rows that loads keep for a moment."""
         return self.service / LOADS
+
+    @property
+    def kept_rows(self) -> Path:
+        """The folder of rows that workers keep for a batch."""
+        return self.service / KEPT_ROWS
+
+    @property
+    def staged(self) -> Path:
+        """The folder of rows on their way into a staging table."""
+        return self.service / STAGED
 
     @property
     def quarantine(self) -> Path:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,12 @@ from spark_jobs.arrow.arrow_decoder import REASONS, ArrowDecoder, DecoderPlan, J
 from spark_jobs.arrow.newest import admitted, newest
 from spark_jobs.decode.avro_records import decoded
 from spark_jobs.decode.record_columns import DELETED, OFFSET, POSITION, REASON
+from spark_jobs.decode.spark_types import quoted
 from spark_jobs.decode.table_layout import TableLayout, layout
 from spark_jobs.decode.writer_schemas import key_writer
 from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.merge import rule
+from spark_jobs.merge.rows_file import RowsFile
 from tests.merge.lake import at
 from tests.merge.test_decode import (
     DEFAULT_CHANGED,
@@ -114,12 +117,31 @@ def assert_same(spark: SparkSession, plan: TableLayout, records: Sequence[Record
     return reasons
 
 
+def assert_kept(spark: SparkSession, plan: TableLayout, records: Sequence[Record], folder: Path) -> None:
+    """Give the rows to Spark in a file, as a worker does, and compare them with those that Spark decodes."""
+    decoder = ArrowDecoder(DecoderPlan.of(plan))
+    judged = judge(decoder, records)
+    file = RowsFile.new(folder, plan.names, 1 << 30)
+    file.run(decoder.columns(judged, np.flatnonzero(judged.good)))
+    names = [quoted(name) for name in (*plan.names, POSITION, DELETED)]
+    by_spark = decoded(raw(spark, records), plan, SNAPSHOT_TOPIC).where(F.col(REASON).isNull()).select(*names)
+    found = file.read(spark, plan.columns)
+    assert [(field.name, field.dataType) for field in found.select(*names).schema] == [
+        (field.name, field.dataType) for field in by_spark.schema
+    ]
+    zoned = [name for name, kind in plan.columns if isinstance(kind, T.TimestampType)]
+    texts = {name: F.col(quoted(name)).cast("string") for name in zoned}
+    both = [sorted(repr(plain(row)) for row in rows.withColumns(texts).select(*names).collect()) for rows in (found, by_spark)]
+    assert both[0] == both[1]
+    assert both[0]
+
+
 def placed(record: dict[str, Any], offset: int, ordinal: int = 1) -> dict[str, Any]:
     record["source"]["sequence"] = at(offset, ordinal).text
     return record
 
 
-def test_every_type_is_what_spark_makes_of_it(spark: SparkSession) -> None:
+def test_every_type_is_what_spark_makes_of_it(spark: SparkSession, tmp_path: Path) -> None:
     source = table(*[item for item, _, _ in TYPES])
     (writer,), keys = value_writers(source), key_writers(source)
     records = []
@@ -128,10 +150,11 @@ def test_every_type_is_what_spark_makes_of_it(spark: SparkSession) -> None:
         records.append((framed(keys[0], {"id": number}), framed(writer, envelope("c", None, {"id": number, **after}))))
     records.append((framed(keys[0], {"id": 1}), framed(writer, placed(envelope("d", None, None), 600))))
     assert set(assert_same(spark, layout(keys, [writer]), records)) == {None}
+    assert_kept(spark, layout(keys, [writer]), records, tmp_path)
 
 
 @pytest.mark.parametrize("mode", TIMES)
-def test_times_of_every_mode_are_what_spark_makes_of_them(spark: SparkSession, mode: TimeMode) -> None:
+def test_times_of_every_mode_are_what_spark_makes_of_them(spark: SparkSession, mode: TimeMode, tmp_path: Path) -> None:
     source = table(
         column("day", ColumnType.DATE),
         column("moment", ColumnType.DATETIME, precision=6),
@@ -143,6 +166,7 @@ def test_times_of_every_mode_are_what_spark_makes_of_them(spark: SparkSession, m
         for day, moment, time in TIMES[mode]
     ]
     assert_same(spark, layout(keys, [writer]), records)
+    assert_kept(spark, layout(keys, [writer]), records, tmp_path)
 
 
 def test_several_schemas_become_one_set_of_columns(spark: SparkSession) -> None:

@@ -237,7 +237,7 @@ class Pipeline:
             if until(status):
                 return status
             logs = "".join(f"\n--- {verb}\n{self.log_tail(verb)}" for verb in self._children)
-            assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}: {status}{logs}"
+            assert time.monotonic() < deadline, f"{logs}\n--- waited {seconds:.0f} s for {what}: {status}"
             time.sleep(POLL_S)
 
     def wait_for_answer(self, ident: str, which: Callable[[Notification], bool]) -> Notification:

@@ -390,7 +390,8 @@ def test_a_merge_job_whose_jvm_is_ended_says_so_and_ends_well_when_it_was_to_end
         starts = started(running)
         running.start("merge")
         running.wait("its start", lambda _: started(running) > starts)
-        time.sleep(3)  # the query runs
+    running.wait("its start", lambda _: started(running) > 0)
+    time.sleep(3)  # the query runs
     pid = running.pid("merge")
     jvm = jvm_of(pid)
     if whole:
@@ -399,4 +400,5 @@ def test_a_merge_job_whose_jvm_is_ended_says_so_and_ends_well_when_it_was_to_end
     status, said = running.wait_for_end("merge")
     assert status == (0 if whole else 1), said
     if not whole:
-        assert "Spark's JVM ended with status -9" in said.splitlines()[-1]
+        assert "Spark's JVM ended with status -9" in said.splitlines()[-1], said
+        assert "py4j" not in said, said

@@ -167,3 +167,33 @@ def test_what_a_person_has_to_do_is_not_retried() -> None:
     assert not may_pass(AttributeError("ours"))
     assert may_pass(RetriableSinkError("a batch"))
     assert may_pass(OSError("a disk"))
+
+
+def test_a_jvm_that_ended_between_two_attempts_is_what_the_sink_ends_with(
+    sinks: dict[str, Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first error says no more than that a batch failed, and the process is not yet gone: the second one finds no JVM."""
+    ended = SinkError("the JVM ended")
+    monkeypatch.setattr("spark_jobs.jobs.merge_jobs.jvm_ended", lambda _: ended)
+    attempts: list[str] = []
+
+    def make(settings: Settings, _: SparkSession) -> MergeJob:
+        attempts.append(settings.sink.name)
+        if len(attempts) > 1:
+            raise ConnectionRefusedError(111, "Connection refused")
+        raise_later = MergeJob(settings)
+        monkeypatch.setattr(raise_later, "run", _failing)
+        return raise_later
+
+    def _failing(*, until_caught_up: bool) -> None:
+        raise RetriableSinkError(f"a batch failed, {until_caught_up}")
+
+    class Session:
+        def newSession(self) -> Session:  # noqa: N802 - Spark's
+            return self
+
+    jobs = MergeJobs({"lake": sinks["lake"]}, make, first_pause_s=0.1)
+    with pytest.raises(SinkError) as error:
+        jobs.run(until_caught_up=False, spark=Session())  # type: ignore[arg-type]
+    assert error.value is ended
+    assert len(attempts) == 2

@@ -10,6 +10,7 @@ from schemas.markers import CompleteMarker, HeartbeatMarker
 from schemas.settings import Settings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge.merge_parts import checkpoint_of
+from spark_jobs.merge.table_batch import TableBatch
 from spark_jobs.sinks.faulty import Faults, FaultySink, InjectedCrashError
 from spark_jobs.sinks.memory_sink import MemorySink, MemoryStorage
 from spark_jobs.store.sink_layout import SinkLayout
@@ -77,3 +78,22 @@ def test_the_rows_of_the_source_are_in_any_sink_whatever_step_the_job_dies_in(
     lake.merge("before delete_below")
     assert lake.amounts == {"1": 10, "4": 4}
     assert progress(settings)["consistent_at"] == at(400).text
+
+
+def test_workers_decode_for_any_sink_and_leave_no_file(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_spark: list[object] = []
+    monkeypatch.setattr(TableBatch, "merge_records", lambda *given: by_spark.append(given))
+    settings = merge_settings()
+    lake, topics = Lake(spark, settings), topics_of(settings, ORDERS)
+    topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    lake.merge()
+    topics.change("u", {"id": "1", "amount": 10}, at(200, 1).text)
+    topics.change("c", {"id": "2", "amount": 2}, at(201, 1).text)
+    flush(topics)
+    lake.merge()
+    assert not by_spark
+    assert lake.amounts == {"1": 10, "2": 2}
+    assert not SinkLayout.of(settings.sink).kept_rows.exists()

@@ -180,11 +180,11 @@ class Observer:
                     raise StateError(f"topic {self._topic} could not be read to its end in {_READ_S:g} s")
                 message = self._consumer.poll(left)
                 if message is not None:
-                    self._take(message)
+                    self._apply(message)
         except KafkaException as error:
             raise PublishError(f"topic {self._topic} cannot be read: {error.args[0].str()}") from error
 
-    def _take(self, message: Message) -> None:
+    def _apply(self, message: Message) -> None:
         """Apply a record, or note that a partition was read to its end: markers of transactions may follow its last record."""
         partition, offset = message.partition() or 0, message.offset() or 0
         error = message.error()

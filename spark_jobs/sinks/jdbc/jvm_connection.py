@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
 
@@ -26,6 +27,7 @@ _OF_A_CATALOG: Final = re.compile(r'"pg_\w+_index"')
 """PostgreSQL's `CREATE … IF NOT EXISTS` looks, and fails at the index of its catalog where two transactions make the same."""
 _TWICE_CODES: Final = (1062, 1586)
 _MOST_IDLE: Final = 4
+_COPY_BYTES: Final = 1 << 18
 
 
 class DatabaseError(SinkError):
@@ -93,6 +95,16 @@ class Connection:
                 statement.execute(sql)
             finally:
                 statement.close()
+
+    def copy(self, sql: str, file: Path) -> None:
+        """Run a COPY of PostgreSQL that reads a file of the driver's machine."""
+        context: Any = SparkContext._active_spark_context  # noqa: SLF001 - the file is read by the JVM
+        with raising(self._server):
+            stream = context._jvm.java.io.FileInputStream(str(file))  # noqa: SLF001 - as above
+            try:
+                self._java.getCopyAPI().copyIn(sql, stream, _COPY_BYTES)
+            finally:
+                stream.close()
 
     def query(self, sql: str, *values: str | int) -> list[tuple[Any, ...]]:
         """Return the rows of a query, for few rows of texts and numbers."""

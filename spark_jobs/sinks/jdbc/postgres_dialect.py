@@ -166,6 +166,10 @@ class PostgresDialect(Dialect):
         return value.cast("smallint") if isinstance(kind, T.ByteType) else value
 
     @override
+    def copied(self, staging: str) -> str | None:
+        return f"COPY {staging} FROM STDIN"
+
+    @override
     def exists(self, connection: Connection, name: TableName) -> bool:
         sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ? AND c.relname = ?"
         return bool(connection.query(sql, name.database, name.table))

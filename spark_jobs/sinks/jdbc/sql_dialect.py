@@ -28,6 +28,8 @@ SERVICE: Final = "tidemark"
 OWNER, CHECKPOINT = "tidemark_owner", "tidemark_checkpoint"
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 _MARK: Final = "tidemark "
+_ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+"""What ends a value or a line, and the escape itself, which comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,23 @@ class Dialect(ABC):
         """Return rows as the staging table has them."""
         values = [self.staged(F.col(f"`{name.replace('`', '``')}`"), kind).alias(f"c{n}") for n, (name, kind) in enumerate(columns)]
         return rows.select(*values, position.alias("p"), deleted.cast("int").alias("d"))
+
+    def copied(self, staging: str) -> str | None:  # noqa: ARG002 - for dialects that have one
+        """Return the statement that reads lines of `staged_lines` into a staging table; None where there is none."""
+        return None
+
+    def staged_lines(self, rows: DataFrame, columns: Columns, deleted: Column, position: Column) -> DataFrame:
+        """Return rows as lines of text for `copied`: tabs are between values, and a backslash is before what would end a value."""
+        frame, values = self.staged_frame(rows, columns, deleted, position), []
+        for field in frame.schema:
+            value = F.col(field.name)
+            if isinstance(field.dataType, T.BinaryType):
+                value = F.concat(F.lit("\\\\x"), F.hex(value))
+            elif isinstance(field.dataType, T.StringType):
+                for character, escape in _ESCAPES.items():
+                    value = F.replace(value, F.lit(character), F.lit(escape))
+            values.append(F.coalesce(value.cast("string"), F.lit("\\N")))
+        return frame.select(F.concat_ws("\t", *values).alias("value"))
 
     def lossless(self, column: str, given: T.DataType, kind: T.DataType) -> str | None:
         """Return the condition that a narrower type has every value of a column; None where that is not known."""

@@ -1,6 +1,7 @@
 """The staging table: the winners of a batch enter, written by executors; a table beside the target has them for one transaction.
 
-Each fill has a table of its own, so that no executor of an attempt that is dead writes into it. Spark may run a task twice, and a
+Each fill has a table of its own, so that no executor of an attempt that is dead writes into it. Where the database reads files
+(COPY of PostgreSQL), executors write those, and each part is in them once. Where they insert, Spark may run a task twice, and a
 part is in the table twice then: rows that are the same, which the guarded statements bear, but for the INSERT, which fails on the
 second one (or is not begun, in a target without a primary key); the batch is repeated.
 """
@@ -8,9 +9,11 @@ second one (or is not begun, in a target without a primary key); the batch is re
 from __future__ import annotations
 
 import hashlib
+import shutil
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -62,10 +65,11 @@ class Staged:
 class StagedRows:
     """The staging tables of a sink."""
 
-    def __init__(self, database: Database, dialect: Dialect, sink: str) -> None:
+    def __init__(self, database: Database, dialect: Dialect, sink: str, folder: Path) -> None:
         self._database = database
         self._dialect = dialect
         self._prefix = staging_prefix(sink)
+        self._folder = folder
 
     def fill(self, winners: Winners, location: str) -> Staged:
         """Return a new table with these rows."""
@@ -83,14 +87,33 @@ class StagedRows:
         return staged
 
     def _write(self, winners: Winners, staged: Staged, location: str) -> None:
-        deleted, position = F.col(quoted(DELETED)), F.col(quoted(POSITION))
-        rows = self._dialect.staged_frame(winners.rows, winners.columns, deleted, position)
-        writer = rows.write.format("jdbc").mode("append").options(**self._database.access.spark_options())
+        copied = self._dialect.copied(staged.table)
         try:
             with raising(self._database.access.server):
-                writer.option("dbtable", staged.table).option("batchsize", BATCH_ROWS).save()
+                if copied is None:
+                    self._insert(winners, staged)
+                else:
+                    self._copy(winners, copied)
         except (DatabaseError, PySparkException, Py4JError) as error:
             raise self._explained(error, winners, location) from error
+
+    def _insert(self, winners: Winners, staged: Staged) -> None:
+        """Have executors insert the rows."""
+        rows = self._dialect.staged_frame(winners.rows, winners.columns, F.col(quoted(DELETED)), F.col(quoted(POSITION)))
+        writer = rows.write.format("jdbc").mode("append").options(**self._database.access.spark_options())
+        writer.option("dbtable", staged.table).option("batchsize", BATCH_ROWS).save()
+
+    def _copy(self, winners: Winners, copied: str) -> None:
+        """Have executors write the rows as text, each once, and the database read that."""
+        lines = self._dialect.staged_lines(winners.rows, winners.columns, F.col(quoted(DELETED)), F.col(quoted(POSITION)))
+        folder = self._folder / uuid.uuid4().hex
+        try:
+            lines.write.option("compression", "none").option("lineSep", "\n").text(str(folder))
+            with self._database.connection() as connection:
+                for file in sorted(folder.glob("part-*")):
+                    connection.copy(copied, file)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _explained(self, error: Exception, winners: Winners, location: str) -> Exception:
         """Return an error of executors as one of the table where the database named the reason; else the error itself."""
@@ -127,6 +150,7 @@ class StagedRows:
 
     def drop_former(self, connection: Connection) -> Sequence[str]:
         """Drop what former owners left, and return the names."""
+        shutil.rmtree(self._folder, ignore_errors=True)
         found = self._dialect.staging_tables(connection, self._prefix)
         for name in found:
             connection.run(f"DROP TABLE IF EXISTS {self._dialect.service(name)}")
