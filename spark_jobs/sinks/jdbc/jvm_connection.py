@@ -1,6 +1,6 @@
 """Connections to a database by the JVM's JDBC: statements enter, rows leave; errors leave as ours.
 
-No Python client is needed: the driver program calls `java.sql` by py4j, and executors write by Spark's JDBC writer.
+No Python client is needed: the driver program calls `java.sql` by py4j.
 """
 
 from __future__ import annotations
@@ -68,11 +68,6 @@ class Access:
     def secret(self) -> str:
         """Return the password; `SecretError` if its file cannot be read."""
         return secret_of(self.password, self.password_file, "sinks: password_file")
-
-    def spark_options(self) -> dict[str, str]:
-        """Return the options of Spark's JDBC writer."""
-        given = {"url": self.url, "driver": self.driver, "user": self.user, "password": self.secret()}
-        return {**self.properties, **given, "isolationLevel": "READ_COMMITTED"}
 
 
 class Connection:

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from pyspark.sql import Column
@@ -27,6 +28,7 @@ from spark_jobs.sinks.jdbc.sql_dialect import (
     Dialect,
     TableColumn,
     TableIndex,
+    escaped,
     type_comment,
     type_of_comment,
 )
@@ -59,6 +61,7 @@ _TYPES: Final[Mapping[type[T.DataType], str]] = {
 _KINDS: Final[Mapping[str, T.DataType]] = {
     **{name: kind() for kind, name in _TYPES.items() if kind is not T.ByteType},
 }
+_ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _FIRST_YEAR: Final = "0001-01-01"
 _SETTINGS: Final = (
     "TIME ZONE 'UTC'",
@@ -166,8 +169,17 @@ class PostgresDialect(Dialect):
         return value.cast("smallint") if isinstance(kind, T.ByteType) else value
 
     @override
-    def copied(self, staging: str) -> str | None:
-        return f"COPY {staging} FROM STDIN"
+    def line(self, values: Sequence[tuple[Column, T.DataType]]) -> Column:
+        """As the text format of COPY has it: tabs between values, a backslash before what would end one."""
+        texts = []
+        for value, kind in values:
+            text = F.concat(F.lit("\\\\x"), F.hex(value)) if isinstance(kind, T.BinaryType) else value.cast("string")
+            texts.append(F.coalesce(escaped(text, _ESCAPES) if isinstance(kind, T.StringType) else text, F.lit("\\N")))
+        return F.concat_ws("\t", *texts)
+
+    @override
+    def fill(self, connection: Connection, staging: str, file: Path) -> None:
+        connection.copy(f"COPY {staging} FROM STDIN", file)
 
     @override
     def exists(self, connection: Connection, name: TableName) -> bool:

@@ -10,6 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from pyspark.sql import Column, DataFrame
@@ -28,8 +29,6 @@ SERVICE: Final = "tidemark"
 OWNER, CHECKPOINT = "tidemark_owner", "tidemark_checkpoint"
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 _MARK: Final = "tidemark "
-_ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-"""What ends a value or a line, and the escape itself, which comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,13 @@ class TableIndex:
     name: str
     columns: tuple[str, ...]
     is_primary: bool
+
+
+def escaped(value: Column, escapes: Mapping[str, str]) -> Column:
+    """Return a text with an escape in the place of each of these characters, one after the other."""
+    for character, escape in escapes.items():
+        value = F.replace(value, F.lit(character), F.lit(escape))
+    return value
 
 
 def type_comment(kind: T.DataType) -> str:
@@ -234,22 +240,18 @@ class Dialect(ABC):
         values = [self.staged(F.col(f"`{name.replace('`', '``')}`"), kind).alias(f"c{n}") for n, (name, kind) in enumerate(columns)]
         return rows.select(*values, position.alias("p"), deleted.cast("int").alias("d"))
 
-    def copied(self, staging: str) -> str | None:  # noqa: ARG002 - for dialects that have one
-        """Return the statement that reads lines of `staged_lines` into a staging table; None where there is none."""
-        return None
-
     def staged_lines(self, rows: DataFrame, columns: Columns, deleted: Column, position: Column) -> DataFrame:
-        """Return rows as lines of text for `copied`: tabs are between values, and a backslash is before what would end a value."""
-        frame, values = self.staged_frame(rows, columns, deleted, position), []
-        for field in frame.schema:
-            value = F.col(field.name)
-            if isinstance(field.dataType, T.BinaryType):
-                value = F.concat(F.lit("\\\\x"), F.hex(value))
-            elif isinstance(field.dataType, T.StringType):
-                for character, escape in _ESCAPES.items():
-                    value = F.replace(value, F.lit(character), F.lit(escape))
-            values.append(F.coalesce(value.cast("string"), F.lit("\\N")))
-        return frame.select(F.concat_ws("\t", *values).alias("value"))
+        """Return rows of the staging table as lines of text, which `fill` reads: no value has an end of line."""
+        frame = self.staged_frame(rows, columns, deleted, position)
+        return frame.select(self.line([(F.col(field.name), field.dataType) for field in frame.schema]).alias("value"))
+
+    @abstractmethod
+    def line(self, values: Sequence[tuple[Column, T.DataType]]) -> Column:
+        """Return the values of a row as one line."""
+
+    @abstractmethod
+    def fill(self, connection: Connection, staging: str, file: Path) -> None:
+        """Put the rows of a file of lines into a staging table."""
 
     def lossless(self, column: str, given: T.DataType, kind: T.DataType) -> str | None:
         """Return the condition that a narrower type has every value of a column; None where that is not known."""

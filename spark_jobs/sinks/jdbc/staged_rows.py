@@ -1,9 +1,7 @@
-"""The staging table: the winners of a batch enter, written by executors; a table beside the target has them for one transaction.
+"""The staging table: the winners of a batch enter; a table beside the target has them for one transaction.
 
-Each fill has a table of its own, so that no executor of an attempt that is dead writes into it. Where the database reads files
-(COPY of PostgreSQL), executors write those, and each part is in them once. Where they insert, Spark may run a task twice, and a
-part is in the table twice then: rows that are the same, which the guarded statements bear, but for the INSERT, which fails on the
-second one (or is not begun, in a target without a primary key); the batch is repeated.
+Executors write the rows as lines of text, and the driver program has the database read them. Spark may run a task twice, but each
+part is in the files once. Each fill has files and a table of its own.
 """
 
 from __future__ import annotations
@@ -30,11 +28,9 @@ from spark_jobs.sinks.jdbc.jvm_connection import (
     Database,
     DatabaseError,
     DatabaseUnavailableError,
-    raising,
 )
 from spark_jobs.sinks.jdbc.sql_dialect import Dialect
 
-BATCH_ROWS: Final = 2_000
 _NUL: Final = 'invalid byte sequence for encoding "UTF8": 0x00'
 _NUL_ADVICE: Final = (
     "PostgreSQL has no text with the character NUL: leave it out with select, `replace(column, char(0), '') AS column`, or take "
@@ -87,31 +83,15 @@ class StagedRows:
         return staged
 
     def _write(self, winners: Winners, staged: Staged, location: str) -> None:
-        copied = self._dialect.copied(staged.table)
-        try:
-            with raising(self._database.access.server):
-                if copied is None:
-                    self._insert(winners, staged)
-                else:
-                    self._copy(winners, copied)
-        except (DatabaseError, PySparkException, Py4JError) as error:
-            raise self._explained(error, winners, location) from error
-
-    def _insert(self, winners: Winners, staged: Staged) -> None:
-        """Have executors insert the rows."""
-        rows = self._dialect.staged_frame(winners.rows, winners.columns, F.col(quoted(DELETED)), F.col(quoted(POSITION)))
-        writer = rows.write.format("jdbc").mode("append").options(**self._database.access.spark_options())
-        writer.option("dbtable", staged.table).option("batchsize", BATCH_ROWS).save()
-
-    def _copy(self, winners: Winners, copied: str) -> None:
-        """Have executors write the rows as text, each once, and the database read that."""
         lines = self._dialect.staged_lines(winners.rows, winners.columns, F.col(quoted(DELETED)), F.col(quoted(POSITION)))
         folder = self._folder / uuid.uuid4().hex
         try:
             lines.write.option("compression", "none").option("lineSep", "\n").text(str(folder))
             with self._database.connection() as connection:
                 for file in sorted(folder.glob("part-*")):
-                    connection.copy(copied, file)
+                    self._dialect.fill(connection, staged.table, file)
+        except (DatabaseError, PySparkException, Py4JError) as error:
+            raise self._explained(error, winners, location) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
