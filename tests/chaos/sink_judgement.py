@@ -214,7 +214,10 @@ def judge_events(
         own = [one for one in events if one[_SOURCE] == source]
         floor = max((one[_POSITION] for one in own if one[_OP] == "floor"), default="")
         had = {one[_POSITION] for one in own}
-        wanted = {one.position: any(row is not None and feed.matches(row) for row in (one.before, one.after)) for one in published[table]}
+        wanted: dict[str, bool] = {}
+        for one in published[table]:  # an update of the key is a delete and a create of one position
+            matches = any(row is not None and feed.matches(row) for row in (one.before, one.after))
+            wanted[one.position] = matches or wanted.get(one.position, False)
         missing = [position for position, is_wanted in wanted.items() if is_wanted and position not in had and position > floor]
         surplus = [position for position, is_wanted in wanted.items() if not is_wanted and position in had]
         judgement.lost += len(missing)

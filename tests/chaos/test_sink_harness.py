@@ -99,6 +99,16 @@ def test_a_change_that_no_row_of_matches_has_no_event_and_one_that_leaves_has() 
     assert (found.lost, found.differing) == (1, 1), found.text
 
 
+def test_a_change_of_the_key_is_two_changes_of_one_position() -> None:
+    pairs = OTHERS[0]
+    kept, other = {"id": 1, "slot": 2, "n": 0}, {"id": 2, "slot": 3, "n": 0}
+    published = {"pairs": [Change(0, 0, {"id": 1}, "d", kept, None, "p1"), Change(0, 0, {"id": 2}, "c", None, other, "p1")]}
+    event = {**kept, "_tm_source": "chaos:shop.pairs", "_tm_op": "-D", "_tm_position": "p1"}
+    found = Judgement()
+    judge_events(PIPELINE, pairs, [event], published, found, "files")
+    assert not found.wrong
+
+
 def test_a_value_is_the_same_text_however_it_was_read() -> None:
     assert text_of(Decimal("7.50")) == text_of(7.5) == text_of(Decimal("7.5"))
     assert text_of(0) == text_of(Decimal("0.00")) == "0"
