@@ -25,37 +25,30 @@ _BATCH_PATIENCE_S: Final = 30.0
 
 
 def kill_jvm(world: World) -> None:
-    """kill -9 of Spark's JVM: the merge job says so and ends, and is started again.
-
-    A job that starts has a JVM before Spark's, which ends soon: whichever is there is killed, until the job ends.
-    """
+    """kill -9 of Spark's JVM: the merge job says so and ends, and is started again."""
     world.shaken.add("jvm")
     deadline = time.monotonic() + _JVM_STARTS_S
     while not (jvms := _jvms(world.pipeline.pid_of(MERGE))) and time.monotonic() < deadline:
         time.sleep(0.1)
     merge = world.pipeline.pid_of(MERGE)
-    _kill(jvms)
+    for jvm in jvms:
+        with suppress(ProcessLookupError):
+            os.kill(jvm, signal.SIGKILL)
     world.kills += 1
     deadline = time.monotonic() + _JVM_IS_MISSED_S
     while world.pipeline.pid_of(MERGE) == merge:
         if time.monotonic() > deadline:
             raise ChaosError(f"merge still runs {_JVM_IS_MISSED_S:.0f} s after its JVM was killed:\n{world.pipeline.log_tail(MERGE)}")
         time.sleep(0.2)
-        _kill(_jvms(merge))
-
-
-def _kill(jvms: list[int]) -> None:
-    for jvm in jvms:
-        with suppress(ProcessLookupError):
-            os.kill(jvm, signal.SIGKILL)
 
 
 def _jvms(merge: int) -> list[int]:
-    """The JVMs that the merge job has started."""
+    """The JVM of Spark, if the merge job has started it: a start runs others before, which say what Java it is, and end."""
     found = []
     for pid in children_of(merge):
         with suppress(OSError):
-            if b"java" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"java" in words[0] and b"org.apache.spark.deploy.SparkSubmit" in words and b"org.apache.spark.launcher.Main" not in words:
                 found.append(pid)
     return found
 
