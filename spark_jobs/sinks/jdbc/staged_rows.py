@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
@@ -27,7 +25,6 @@ from spark_jobs.sinks.jdbc.jvm_connection import (
     Connection,
     Database,
     DatabaseError,
-    DatabaseUnavailableError,
 )
 from spark_jobs.sinks.jdbc.sql_dialect import Dialect
 
@@ -36,7 +33,6 @@ _NUL_ADVICE: Final = (
     "PostgreSQL has no text with the character NUL: leave it out with select, `replace(column, char(0), '') AS column`, or take "
     "the column as bytes, `cast(column AS binary) AS column`"
 )
-_LOST: Final = ("Communications link failure", "Connection refused", "connection attempt failed", "terminating connection")
 
 
 def staging_prefix(sink: str) -> str:
@@ -90,25 +86,16 @@ class StagedRows:
             with self._database.connection() as connection:
                 for file in sorted(folder.glob("part-*")):
                     self._dialect.fill(connection, staged.table, file)
-        except (DatabaseError, PySparkException, Py4JError) as error:
+        except DatabaseError as error:
             raise self._explained(error, winners, location) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _explained(self, error: Exception, winners: Winners, location: str) -> Exception:
-        """Return an error of executors as one of the table where the database named the reason; else the error itself."""
-        text = str(error)
-        if _NUL in text:
+    def _explained(self, error: DatabaseError, winners: Winners, location: str) -> SinkError:
+        """Return an error with the table that it is about, and what to do about a text that PostgreSQL does not have."""
+        if _NUL in str(error):
             return SinkError(f"{location}: {self._with_nul(winners)}: {_NUL_ADVICE}")
-        if any(one in text for one in _LOST):
-            return DatabaseUnavailableError(f"the database {self._database.access.server} does not answer: {_first(text)}")
-        if isinstance(error, DatabaseError) and error.passes is None:
-            return error.at(location)
-        if not isinstance(error, DatabaseError) and any(name in text for name in ("SQLException", "MysqlDataTruncation")):
-            lines = [line.strip() for line in text.splitlines() if any(name in line for name in ("SQL", "Mysql"))]
-            said = lines[-1] if lines else _first(text)
-            return DatabaseError(f"{location}: the database {self._database.access.server} says: {said}")
-        return error
+        return error.at(location) if error.passes is None else error
 
     @staticmethod
     def _with_nul(winners: Winners) -> str:
@@ -135,7 +122,3 @@ class StagedRows:
         for name in found:
             connection.run(f"DROP TABLE IF EXISTS {self._dialect.service(name)}")
         return found
-
-
-def _first(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason")
