@@ -160,7 +160,7 @@ class LoadWorker:
     ) -> LoadRequest:
         """Open the window; return what the merge job is to be asked for."""
         low = self._windowing.open(connection, row, assignment.bound)  # 1
-        watch.low_chosen(low.position)
+        watch.low_chosen(low.position, moves=True)
         require_no_xa(connection, XA_PATIENCE_S)  # 2
         table = defined_table(self._access, connection, assignment)  # 3
         key_schema, value_schema = self._access.codecs.schema_ids(table)

@@ -109,8 +109,12 @@ class WindowWatch(Protocol):
     def check(self) -> None:
         """Raise `AbandonedError` when the window is void."""
 
-    def low_chosen(self, low: Position) -> None:
-        """Note the low watermark; `AbandonedError` when a DDL statement of the table is behind it already."""
+    def low_chosen(self, low: Position, *, moves: bool) -> None:
+        """Note the low watermark; `AbandonedError` when a DDL statement of the table is behind it already.
+
+        Also when another request reads the table at the same one, where the next attempt has another (`moves`): both may
+        read the same row, and a changelog would have it twice at one position.
+        """
 
     def count(self, rows: int) -> None:
         """Note how many rows were read so far."""
@@ -194,7 +198,7 @@ class ChunkReader:
         row = WindowRow.open(assignment.window, assignment.full_name, assignment.request, opened)
         writes = self._windowing.writes_rows
         low = self._windowing.open(connection, row, assignment.bound)  # 1
-        watch.low_chosen(low.position)
+        watch.low_chosen(low.position, moves=writes)
         require_no_xa(connection, XA_PATIENCE_S)  # 2
         table = defined_table(self._access, connection, assignment)  # 3
         buffered = self._select(connection, assignment, table, low, watch)  # 4

@@ -98,10 +98,11 @@ class LedgerWatch(WindowWatch):
             raise AbandonedError(message)
 
     @override
-    def low_chosen(self, low: Position) -> None:
+    def low_chosen(self, low: Position, *, moves: bool) -> None:
         with self._shared.changed:
             task = self._shared.ledger.tasks.task_of(self._window)
-            if task is not None and task.changed_at is not None and low < task.changed_at:
+            is_old = task is not None and task.changed_at is not None and low < task.changed_at
+            if is_old or (moves and self._shared.ledger.windows.has_low(self._window, low)):
                 self._window.reread = True
             self._window.low = low
         self.check()

@@ -181,6 +181,13 @@ class WindowRegister(Mapping[str, Window]):
         """The windows that are registered and not started."""
         return [window for window in self._windows.values() if window.state in _UNSTARTED]
 
+    def has_low(self, window: Window, low: Position) -> bool:
+        """Return whether another request's window of the same table has that low watermark."""
+        return any(
+            other.low == low and other.table == window.table and other.request != window.request
+            for other in self._windows.values()
+        )
+
     def is_reading(self, request_id: str) -> bool:
         """Return whether a reader has a window of that request."""
         return any(window.request == request_id and window.state in _BUSY for window in self._windows.values())

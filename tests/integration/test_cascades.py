@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,15 @@ from pymysql.cursors import DictCursor
 
 from devservers import start_database
 from producer.snapshot.followed_rows import MANY_PARENTS
+from producer.snapshot.strategies import watermark
+from producer.snapshot.strategies.watermark import LowWatermark, end_of_binlog
 from producer.snapshot.turns import Turns
 from schemas.settings import Settings
+from schemas.topics import snapshot_topic
 from tests.support.mirror import Mirror, read_mirrors
 from tests.support.producers import SIGNAL, Running, Source, running
 from tests.support.servers import database, new_database, own_database
+from tests.support.topics import read_topic
 
 SILENT = ("mysql80", "mariadb114")
 NATIVE = "innodb_native_foreign_keys"
@@ -406,6 +412,37 @@ def test_children_found_by_a_text_are_read_whole_when_it_changes_and_not_when_it
         mirrors = assert_mirrored(run, source, "p", "c")
         assert len(requests) > 1
     assert ordered(mirrors["c"].rows) == ordered([{"id": 1, "p": "a"}, {"id": 3, "p": "d"}])
+
+
+def test_a_row_that_two_foreign_keys_ask_for_is_not_read_twice_at_one_position(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a changelog it would be there twice. Two readers stand at the same end of the log, each for another foreign key."""
+    rule = "REFERENCES p (id) ON UPDATE CASCADE"
+    source.execute(
+        "CREATE TABLE p (id INT PRIMARY KEY)",
+        "INSERT INTO p VALUES (1), (2)",
+        f"CREATE TABLE c (id INT PRIMARY KEY, owner INT, sitter INT, FOREIGN KEY (owner) {rule}, FOREIGN KEY (sitter) {rule})",
+        "INSERT INTO c VALUES (1, 2, 2), (2, 1, 2), (3, 2, 1)",
+    )
+    both = threading.Barrier(2, timeout=5)
+
+    def end_for_both(*arguments: Any) -> LowWatermark:
+        end = end_of_binlog(*arguments)
+        with suppress(threading.BrokenBarrierError):
+            both.wait()
+        return end
+
+    with running(settings_of(source)) as run:
+        initial_is_read(run)
+        monkeypatch.setattr(watermark, "end_of_binlog", end_for_both)
+        source.execute("UPDATE p SET id = 9 WHERE id = 2")
+        mirrors = assert_mirrored(run, source, "p", "c")
+    assert len(mirrors["c"].rows) == 3
+    rows = read_topic(source.bootstrap_servers, snapshot_topic(source.name, source.schema, "c"))
+    read = Counter((str(record.key), record.value["source"]["sequence"]) for record in rows if record.value.get("op") == "r")
+    assert sum(read.values()) > len(mirrors["c"].rows), "no reader read what a foreign key asked for"
+    assert max(read.values()) == 1, read
 
 
 def test_a_source_that_nothing_is_written_to_is_followed_as_well(source: Source) -> None:
