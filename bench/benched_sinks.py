@@ -77,7 +77,7 @@ def _database(kind: str, url: str, server: Database | Postgres) -> dict[str, Any
 
 
 def _mirror(feed: Feed, job: MergeJob) -> Outcome:
-    return MirrorOutcome(open_reader(config.load(job.config, {}).sink), TableName(feed.stage.name, TABLE))
+    return MirrorOutcome(open_reader(config.load(job.config, {})), TableName(feed.stage.name, TABLE))
 
 
 def _files(feed: Feed, job: MergeJob) -> Outcome:

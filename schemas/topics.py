@@ -13,11 +13,18 @@ DELIMITER: Final = "."
 SNAPSHOT_SUFFIX: Final = "-snapshot"
 MAX_TOPIC_LENGTH: Final = 249
 _NOT_TOPIC: Final = re.compile(r"[^A-Za-z0-9._-]")
+_NAMES: Final = re.compile(r"\$(database|table)|\$\{(database|table)\}")
 
 
 def sanitise(name: str) -> str:
     """Return a name made valid for Kafka: characters other than `A-Z a-z 0-9 . _ -` become `_` (as Debezium)."""
     return _NOT_TOPIC.sub("_", name)
+
+
+def target_topic(template: str, database: str, table: str) -> str:
+    """Return the topic of a target of a sink: `$database` and `$table` in the template are the names of the target."""
+    parts = {"database": database, "table": table}
+    return sanitise(_NAMES.sub(lambda match: parts[match[1] or match[2]], template))
 
 
 def change_topic(prefix: str, database: str, table: str, delimiter: str = DELIMITER) -> str:

@@ -221,7 +221,7 @@ def _as_text(value: Column, kind: T.DataType) -> Column:
     if isinstance(kind, (*_NESTED, T.StringType)):
         return value
     if isinstance(kind, T.BinaryType):
-        return F.base64(value)
+        return F.translate(F.base64(value), "\r\n", "")  # Spark breaks it into lines
     if isinstance(kind, T.TimestampNTZType):
         return F.date_format(value, _SQL_TIME)
     if isinstance(kind, T.TimestampType):

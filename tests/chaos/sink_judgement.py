@@ -150,7 +150,7 @@ def _verify(pipeline: Pipeline, name: str, judgement: Judgement) -> None:
 def _of_mirror(pipeline: Pipeline, plan: SinkPlan, feed: Feed, target: TableName, judgement: Judgement) -> Rows:
     """Return the rows of a target, without those that are kept though they are deleted at the source."""
     found: dict[Identity, dict[str, str | None]] = {}
-    reader = open_reader(pipeline.settings.of_sink(plan.name(pipeline.database)).sink)
+    reader = open_reader(pipeline.settings.of_sink(plan.name(pipeline.database)))
     is_shared = len(feed.tables) > 1
     keys, columns = list(feed.identity(feed.tables[0])), list(feed.columns(feed.tables[0]))
     kept = [feed.soft_delete] if feed.soft_delete else []

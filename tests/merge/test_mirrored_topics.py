@@ -73,7 +73,7 @@ def test_a_topic_folded_in_its_order_is_the_source_also_after_a_death_inside_a_t
     flush(topics)
     merge_all(spark, settings)
     assert amounts(settings) == {"1": 12, "4": 4}, "the floor of a snapshot that is complete"
-    found = open_reader(settings.sink).rows(TableName("shop", "orders")).scan(["id"])
+    found = open_reader(settings).rows(TableName("shop", "orders")).scan(["id"])
     assert sorted(key for batch in found for key in batch["id"].to_pylist()) == ["1", "4"], "what verify compares"
 
 

@@ -22,7 +22,6 @@ from pyspark.sql import types as T  # noqa: N812
 from devservers import Database, Postgres
 from schemas.errors import RetriableSinkError, SinkError
 from schemas.identity import TableName, Target
-from schemas.settings import SinkSettings
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.sinks.contract import Columns, Evolution, FencedSinkError, Sink, TargetRecord, Winners
 from spark_jobs.sinks.faulty import Faults, FaultySink
@@ -46,6 +45,7 @@ from tests.sinks.kept_behaviour import KeptRowsBehaviour
 from tests.sinks.key_behaviour import KeyBehaviour
 from tests.sinks.schema_behaviour import SchemaBehaviour
 from tests.sinks.shared_behaviour import SharedTargetBehaviour
+from tests.verify.sinks import of_sink
 from tidemark.verify.sink_types import open_reader
 
 _numbers = count(1)
@@ -109,8 +109,8 @@ class RelationalLab(Lab):
 
     def verified(self) -> dict[tuple[Any, ...], tuple[Any, ...]]:
         """The rows of all types, by key, as verify reads them."""
-        sink = SinkSettings(type=self.kind, url=self.url, user=self.server.user, password=self.server.password)  # type: ignore[arg-type]
-        batches = open_reader(sink).rows(TableName.parse(self.table)).read([name for name, _ in KINDS])
+        settings = of_sink(type=self.kind, url=self.url, user=self.server.user, password=self.server.password)
+        batches = open_reader(settings).rows(TableName.parse(self.table)).read([name for name, _ in KINDS])
         rows = [tuple(row[name] for name, _ in KINDS) for batch in batches for row in batch.to_pylist()]
         return {row[: len(KEYS)]: row[len(KEYS) :] for row in rows}
 

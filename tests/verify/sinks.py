@@ -13,7 +13,7 @@ from pymysql.connections import Connection
 
 from devservers import Database
 from schemas.position import Position, file_number
-from schemas.settings import Settings, from_mapping
+from schemas.settings import Settings, SinkSettings, SourceSettings, from_mapping
 
 SIGNAL_DDL = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
 EPOCH = 3
@@ -35,6 +35,11 @@ def settings_for(server: Database, database: str, folder: Path, sink: Mapping[st
             "sinks": [{"name": "lake", **({"path": str(folder)} if sink is None else sink)}],
         }
     )
+
+
+def of_sink(**sink: Any) -> Settings:
+    """Settings with this sink, of a source that nobody reads."""
+    return Settings(name="verify", source=SourceSettings(tables=(".*",)), sinks=(SinkSettings(**sink),))
 
 
 def run_sql(connection: Connection[Any], *statements: str) -> None:

@@ -14,8 +14,9 @@ from devservers import Postgres
 from schemas.errors import ConfigError
 from schemas.identity import TableName
 from schemas.names import folder_name
-from schemas.settings import SinkSettings
+from tests.verify import sinks
 from tests.verify.merged_iceberg import MergedTables
+from tests.verify.mirror_lab import MirrorTopics
 from tests.verify.relational_tables import MySqlTables, PostgresTables, SinkTables
 from tidemark.verify import sink_types
 from tidemark.verify.column_rule import IncomparableError
@@ -58,10 +59,10 @@ class OwnTargets(SinkReader):
 def relational_lab(server: Any) -> Lab:
     tables: SinkTables = PostgresTables(server) if isinstance(server, Postgres) else MySqlTables(server)
     tables.drop(ODD, ORDERS)
-    return OwnTargets(sink_types.open_reader(SinkSettings(**tables.settings))), tables.write
+    return OwnTargets(sink_types.open_reader(sinks.of_sink(**tables.settings))), tables.write
 
 
-@pytest.fixture(params=["memory", "delta", "iceberg", *SERVERS])
+@pytest.fixture(params=["memory", "delta", "iceberg", "kafka", *SERVERS])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     if request.param == "memory":
         tables: dict[TableName, pa.Table] = {}
@@ -69,6 +70,10 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
         return
     if request.param == "iceberg":
         yield IcebergReader(str(tmp_path)), MergedTables(request.getfixturevalue("spark"), tmp_path).write
+        return
+    if request.param == "kafka":
+        topics = MirrorTopics(request.getfixturevalue("kafka"), tmp_path)
+        yield sink_types.open_reader(topics.settings), topics.write
         return
     if request.param != "delta":
         yield relational_lab(request.getfixturevalue(request.param))
@@ -140,4 +145,4 @@ def test_a_target_that_is_not_there_is_refused_and_those_that_are_there_are_name
 def test_a_type_without_a_reader_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_types, "READERS", {"files": sink_types.READERS["delta"]})
     with pytest.raises(ConfigError, match="sinks: lake: verify cannot read a sink of type delta yet, only of type files"):
-        sink_types.open_reader(SinkSettings(path="/data"))
+        sink_types.open_reader(sinks.of_sink(path="/data"))

@@ -110,7 +110,7 @@ def test_what_only_postgresql_has_is_read_as_it_is_or_refused(odd: tuple[Postgre
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql"])
 def test_a_database_that_does_not_answer_is_named(kind: str) -> None:
-    reader = open_reader(SinkSettings(type=kind, url=f"{kind}://127.0.0.1:1/shop", user="u", password="hidden"))  # type: ignore[arg-type]
+    reader = open_reader(sinks.of_sink(type=kind, url=f"{kind}://127.0.0.1:1/shop", user="u", password="hidden"))
     with pytest.raises(IncomparableError, match=r"database 127\.0\.0\.1:1 cannot be read") as caught:
         reader.rows(TableName("shop", "orders"))
     assert "hidden" not in str(caught.value)

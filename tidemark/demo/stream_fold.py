@@ -26,7 +26,7 @@ Identity = tuple[tuple[str, str], ...]
 
 def differences(settings: Settings, mirror: str, topics: Mapping[str, TableName]) -> tuple[int, int]:
     """Return how many rows folded topics have, and how many are not those of the same targets of a mirror, with their positions."""
-    reader, rows, differing = open_reader(settings.of_sink(mirror).sink), 0, 0
+    reader, rows, differing = open_reader(settings.of_sink(mirror)), 0, 0
     try:
         for topic, target in topics.items():
             found = folded(_messages(settings.kafka.bootstrap_servers, topic))

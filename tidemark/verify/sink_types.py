@@ -8,45 +8,46 @@ from typing import TYPE_CHECKING, Final
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from schemas.settings import SinkSettings
+    from schemas.settings import Settings
     from tidemark.verify.sink_reader import SinkReader
 
 
-def _delta(sink: SinkSettings) -> SinkReader:
+def _delta(settings: Settings) -> SinkReader:
     from tidemark.verify.delta_reader import DeltaReader
 
-    return DeltaReader(sink.path)
+    return DeltaReader(settings.sink.path)
 
 
-def _postgres(sink: SinkSettings) -> SinkReader:
+def _postgres(settings: Settings) -> SinkReader:
     from tidemark.verify.postgres_rows import PostgresServer
     from tidemark.verify.relational_reader import RelationalReader
 
-    return RelationalReader(PostgresServer(sink))
+    return RelationalReader(PostgresServer(settings.sink))
 
 
-def _mysql(sink: SinkSettings) -> SinkReader:
+def _mysql(settings: Settings) -> SinkReader:
     from tidemark.verify.mysql_rows import MySqlServer
     from tidemark.verify.relational_reader import RelationalReader
 
-    return RelationalReader(MySqlServer(sink))
+    return RelationalReader(MySqlServer(settings.sink))
 
 
-def _iceberg(sink: SinkSettings) -> SinkReader:
+def _iceberg(settings: Settings) -> SinkReader:
     from tidemark.verify.iceberg_reader import IcebergReader
 
-    return IcebergReader(sink.path)
+    return IcebergReader(settings.sink.path)
 
 
-def _kafka(sink: SinkSettings) -> SinkReader:
+def _kafka(settings: Settings) -> SinkReader:
+    sink = settings.sink
     if sink.mode == "changelog":
         raise ConfigError(f"sinks: {sink.name}: mode: a changelog has no current rows that could be compared; verify a mirror")
-    from tidemark.verify.delta_reader import DeltaReader
+    from tidemark.verify.mirror_reader import MirrorReader
 
-    return DeltaReader(sink.path)  # the rows that the messages of a mirror say
+    return MirrorReader(settings)
 
 
-READERS: Final[Mapping[str, Callable[[SinkSettings], SinkReader]]] = {
+READERS: Final[Mapping[str, Callable[[Settings], SinkReader]]] = {
     "delta": _delta,
     "iceberg": _iceberg,
     "postgresql": _postgres,
@@ -57,10 +58,11 @@ READERS: Final[Mapping[str, Callable[[SinkSettings], SinkReader]]] = {
 """How the reader of each type is opened; what it needs is imported then."""
 
 
-def open_reader(sink: SinkSettings) -> SinkReader:
-    """Return the reader of a sink; `ConfigError` for a type that cannot be read yet, or settings with which it cannot be."""
+def open_reader(settings: Settings) -> SinkReader:
+    """Return the reader of the only sink of the settings; `ConfigError` for a type, or settings, with which it cannot be read."""
+    sink = settings.sink
     opener = READERS.get(sink.type)
     if opener is None:
         message = f"sinks: {sink.name}: verify cannot read a sink of type {sink.type} yet, only of type {', '.join(READERS)}"
         raise ConfigError(message)
-    return opener(sink)
+    return opener(settings)

@@ -92,7 +92,7 @@ def verify(
     _require_whole_rows(settings)
     started = time.monotonic()
     with (
-        closing(open_reader(settings.sink)) as reader,
+        closing(open_reader(settings)) as reader,
         closing(Source(settings.source)) as source,
         closing(LocalSession(settings)) as session,
     ):

@@ -14,7 +14,7 @@ from schemas.errors import ConfigError, RetriableSinkError
 from schemas.identity import SourceTable, TableName, Target
 from schemas.overriding import override
 from schemas.settings import Settings
-from schemas.topics import MAX_TOPIC_LENGTH, sanitise
+from schemas.topics import MAX_TOPIC_LENGTH, sanitise, target_topic
 from spark_jobs.kafka.read import topic_pattern
 from spark_jobs.sinks.changelog_only import CHANGELOG_ONLY
 from spark_jobs.sinks.contract import Capabilities, SinkTarget
@@ -41,7 +41,6 @@ MIRROR: Final = Capabilities(
 _CHANGELOG_CONFIG: Final = {"cleanup.policy": "delete", "max.message.bytes": str(RECORD_BYTES)}
 _MIRROR_CONFIG: Final = {**_CHANGELOG_CONFIG, "retention.ms": "-1", "retention.bytes": "-1"}
 """A mirror is what all its messages say: none may expire."""
-_NAMES: Final = re.compile(r"\$(database|table)|\$\{(database|table)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,7 @@ class TopicRules:
         """Return the topic of a target; `ConfigError` for one that Kafka cannot have, or that the merge job reads."""
         name = TableName.parse(target.name)
         end = CHANGELOG_OF if self.has_both and _is_changelog(target) else ""
-        parts = {"database": name.database, "table": name.table.removesuffix(end)}
-        found = sanitise(_NAMES.sub(lambda match: parts[match[1] or match[2]], self.template)) + end
+        found = target_topic(self.template, name.database, name.table.removesuffix(end)) + end
         self.require_not_read(found, f"the topic of {name.plain} (sinks.topic: {self.template})")
         if len(found) > MAX_TOPIC_LENGTH:
             message = f"sinks: {target.sink}: topic: {found!r} is longer than the {MAX_TOPIC_LENGTH} characters that Kafka allows"

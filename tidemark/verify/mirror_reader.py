@@ -1,0 +1,212 @@
+"""Mirrors in Kafka as verification reads them: the rows that the committed messages of a topic say, folded in their order.
+
+The last message of each key counts: it is the row, or its delete. `MirrorRows` are those up to the ends that the partitions had
+when they were opened. The topic is read once to find the last messages, and again for each scan. The keys of the rows are in memory
+while it is opened, then eight bytes for each row. Names and types of the columns are those of the table that the sink keeps; its
+rows are not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from schemas.applied.kafka_security import client_options
+from schemas.errors import SinkError
+from schemas.overriding import override
+from schemas.topics import target_topic
+from tidemark.verify.column_rule import IncomparableError
+from tidemark.verify.delta_reader import DeltaReader
+from tidemark.verify.message_rows import Document, array_of, image_of
+from tidemark.verify.sink_reader import POSITION_COLUMN, SOURCE_COLUMN, KeySpan, Near, SinkReader, TargetRows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from schemas.identity import TableName
+    from schemas.settings import KafkaSettings, Settings
+
+_CALL_S: Final = 60.0
+_BATCH_ROWS: Final = 8_192
+_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
+
+
+class TopicUnreadableError(SinkError, OSError):
+    """Kafka does not answer, refuses, or no longer has what the topic had when it was opened."""
+
+
+class MirrorReader(SinkReader):
+    """The mirrors of a sink of type kafka."""
+
+    def __init__(self, settings: Settings) -> None:
+        sink = settings.sink
+        self._kafka, self._template = settings.kafka, sink.topic
+        self._form = sink.format or "changelog-json"
+        self._tables = DeltaReader(sink.path)
+
+    @override
+    def rows(self, target: TableName, source: str | None = None) -> MirrorRows:
+        schema = self._tables.rows(target).schema
+        topic = _Topic(self._kafka, target_topic(self._template, target.database, target.table))
+        return MirrorRows(topic, self._form, schema, source)
+
+    @override
+    def targets(self) -> Iterator[TableName]:
+        return self._tables.targets()
+
+
+class MirrorRows(TargetRows):
+    """The rows that one topic said when it was opened."""
+
+    def __init__(self, topic: _Topic, form: str, schema: pa.Schema, source: str | None) -> None:
+        super().__init__(source)
+        self._topic, self._form, self._schema = topic, form, schema
+        last: dict[bytes, tuple[int, int]] = {}
+        try:
+            for message in topic.messages():
+                key, value = message.key() or b"", message.value()
+                if value is None or image_of(form, _document(value)) is None:
+                    last.pop(key, None)
+                else:
+                    last[key] = message.partition() or 0, message.offset() or 0
+        except ValueError as error:
+            raise IncomparableError(f"topic {topic.name} has a message that is not of a mirror: {error}") from error
+        self._last = _sorted(last.values())
+
+    @property
+    @override
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @override
+    def total(self) -> int:
+        return sum(map(len, self._last.values()))
+
+    @override
+    def scan(self, columns: Sequence[str], near: Near | None = None) -> Iterator[pa.RecordBatch]:
+        documents: list[Document] = []
+        found = 0
+        for message in self._topic.messages():
+            if not _has(self._last.get(message.partition() or 0), message.offset() or 0):
+                continue
+            found += 1
+            document = _document(message.value() or b"null")
+            if near is None or _is_near(image_of(self._form, document) or {}, near):
+                documents.append(document)
+            if len(documents) == _BATCH_ROWS:
+                yield self._batch(documents, columns)
+                documents = []
+        if documents:
+            yield self._batch(documents, columns)
+        if found != self.total():
+            reason = f"topic {self._topic.name} had {self.total()} rows when it was opened, and {found} of them are still there"
+            raise TopicUnreadableError(reason)
+
+    def _batch(self, documents: Sequence[Document], columns: Sequence[str]) -> pa.RecordBatch:
+        rows = [image_of(self._form, document) or {} for document in documents]
+        own = {POSITION_COLUMN, SOURCE_COLUMN}
+        fields = [self._schema.field(name) for name in columns]
+        arrays = []
+        for field in fields:
+            values = [one.get(field.name) for one in (documents if field.name in own else rows)]
+            try:
+                arrays.append(array_of(values, field.type))
+            except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as error:
+                message = f"column {field.name} in topic {self._topic.name}: {error}"
+                raise pa.ArrowInvalid(message) from error
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+class _Topic:
+    """The committed messages of a topic up to the ends of its partitions, which are those of the first reading."""
+
+    def __init__(self, kafka: KafkaSettings, name: str) -> None:
+        self._kafka, self.name = kafka, name
+        self._ends: dict[int, int] = {}
+
+    def messages(self) -> Iterator[Message]:
+        """Yield the messages, those of each partition in their order.
+
+        Raises `TopicUnreadableError`; `IncomparableError` where there is no topic.
+        """
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._kafka.bootstrap_servers,
+                **client_options(self._kafka),
+                "group.id": "tidemark-verify",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "log_level": 2,
+            }
+        )
+        try:
+            yield from self._read(consumer)
+        except KafkaException as error:
+            raise TopicUnreadableError(f"topic {self.name} cannot be read: {error}") from error
+        finally:
+            consumer.close()
+
+    def _read(self, consumer: Consumer) -> Iterator[Message]:
+        known = consumer.list_topics(self.name, _CALL_S).topics[self.name]
+        if known.error is not None:
+            raise IncomparableError(f"there is no topic {self.name} yet, or it cannot be read: {known.error.str()}")
+        left = set(known.partitions) if not self._ends else {number for number, end in self._ends.items() if end > 0}
+        consumer.assign([TopicPartition(self.name, number, OFFSET_BEGINNING) for number in left])
+        ends: dict[int, int] = {}
+        while left:
+            message = consumer.poll(_CALL_S)
+            if message is None:
+                raise TopicUnreadableError(f"Kafka gave no answer about the topic {self.name} for {_CALL_S:g} s")
+            number, offset, error = message.partition() or 0, message.offset() or 0, message.error()
+            is_end = error is not None and error.code() == _END
+            if error is not None and not is_end:
+                raise KafkaException(error)
+            if number not in left:
+                continue
+            if not is_end and offset < self._ends.get(number, offset + 1):
+                yield message
+            if is_end or offset >= self._ends.get(number, offset + 1):
+                ends[number] = offset
+                left.discard(number)
+        self._ends = self._ends or ends
+
+
+def _document(value: bytes) -> Document:
+    """Return a message, with all digits of its numbers. Raises `ValueError`."""
+    found = json.loads(value, parse_float=Decimal)
+    if not isinstance(found, dict):
+        raise ValueError(f"it is {value[:100]!r}, no object")  # noqa: TRY004 - as for no JSON
+    return found
+
+
+def _is_near(row: Mapping[str, Any], near: Near) -> bool:
+    """Return whether a row may be one of those; one with another value than an integer is."""
+    try:
+        value = int(row[near.name])
+    except (KeyError, TypeError, ValueError):
+        return True
+    if isinstance(near, KeySpan):
+        return (near.first is None or value >= near.first) and (near.end is None or value < near.end)
+    return value in near.values
+
+
+def _sorted(messages: Iterable[tuple[int, int]]) -> dict[int, NDArray[np.int64]]:
+    """Return the offsets of messages by partition, sorted."""
+    found: dict[int, list[int]] = {}
+    for number, offset in messages:
+        found.setdefault(number, []).append(offset)
+    return {number: np.sort(np.array(offsets, np.int64)) for number, offsets in found.items()}
+
+
+def _has(offsets: NDArray[np.int64] | None, offset: int) -> bool:
+    if offsets is None:
+        return False
+    at = int(np.searchsorted(offsets, offset))
+    return at < len(offsets) and int(offsets[at]) == offset
