@@ -134,11 +134,17 @@ class SupervisedPipeline(Pipeline):
         return next(iter(self.wait_each(what, lambda _, status: until(status), seconds).values()))
 
     def wait_each(self, what: str, until: Callable[[str, Status], bool], seconds: float = PATIENCE_S) -> dict[str, Status]:
-        """Wait until the status of every sink, given by its name, is as wanted."""
+        """Wait until the status of every sink, given by its name, is as wanted. A broker that was disturbed may not answer yet."""
         deadline = time.monotonic() + seconds * self.patience
         while True:
             self.check()
-            found = self.statuses()
+            try:
+                found = self.statuses()
+            except (PublishError, StateError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
+                continue
             if all(until(name, status) for name, status in found.items()):
                 return found
             if time.monotonic() > deadline:
