@@ -350,6 +350,20 @@ MUTATIONS: Final = (
         ("tests/sinks/test_relational_sinks.py", "-k", "TestPostgres and becomes_another"),
     ),
     Mutation(
+        "low watermarks of two requests",
+        "producer.snapshot.shared_ledger",
+        "if is_old or (moves and self._shared.ledger.windows.has_low(self._window, low)):",
+        "if is_old:",
+        ("tests/integration/test_cascades.py", "-k", "two_foreign_keys"),
+    ),
+    Mutation(
+        "messages of a mirror are what is compared",
+        "tidemark.verify.sink_types",
+        "    return MirrorReader(settings)\n",
+        "    from tidemark.verify.delta_reader import DeltaReader\n\n    return DeltaReader(sink.path)\n",
+        ("tests/verify/test_mirror_verify.py", "-k", "row_too_many and mysql80"),
+    ),
+    Mutation(
         "retry on an idle source",
         "spark_jobs.jobs.merge_job",
         "if not is_late and not (self._has_retry_due() and self._is_idle(query)):",
