@@ -9,7 +9,7 @@ rows are not read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,13 +27,14 @@ from tidemark.verify.message_rows import Document, array_of, image_of
 from tidemark.verify.sink_reader import POSITION_COLUMN, SOURCE_COLUMN, KeySpan, Near, SinkReader, TargetRows
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from schemas.identity import TableName
     from schemas.settings import KafkaSettings, Settings
 
 _CALL_S: Final = 60.0
 _BATCH_ROWS: Final = 8_192
+_OFFSET_BITS: Final = 48
+_LARGEST_ANSWER: Final = 1 << 30
+"""Bytes of an answer of a broker: the sink writes messages of up to 192 MiB."""
 _END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 
 
@@ -67,17 +68,17 @@ class MirrorRows(TargetRows):
     def __init__(self, topic: _Topic, form: str, schema: pa.Schema, source: str | None) -> None:
         super().__init__(source)
         self._topic, self._form, self._schema = topic, form, schema
-        last: dict[bytes, tuple[int, int]] = {}
+        last: dict[bytes, int] = {}
         try:
             for message in topic.messages():
                 key, value = message.key() or b"", message.value()
                 if value is None or image_of(form, _document(value)) is None:
                     last.pop(key, None)
                 else:
-                    last[key] = message.partition() or 0, message.offset() or 0
+                    last[key] = _place(message)
         except ValueError as error:
             raise IncomparableError(f"topic {topic.name} has a message that is not of a mirror: {error}") from error
-        self._last = _sorted(last.values())
+        self._last = np.sort(np.fromiter(last.values(), np.int64, len(last)))
 
     @property
     @override
@@ -86,14 +87,16 @@ class MirrorRows(TargetRows):
 
     @override
     def total(self) -> int:
-        return sum(map(len, self._last.values()))
+        return len(self._last)
 
     @override
     def scan(self, columns: Sequence[str], near: Near | None = None) -> Iterator[pa.RecordBatch]:
         documents: list[Document] = []
         found = 0
         for message in self._topic.messages():
-            if not _has(self._last.get(message.partition() or 0), message.offset() or 0):
+            place = _place(message)
+            at = int(np.searchsorted(self._last, place))
+            if at == len(self._last) or int(self._last[at]) != place:
                 continue
             found += 1
             document = _document(message.value() or b"null")
@@ -143,6 +146,7 @@ class _Topic:
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
+                "receive.message.max.bytes": _LARGEST_ANSWER,
                 "log_level": 2,
             }
         )
@@ -186,6 +190,11 @@ def _document(value: bytes) -> Document:
     return found
 
 
+def _place(message: Message) -> int:
+    """Return partition and offset as one number."""
+    return ((message.partition() or 0) << _OFFSET_BITS) + (message.offset() or 0)
+
+
 def _is_near(row: Mapping[str, Any], near: Near) -> bool:
     """Return whether a row may be one of those; one with another value than an integer is."""
     try:
@@ -195,18 +204,3 @@ def _is_near(row: Mapping[str, Any], near: Near) -> bool:
     if isinstance(near, KeySpan):
         return (near.first is None or value >= near.first) and (near.end is None or value < near.end)
     return value in near.values
-
-
-def _sorted(messages: Iterable[tuple[int, int]]) -> dict[int, NDArray[np.int64]]:
-    """Return the offsets of messages by partition, sorted."""
-    found: dict[int, list[int]] = {}
-    for number, offset in messages:
-        found.setdefault(number, []).append(offset)
-    return {number: np.sort(np.array(offsets, np.int64)) for number, offsets in found.items()}
-
-
-def _has(offsets: NDArray[np.int64] | None, offset: int) -> bool:
-    if offsets is None:
-        return False
-    at = int(np.searchsorted(offsets, offset))
-    return at < len(offsets) and int(offsets[at]) == offset
