@@ -75,7 +75,7 @@ class MirrorRows(TargetRows):
                 if value is None or image_of(form, _document(value)) is None:
                     last.pop(key, None)
                 else:
-                    last[key] = _place(message)
+                    last[key] = _number(message)
         except ValueError as error:
             raise IncomparableError(f"topic {topic.name} has a message that is not of a mirror: {error}") from error
         self._last = np.sort(np.fromiter(last.values(), np.int64, len(last)))
@@ -94,9 +94,9 @@ class MirrorRows(TargetRows):
         documents: list[Document] = []
         found = 0
         for message in self._topic.messages():
-            place = _place(message)
-            at = int(np.searchsorted(self._last, place))
-            if at == len(self._last) or int(self._last[at]) != place:
+            number = _number(message)
+            at = int(np.searchsorted(self._last, number))
+            if at == len(self._last) or int(self._last[at]) != number:
                 continue
             found += 1
             document = _document(message.value() or b"null")
@@ -190,7 +190,7 @@ def _document(value: bytes) -> Document:
     return found
 
 
-def _place(message: Message) -> int:
+def _number(message: Message) -> int:
     """Return partition and offset as one number."""
     return ((message.partition() or 0) << _OFFSET_BITS) + (message.offset() or 0)
 
