@@ -314,7 +314,11 @@ class MySqlDialect(Dialect):
     def create_staging(self, staging: str, columns: Columns, keys: Sequence[str]) -> str:
         types = self.key_types(columns, keys)
         listed = [f"c{number} {types.get(name) or self.column_type(kind)} NULL" for number, (name, kind) in enumerate(columns)]
-        return f"CREATE TABLE {staging} ({', '.join(listed)}, p {_POSITION}, d int NOT NULL) ENGINE=InnoDB"
+        return f"CREATE TEMPORARY TABLE {staging} ({', '.join(listed)}, p {_POSITION}, d int NOT NULL) ENGINE=InnoDB"
+
+    @override
+    def drop_staging(self, staging: str) -> str:
+        return f"DROP TEMPORARY TABLE IF EXISTS {staging}"
 
     @override
     def alter_table(

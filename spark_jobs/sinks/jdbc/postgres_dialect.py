@@ -97,6 +97,7 @@ class PostgresDialect(Dialect):
     most_name: ClassVar[int] = 63
     text_as: ClassVar[str] = "PostgreSQL"
     ddl_is_transactional: ClassVar[bool] = True
+    analyzes_staging: ClassVar[bool] = True
 
     @property
     @override
@@ -248,10 +249,14 @@ class PostgresDialect(Dialect):
         ]
 
     @override
+    def staging(self, name: str) -> str:
+        return f"pg_temp.{self.quoted(name)}"
+
+    @override
     def create_staging(self, staging: str, columns: Columns, keys: Sequence[str]) -> str:
         types = self.key_types(columns, keys)
         listed = [f"c{number} {types.get(name) or self.column_type(kind)}" for number, (name, kind) in enumerate(columns)]
-        return f"CREATE UNLOGGED TABLE {staging} ({', '.join(listed)}, p {_BYTES} NOT NULL, d integer NOT NULL)"
+        return f"CREATE TEMPORARY TABLE {staging} ({', '.join(listed)}, p {_BYTES} NOT NULL, d integer NOT NULL)"
 
     @override
     def alter_table(

@@ -134,7 +134,7 @@ class RelationalSink(FolderSink):
                 _make_service_tables(connection, dialect)
         database.close()  # connections of before have no current database
         rows = CheckpointRows(dialect, self._name)
-        return Relation(database, dialect, rows, StagedRows(database, dialect, self._name, self._layout.staged), self._own_epoch)
+        return Relation(database, dialect, rows, StagedRows(dialect, self._name, self._layout.staged), self._own_epoch)
 
     def _dialect_of(self, connection: Connection) -> Dialect:
         if self._access.driver == postgres_dialect.DRIVER:

@@ -10,7 +10,7 @@ then floors and sweeps; (r5) write the checkpoint row, commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -284,11 +284,12 @@ class RelationalTarget(SinkTarget):
     # ── rows ────────────────────
 
     @contextmanager
-    def transaction(self, stamp: Stamp) -> Iterator[tuple[Connection, Checkpoint]]:
-        """Begin (r3), and commit at the end: gives the connection, and what the target has."""
+    def transaction(self, stamp: Stamp, own: Connection | None = None) -> Iterator[tuple[Connection, Checkpoint]]:
+        """Begin (r3), on a connection of the caller's own or on any, and commit at the end: gives it, and what the target has."""
         relation, epoch = self._relation, self._relation.epoch()
+        given = relation.database.connection() if own is None else nullcontext(own)
         try:
-            with relation.database.connection() as connection, connection.transaction():
+            with given as connection, connection.transaction():
                 relation.rows.require_epoch(connection, epoch)
                 found = relation.rows.read(connection, self._name, lock="FOR UPDATE")
                 yield connection, self.require_own(connection, found, stamp.batch_id)
@@ -305,12 +306,10 @@ class RelationalTarget(SinkTarget):
     @contextmanager
     def commit(self, stamp: Stamp) -> Iterator[Writer]:
         """As `Writer` says. Rows are staged as the steps are called, and all steps take effect at the end, at once."""
-        writer = RelationalWriter(self, self._relation, self._tables, stamp, self._shape.soft_delete)
-        try:
+        with ExitStack() as session:  # an error closes its connection, and the staging table goes with it
+            writer = RelationalWriter(self, self._relation, self._tables, stamp, self._shape.soft_delete, session)
             yield writer
             writer.apply()
-        finally:
-            writer.release()
 
     @override
     def compact(self, stamp: Stamp) -> None:
@@ -355,8 +354,16 @@ class RelationalWriter(Writer):
     """The steps of a batch in a table: they wait for the one transaction at the end."""
 
     def __init__(
-        self, target: RelationalTarget, relation: Relation, tables: tuple[SourceTable, ...], stamp: Stamp, mark: str | None
+        self,
+        target: RelationalTarget,
+        relation: Relation,
+        tables: tuple[SourceTable, ...],
+        stamp: Stamp,
+        mark: str | None,
+        session: ExitStack,
     ) -> None:
+        self._session = session
+        self._own: Connection | None = None  # has the staging table
         self._mark = mark
         self._target = target
         self._relation = relation
@@ -373,7 +380,9 @@ class RelationalWriter(Writer):
     def put(self, winners: Winners) -> None:
         self._target.require_shape(winners, self._stamp)
         if not self._target.is_done(self._stamp, PUT):
-            self._staged = staged = self._relation.staged.fill(winners, self._target.location())
+            if self._own is None:
+                self._own = self._session.enter_context(self._relation.database.connection())
+            self._staged = staged = self._relation.staged.fill(self._own, winners, self._target.location())
             self._pending.append(Pending(PUT, self._stamp, lambda connection: self._merge(connection, staged)))
 
     def _merge(self, connection: Connection, staged: Staged) -> None:
@@ -462,7 +471,7 @@ class RelationalWriter(Writer):
         """Carry out the steps in one transaction, but for those that an attempt before has carried out."""
         if not self._pending:
             return
-        with self._target.transaction(self._stamp) as (connection, before):
+        with self._target.transaction(self._stamp, self._own) as (connection, before):
             found, put = before, False
             for step in self._pending:
                 if not found.has(step.stamp, step.name):
@@ -471,9 +480,5 @@ class RelationalWriter(Writer):
                     found = found.with_step(step.stamp, step.name)
             witness = self._target.witness(connection, found.witness, self._staged if put else None)
             self._relation.rows.write(connection, self._target.name, replace(found, witness=witness))
-
-    def release(self) -> None:
-        """Drop what the executors have staged."""
         if self._staged is not None:
             self._relation.staged.drop(self._staged)
-            self._staged = None

@@ -80,6 +80,8 @@ class Dialect(ABC):
     most_name: ClassVar[int]
     text_as: ClassVar[str]
     ddl_is_transactional: ClassVar[bool]
+    analyzes_staging: ClassVar[bool] = False
+    """Whether statistics of a temporary table are made for the planner."""
 
     # ── the server ────────────────────
 
@@ -206,6 +208,14 @@ class Dialect(ABC):
     @abstractmethod
     def analyze(self, table: str) -> str:
         """Return the statement that has the planner know a table."""
+
+    def staging(self, name: str) -> str:
+        """Return the temporary table of a name in SQL."""
+        return self.service(name)
+
+    def drop_staging(self, staging: str) -> str:
+        """Return the statement that drops a staging table."""
+        return f"DROP TABLE IF EXISTS {staging}"
 
     # ── rows ────────────────────
 

@@ -1,11 +1,13 @@
 """The staging table: the winners of a batch enter; a table beside the target has them for one transaction.
 
 Executors write the rows as lines of text, and the driver program has the database read them. Spark may run a task twice, but each
-part is in the files once. Each fill has files and a table of its own.
+part is in the files once. Each fill has files and a table of its own. The table is temporary: it is of one connection, which
+carries out the transaction, too, and in no log of the server.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import uuid
@@ -23,7 +25,6 @@ from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import Columns, Winners
 from spark_jobs.sinks.jdbc.jvm_connection import (
     Connection,
-    Database,
     DatabaseError,
 )
 from spark_jobs.sinks.jdbc.sql_dialect import Dialect
@@ -42,8 +43,9 @@ def staging_prefix(sink: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A filled staging table."""
+    """A filled staging table, of the connection that filled it."""
 
+    connection: Connection
     table: str
     columns: Columns
     keys: tuple[str, ...]
@@ -57,25 +59,19 @@ class Staged:
 class StagedRows:
     """The staging tables of a sink."""
 
-    def __init__(self, database: Database, dialect: Dialect, sink: str, folder: Path) -> None:
-        self._database = database
+    def __init__(self, dialect: Dialect, sink: str, folder: Path) -> None:
         self._dialect = dialect
         self._prefix = staging_prefix(sink)
         self._folder = folder
 
-    def fill(self, winners: Winners, location: str) -> Staged:
-        """Return a new table with these rows."""
+    def fill(self, connection: Connection, winners: Winners, location: str) -> Staged:
+        """Return a new table with these rows. After an error it goes with the connection."""
         name = f"{self._prefix}{uuid.uuid4().hex[:16]}"
-        staged = Staged(self._dialect.service(name), winners.columns, winners.keys)
-        with self._database.connection() as connection:
-            connection.run(self._dialect.create_staging(staged.table, winners.columns, winners.keys))
-        try:
-            self._write(winners, staged, location)
-            with self._database.connection() as connection:
-                connection.run(self._dialect.analyze(staged.table))
-        except BaseException:
-            self.drop(staged)
-            raise
+        staged = Staged(connection, self._dialect.staging(name), winners.columns, winners.keys)
+        connection.run(self._dialect.create_staging(staged.table, winners.columns, winners.keys))
+        self._write(winners, staged, location)
+        if self._dialect.analyzes_staging:
+            connection.run(self._dialect.analyze(staged.table))
         return staged
 
     def _write(self, winners: Winners, staged: Staged, location: str) -> None:
@@ -83,9 +79,8 @@ class StagedRows:
         folder = self._folder / uuid.uuid4().hex
         try:
             lines.write.option("compression", "none").option("lineSep", "\n").text(str(folder))
-            with self._database.connection() as connection:
-                for file in sorted(folder.glob("part-*")):
-                    self._dialect.fill(connection, staged.table, file)
+            for file in sorted(folder.glob("part-*")):
+                self._dialect.fill(staged.connection, staged.table, file)
         except DatabaseError as error:
             raise self._explained(error, winners, location) from error
         finally:
@@ -108,12 +103,9 @@ class StagedRows:
         return f"{', '.join(named) or 'a nested value'} has a value with the character NUL"
 
     def drop(self, staged: Staged) -> None:
-        """Drop a table; one that cannot be is left for the next start."""
-        try:
-            with self._database.connection() as connection:
-                connection.run(f"DROP TABLE IF EXISTS {staged.table}")
-        except SinkError:
-            return
+        """Drop a table whose rows have taken effect; one that cannot be goes with the connection."""
+        with contextlib.suppress(DatabaseError):
+            staged.connection.run(self._dialect.drop_staging(staged.table))
 
     def drop_former(self, connection: Connection) -> Sequence[str]:
         """Drop what former owners left, and return the names."""
