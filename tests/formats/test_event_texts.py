@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
 from collections.abc import Sequence
@@ -160,3 +161,11 @@ def test_the_documentation_has_the_update_of_each_format_as_it_is() -> None:
         updates = found[1:3] if name == "changelog-json" else found[1:2]
         assert all(text in page for text in updates), name
     assert notice("floor", "0001.0000000001.000000000900.0000000000", TABLE.text) in page
+
+
+@pytest.mark.parametrize("form", names())
+def test_bytes_of_any_length_are_base64_in_one_line(spark: SparkSession, form: str) -> None:
+    long = bytes(range(200))
+    columns = (("id", T.IntegerType()), ("raw", T.BinaryType()))
+    (text,) = written(spark, form, ("c", None, (1, long), MS), columns=columns)
+    assert f'"{base64.b64encode(long).decode()}"' in text

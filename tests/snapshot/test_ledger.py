@@ -203,7 +203,7 @@ class World:
 
 
 @pytest.mark.parametrize("loads", [False, True], ids=["kafka", "spark"])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(one, marks=pytest.mark.slow) for one in range(20, 60))])
 def test_whatever_happens_the_horizon_is_safe_and_every_chunk_is_done_once(seed: int, loads: bool) -> None:
     world = World(seed, loads=loads)
     for _ in range(STEPS):
