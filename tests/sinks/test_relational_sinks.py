@@ -416,15 +416,30 @@ class TestPostgres(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, Sche
         assert lab.amounts() == {1: 9, 2: 2, 3: 3}
 
 
+class LoggedServerBehaviour:
+    """What sinks promise that write into a server with a binary log."""
+
+    def test_rows_that_are_staged_are_not_in_the_binary_log(self, lab: Lab) -> None:
+        assert isinstance(lab, MySqlLab)
+        status = "SHOW BINARY LOG STATUS" if lab.server.flavour == "mysql" else "SHOW BINLOG STATUS"
+        (before,) = lab.query(status)
+        lab.play(FIRST)
+        events = lab.query(f"SHOW BINLOG EVENTS IN '{before['File']}' FROM {before['Position']}")
+        written = " ".join(event["Info"] for event in events if event["Event_type"] == "Table_map")
+        assert "orders" in written
+        assert "tidemark_checkpoint" in written
+        assert "stage_" not in written
+
+
 @pytest.mark.slow
-class TestMySql(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour, DatabaseBehaviour):
+class TestMySql(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour, DatabaseBehaviour, LoggedServerBehaviour):
     @pytest.fixture
     def lab(self, spark: SparkSession, tmp_path: Path, mysql97: Database) -> Lab:
         return MySqlLab(spark, tmp_path, mysql97)
 
 
 @pytest.mark.slow
-class TestMariaDb(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour, DatabaseBehaviour):
+class TestMariaDb(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour, DatabaseBehaviour, LoggedServerBehaviour):
     @pytest.fixture
     def lab(self, spark: SparkSession, tmp_path: Path, mariadb114: Database) -> Lab:
         return MySqlLab(spark, tmp_path, mariadb114)
