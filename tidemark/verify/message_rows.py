@@ -25,19 +25,24 @@ def image_of(form: str, document: Document) -> Image:
 
 
 def _changelog(document: Document) -> Image:
-    return _row(document["data"]) if document["op"] in ("+I", "+U") else None
+    return _after(document["op"], {"+I": True, "+U": True, "-U": False, "-D": False}, lambda: document["data"])
 
 
 def _debezium(document: Document) -> Image:
-    return None if document["op"] == "d" else _row(document["after"])
+    return _after(document["op"], {"c": True, "r": True, "u": True, "d": False}, lambda: document["after"])
 
 
 def _canal(document: Document) -> Image:
-    return None if document["type"] == "DELETE" else _row(document["data"][0])
+    return _after(document["type"], {"INSERT": True, "UPDATE": True, "DELETE": False}, lambda: document["data"][0])
 
 
 def _maxwell(document: Document) -> Image:
-    return None if document["type"] == "delete" else _row(document["data"])
+    return _after(document["type"], {"insert": True, "update": True, "delete": False}, lambda: document["data"])
+
+
+def _after(kind: Any, leaves_row: Mapping[str, bool], row: Callable[[], Any]) -> Image:
+    """Return the row if a message of that kind leaves one; `KeyError` for a kind that the format does not have."""
+    return _row(row()) if leaves_row[kind] else None
 
 
 def _row(found: Any) -> Mapping[str, Any]:

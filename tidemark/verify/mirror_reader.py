@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from producer.kafka.client import client_config, opened
 from schemas.applied.kafka_security import client_options
 from schemas.errors import SinkError
 from schemas.overriding import override
@@ -120,8 +121,8 @@ class MirrorRows(TargetRows):
             values = [one.get(field.name) for one in (documents if field.name in own else rows)]
             try:
                 arrays.append(array_of(values, field.type))
-            except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as error:
-                message = f"column {field.name} in topic {self._topic.name}: {error}"
+            except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, pa.ArrowException) as error:
+                message = f"column {field.name} in topic {self._topic.name}: {error!r}"
                 raise pa.ArrowInvalid(message) from error
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
@@ -136,20 +137,17 @@ class _Topic:
     def messages(self) -> Iterator[Message]:
         """Yield the messages, those of each partition in their order.
 
-        Raises `TopicUnreadableError`; `IncomparableError` where there is no topic.
+        Raises `TopicUnreadableError`; `IncomparableError` where there is no topic, `KafkaAccessError` for wrong settings of TLS.
         """
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._kafka.bootstrap_servers,
-                **client_options(self._kafka),
-                "group.id": "tidemark-verify",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "receive.message.max.bytes": _LARGEST_ANSWER,
-                "log_level": 2,
-            }
-        )
+        options = {
+            **client_options(self._kafka),
+            "group.id": "tidemark-verify",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "receive.message.max.bytes": _LARGEST_ANSWER,
+        }
+        consumer = opened(Consumer, client_config(self._kafka.bootstrap_servers, options))
         try:
             yield from self._read(consumer)
         except KafkaException as error:
