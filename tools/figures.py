@@ -58,10 +58,10 @@ def measure_files(root: Path, paths: Iterable[Path]) -> Figures:
             by_name[path.stem].append(name)
         if lines > FILE_LINES:
             found.files[name] = lines
-        tree = ast.parse(text)
-        _sizes(name, tree, found)
+        nodes = list(ast.walk(ast.parse(text)))
+        _sizes(name, nodes, found)
         if not is_test:
-            imports[_package(name)] |= set(_imported(root, tree))
+            imports[_package(name)] |= set(_imported(root, nodes))
     found.cycles = _cycles({package: targets - {package} for package, targets in imports.items()})
     found.shared_names = {
         stem: names for stem, names in by_name.items() if len(names) > 1 and stem not in NAMES_OF_A_PROTOCOL
@@ -77,8 +77,8 @@ def _modules(root: Path) -> list[Path]:
     return [path for path in (root / line for line in listed.stdout.splitlines()) if path.is_file()]
 
 
-def _sizes(name: str, tree: ast.Module, found: Figures) -> None:
-    for node in ast.walk(tree):
+def _sizes(name: str, nodes: Iterable[ast.AST], found: Figures) -> None:
+    for node in nodes:
         if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         lines = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -98,9 +98,9 @@ def _package(name: str) -> str:
     return name.rpartition("/")[0].replace("/", ".")
 
 
-def _imported(root: Path, tree: ast.Module) -> Iterator[str]:
+def _imported(root: Path, nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Return the packages of ours that a module imports, also inside functions and for types only."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in SOURCES:
             for alias in node.names:
                 yield _owner(root, f"{node.module}.{alias.name}")

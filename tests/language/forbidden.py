@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +136,13 @@ def findings_of_module(path: str, source: str) -> list[Finding]:
         for name in _names_of_path(path)
         for word in _words_in_identifier(name, is_function=False)
     }
-    tree = ast.parse(source)
-    for name, line, is_function in _identifiers(tree):
+    nodes = list(ast.walk(ast.parse(source)))
+    for name, line, is_function in _identifiers(nodes):
         found.update(
             Finding(path, line, word.name, name)
             for word in _words_in_identifier(name, is_function=is_function)
         )
-    for text, line in (*_docstrings_and_messages(tree), *_comments(source)):
+    for text, line in (*_docstrings_and_messages(nodes), *_comments(source)):
         found.update(_in_prose(path, text, line))
     return sorted(found, key=lambda finding: (finding.line, finding.word, finding.text))
 
@@ -162,13 +163,13 @@ def _names_of_path(path: str) -> list[str]:
     return [part.removesuffix(".py") for part in path.split("/")]
 
 
-def _words_in_identifier(name: str, *, is_function: bool) -> Iterator[Word]:
+@cache
+def _words_in_identifier(name: str, *, is_function: bool) -> tuple[Word, ...]:
     snake = _CAMEL.sub("_", name).lower()
-    for word, pattern in _IN_IDENTIFIERS:
-        if pattern.search(snake):
-            yield word
+    found = [word for word, pattern in _IN_IDENTIFIERS if pattern.search(snake)]
     if is_function and re.match(r"_?take(?:_(?!over)|$)", snake):
-        yield TAKE
+        found.append(TAKE)
+    return tuple(found)
 
 
 def _in_prose(path: str, text: str, line: int) -> Iterator[Finding]:
@@ -183,9 +184,9 @@ def _in_prose(path: str, text: str, line: int) -> Iterator[Finding]:
             yield Finding(path, where, word.name, re.sub(" +", " ", sentence))
 
 
-def _identifiers(tree: ast.Module) -> Iterator[tuple[str, int, bool]]:
+def _identifiers(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int, bool]]:
     """Each name that the module gives, its line, and whether it is that of a function."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 yield node.name, node.lineno, True
@@ -214,9 +215,9 @@ def _identifiers(tree: ast.Module) -> Iterator[tuple[str, int, bool]]:
                         yield argument.value.replace(".", "_"), argument.lineno, False
 
 
-def _docstrings_and_messages(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def _docstrings_and_messages(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
     """Return each docstring, and each other string that is a sentence: three words or more, and no SQL."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Expr(value=ast.Constant(value=str() as text)):
                 yield text, node.lineno

@@ -18,8 +18,8 @@ from schemas.columns import TableSchema
 from schemas.position import Position
 from tests.support.servers import database, drop_database, new_database
 
-ROWS = 200_000
-CHUNK = 1_000
+ROWS = 100_000
+CHUNK = 500
 SOME = 200
 """Rows of dictionary tables, of the counters themselves, and the ends of ranges."""
 NOWHERE = LowWatermark(Position.MINIMUM, "", 4)

@@ -96,6 +96,8 @@ VARIANTS: Final = (
     (r"e2e/test_operations\.py::test_a_second_instance", "kafka/test_taken_over"),
     (r"e2e/test_operations\.py::test_half_of_the_changes", "merge/test_table_delays"),
     (r"e2e/test_security\.py::test_all_connections", "kafka/test_publisher (SASL), source/test_stream (TLS), the refusals in e2e/test_security"),
+    (r"e2e/test_operations\.py::test_tables_come", "integration/test_set_aside, integration/test_reload, merge/test_left_out, verify/test_moving"),
+    (r"merge/test_other_sink\.py::test_the_rows_of_the_source", "merge/test_iceberg_job: the same steps into Iceberg"),
     (r"e2e/test_standby", "cli/test_standby_election, kafka/test_taken_over"),
     (r"merge/test_put_back\.py::.*\[while_it_runs-restored\]", "while it runs: replaced"),
     (r"merge/test_left_out\.py::test_a_retry_leaves", "merge/test_quarantine: retried records"),
