@@ -31,7 +31,7 @@ def coverage(
         if not any(re.fullmatch(pattern, name, re.IGNORECASE) for name in names)
     }
     captured = [table for table in tables if source.captures(*table)]
-    unreadable = [".".join(table) for table in captured if not _may_read(grants, *table)]
+    unreadable = [".".join(table) for table in captured if not privileges_on(grants, *table) & _READS]
     form: dict[str, Any] = encode(CoverageDocument(len(captured), unmatched, tuple(unreadable)))
     return form
 
@@ -46,17 +46,15 @@ def _advice(pattern: str, names: list[str], user: str) -> str:
     return f"no table that {user!r} can see matches{hint}. A table without a right is not seen: GRANT SELECT ON {where}"
 
 
-def _may_read(grants: Mapping[str, frozenset[str]], database: str, table: str) -> bool:
-    """Return whether some grant lets the account read the table; a database in a grant may be a pattern of LIKE."""
+def privileges_on(grants: Mapping[str, frozenset[str]], database: str, table: str) -> frozenset[str]:
+    """Return the privileges that these grants give on a table; a database in a grant may be a pattern of LIKE."""
+    found: set[str] = set()
     for where, privileges in grants.items():
-        if not privileges & _READS:
-            continue
         first, _, second = where.rpartition(".")
-        if first.strip("`") == "*" or (second == "*" and _is_like(database, first.strip("`"))):
-            return True
-        if second.strip("`").lower() == table.lower() and first.strip("`").lower() == database.lower():
-            return True
-    return False
+        is_all = first.strip("`") == "*" or (second == "*" and _is_like(database, first.strip("`")))
+        if is_all or (second.strip("`").lower() == table.lower() and first.strip("`").lower() == database.lower()):
+            found |= privileges
+    return frozenset(found)
 
 
 def _is_like(name: str, pattern: str) -> bool:

@@ -1,7 +1,6 @@
-"""What the source is, and whether its settings would lose data.
+"""What the source is: its variables, the grants of our account, where its log ends.
 
-What enters: a connection. What leaves: `ServerFacts`, log positions, and one `SourceError` that lists every
-setting in the way, each with the SQL that changes it.
+What enters: a connection. What leaves: `ServerFacts`, log positions, `SourceError` where the server or a privilege is in the way.
 """
 
 from __future__ import annotations
@@ -12,17 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
-import structlog
 
 from producer.source.connection import server_version, source_error, source_errors
 from schemas.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from producer.source.connection import Connection
-
-log = structlog.get_logger(__name__)
 
 MARIADB_IDENTITY: Final = "server_id="
 """How the identity of a MariaDB server begins, which has no UUID."""
@@ -43,8 +39,7 @@ _VARIABLES: Final = (
     "lower_case_table_names",
 )
 _DENIED: Final = frozenset({1227, 1142, 1044, 1045, 1401})
-_LOG_STATUS_SINCE: Final = (8, 2, 0)
-_SINCE: Final = {"mysql": (5, 7, 0), "mariadb": (10, 5, 0)}
+LOG_STATUS_SINCE: Final = (8, 2, 0)
 XA_PATIENCE_S: Final = 30.0
 """How long a first start waits for XA transactions that were prepared before it."""
 _XA_POLL_S: Final = 0.2
@@ -135,114 +130,10 @@ def server_facts(connection: Connection) -> ServerFacts:
     )
 
 
-# ---- preflight
+# ---- the account
 
 
-def preflight(facts: ServerFacts, connection: Connection | None = None) -> None:
-    """Refuse a server whose log would not hold everything.
-
-    With a connection also its user's privileges are looked at. Raises one `SourceError`
-    that names every obstacle: what, why, and the SQL that removes it.
-    """
-    problems = list(_setting_problems(facts))
-    if connection is not None:
-        problems += _privilege_problems(facts, connection)
-        problems += _replica_problems(facts, connection)
-        problems += _xa_privilege_problems(connection)
-    if problems:
-        listed = "".join(f"\n  * {problem}" for problem in problems)
-        message = (
-            f"the source ({facts.flavour} {facts.version_text}) cannot be captured as it is set up:{listed}"
-        )
-        raise SourceError(message)
-    _advise(facts)
-
-
-def _setting_problems(facts: ServerFacts) -> Iterator[str]:
-    reconnect = "; then reconnect the clients (sessions keep the old value)"
-    if not facts.log_bin:
-        yield "log_bin is OFF: there is no log to read. Start the server with --log-bin and --server-id"
-        return
-    if facts.server_id == 0:
-        yield "server_id is 0: the server sends its log to nobody. SET GLOBAL server_id = 1"
-    if facts.binlog_format not in ("ROW", ""):
-        yield (
-            f"binlog_format is {facts.binlog_format}: changes are logged as statements, not rows. "
-            f"SET GLOBAL binlog_format = 'ROW'{reconnect}"
-        )
-    if facts.row_image not in ("FULL", ""):
-        yield (
-            f"binlog_row_image is {facts.row_image}: rows are logged without all columns. "
-            f"SET GLOBAL binlog_row_image = 'FULL'{reconnect}"
-        )
-    yield from _version_problems(facts)
-    if facts.order_commits == "OFF":
-        yield (
-            "binlog_order_commits is OFF: a committed transaction need not be visible in log order, "
-            "snapshots could miss rows. SET GLOBAL binlog_order_commits = ON"
-        )
-
-
-def _replica_problems(facts: ServerFacts, connection: Connection) -> Iterator[str]:
-    """Yield a replica that does not log what it replicates has a log without it."""
-    names = "'log_slave_updates', 'log_replica_updates'"
-    logged = ask(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
-    if all(str(value).upper() in ("ON", "1") for _, value in logged):
-        return
-    try:
-        if facts.flavour == "mariadb":
-            replicates = bool(ask(connection, "SELECT @@GLOBAL.gtid_slave_pos")[0][0])
-        else:
-            renamed = facts.version >= _LOG_STATUS_SINCE
-            replicates = bool(ask(connection, "SHOW REPLICA STATUS" if renamed else "SHOW SLAVE STATUS"))
-    except SourceError as error:
-        if isinstance(error.__cause__, pymysql.MySQLError) and error.__cause__.args[0] in _DENIED:
-            return  # reported as a missing privilege
-        raise
-    if replicates:
-        name = str(logged[0][0])
-        yield (
-            f"the server is a replica and {name} is OFF: what it replicates is not in its log. Start it with "
-            f"--{name.replace('_', '-')}, or read from its primary"
-        )
-
-
-def _version_problems(facts: ServerFacts) -> Iterator[str]:
-    since = _SINCE[facts.flavour]
-    if facts.version < since:
-        needed = ".".join(str(part) for part in since[:2])
-        yield f"{facts.flavour} {facts.version_text} is too old: {needed} or later is needed"
-
-
-def _advise(facts: ServerFacts) -> None:
-    """Say what would be better than what is allowed."""
-    if facts.row_metadata == "FULL":
-        return
-    advice = "tables are followed through their DDL; ALTERs hidden from the log (sql_log_bin=0) are not seen"
-    if facts.row_metadata:
-        advice += ". Better: SET GLOBAL binlog_row_metadata = 'FULL', and in the server's configuration"
-    log.warning("source.log_names_no_columns", row_metadata=facts.row_metadata or "none", advice=advice)
-
-
-def _privilege_problems(facts: ServerFacts, connection: Connection) -> Iterator[str]:
-    grants = user_grants(connection)
-    user, account = _account(connection)
-    everywhere = grants.get("*.*", frozenset())
-    all_rights = "ALL PRIVILEGES" in everywhere
-    monitor = "BINLOG MONITOR" if facts.flavour == "mariadb" else "REPLICATION CLIENT"
-    wanted = {
-        "REPLICATION SLAVE": "read the log",
-        monitor: "ask where the log ends",
-    }
-    for privilege, purpose in wanted.items():
-        known_as = {privilege, "REPLICATION CLIENT"} if privilege == "BINLOG MONITOR" else {privilege}
-        if not all_rights and not known_as & everywhere:
-            yield f"{user} may not {purpose}. GRANT {privilege} ON *.* TO {account}"
-    if not any({"SELECT", "ALL PRIVILEGES"} & privileges for privileges in grants.values()):
-        yield f"{user} may not read any table. GRANT SELECT ON <database>.* TO {account}"
-
-
-def _account(connection: Connection) -> tuple[str, str]:
+def account(connection: Connection) -> tuple[str, str]:
     """(name, quoted for GRANT) of the session's account."""
     user = str(ask(connection, "SELECT CURRENT_USER()")[0][0])
     return user, "@".join(f"'{part}'" for part in user.rsplit("@", 1))
@@ -253,27 +144,20 @@ def user_grants(connection: Connection) -> Mapping[str, frozenset[str]]:
 
     Keys are as the server writes them: `*.*`, `` `db`.* ``, `` `db`.`table` ``.
     """
+    return grants_of(str(row[0]) for row in ask(connection, "SHOW GRANTS"))
+
+
+def grants_of(statements: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    """Return the privileges of these GRANT statements, as `user_grants` does."""
     found: dict[str, set[str]] = {}
-    for row in ask(connection, "SHOW GRANTS"):
-        match = _GRANT.match(str(row[0]))
+    for statement in statements:
+        match = _GRANT.match(statement)
         if match is None:
             continue
         text = re.sub(r"\([^)]*\)", "", match["what"])
         privileges = {part.strip().upper() for part in text.split(",")}
         found.setdefault(match["where"].strip(), set()).update(privileges)
     return {where: frozenset(privileges) for where, privileges in found.items()}
-
-
-def _xa_privilege_problems(connection: Connection) -> Iterator[str]:
-    try:
-        xa_recover(connection)
-    except SourceError as error:
-        cause = error.__cause__
-        if isinstance(cause, pymysql.MySQLError) and cause.args and cause.args[0] in _DENIED:
-            user, account = _account(connection)
-            yield f"{user} may not see prepared XA transactions. GRANT XA_RECOVER_ADMIN ON *.* TO {account}"
-            return
-        raise
 
 
 def xa_recover(connection: Connection) -> tuple[str, ...]:
@@ -312,7 +196,7 @@ def current_position(connection: Connection, facts: ServerFacts | None = None) -
 
 def _log_status(connection: Connection, version_text: str) -> list[tuple[Any, ...]]:
     """(file, position, databases logged, databases not logged, ...), or nothing where the log is off."""
-    renamed = flavour_of(version_text) == "mysql" and version_of(version_text) >= _LOG_STATUS_SINCE
+    renamed = flavour_of(version_text) == "mysql" and version_of(version_text) >= LOG_STATUS_SINCE
     return ask(connection, "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
 
 
@@ -380,11 +264,11 @@ def other_replica(connection: Connection, facts: ServerFacts, server_id: int, ou
 
     `ours` is the host that our readers register with. MariaDB reports it only to users with REPLICATION MASTER ADMIN.
     """
-    is_renamed = facts.flavour == "mysql" and facts.version >= _LOG_STATUS_SINCE
+    is_renamed = facts.flavour == "mysql" and facts.version >= LOG_STATUS_SINCE
     try:
         replicas = ask(connection, "SHOW REPLICAS" if is_renamed else "SHOW SLAVE HOSTS")
     except SourceError as error:
-        if isinstance(error.__cause__, pymysql.MySQLError) and error.__cause__.args[0] in _DENIED:
+        if is_denied(error):
             return ""
         raise
     others = [f"{row[1] or 'a host without name'}:{row[2]}" for row in replicas if int(row[0]) == server_id and row[1] != ours]
@@ -401,6 +285,12 @@ def available_log(connection: Connection) -> str:
         purged = "".join(str(ask(connection, "SELECT @@global.gtid_purged")[0][0] or "").split())
         text += f"; purged GTIDs: {purged or 'none'}"
     return text + ". What is gone cannot be read: start with a new snapshot"
+
+
+def is_denied(error: SourceError) -> bool:
+    """Return whether the server refused a statement for want of a privilege."""
+    cause = error.__cause__
+    return isinstance(cause, pymysql.MySQLError) and bool(cause.args) and cause.args[0] in _DENIED
 
 
 def ask(connection: Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:

@@ -14,7 +14,8 @@ from devservers import Database, Kafka
 from producer.app import Producer
 from producer.snapshot.strategies.watermark import SignalTable, WindowRow, commit_barrier, commit_close
 from producer.source.connection import connect, source_errors
-from producer.source.facts import preflight, server_facts
+from producer.source.facts import server_facts
+from producer.source.preflight import preflight
 from schemas.errors import SourceError
 from schemas.settings import Settings, from_mapping
 from tests.support.producing import RunningProducer

@@ -14,13 +14,13 @@ from structlog.testing import capture_logs
 from devservers import Database, start_database
 from producer.catalog import read_table_schema
 from producer.source import facts
+from producer.source import preflight as source_preflight
 from producer.source.connection import Connection, connect, password_of
 from producer.source.facts import (
     ServerFacts,
     available_log,
     current_position,
     flavour_of,
-    preflight,
     require_logged,
     require_stored_name,
     server_facts,
@@ -28,6 +28,7 @@ from producer.source.facts import (
     version_of,
     xa_recover,
 )
+from producer.source.preflight import preflight
 from schemas.errors import SourceError
 from tests.source.reading import SERVERS, execute, settings_of
 from tests.support.servers import database, wait_until_gone
@@ -106,7 +107,7 @@ def test_all_obstacles_are_listed_at_once() -> None:
 def test_a_log_that_names_no_columns_is_allowed_and_what_is_better_is_said(
     metadata: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts, "log", structlog.get_logger())  # not one that another test's settings have bound
+    monkeypatch.setattr(source_preflight, "log", structlog.get_logger())  # not one that another test's settings have bound
     with capture_logs() as said:
         preflight(replace(GOOD, row_metadata=metadata))
     assert [(entry["event"], entry["row_metadata"]) for entry in said] == [("source.log_names_no_columns", words)]
