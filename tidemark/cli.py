@@ -19,6 +19,7 @@ from schemas.errors import ConfigError, TidemarkError
 from tidemark.commands import (
     compare,
     demo,
+    doctor,
     import_debezium,
     import_flink_cdc,
     merge,
@@ -49,6 +50,7 @@ VERBS: Final[dict[str, ModuleType]] = {
     "quarantine": quarantine,
     "rebuild": rebuild,
     "repair": repair,
+    "doctor": doctor,
     "demo": demo,
     "import-debezium": import_debezium,
     "import-flink-cdc": import_flink_cdc,

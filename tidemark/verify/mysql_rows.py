@@ -77,6 +77,10 @@ class MySqlServer(SinkServer):
             yield from read_columns(connection, sql)
 
     @override
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._rows(sql)
+
+    @override
     def quoted(self, name: str) -> str:
         return quoted_name(name)
 
@@ -86,7 +90,7 @@ class MySqlServer(SinkServer):
 
     def _rows(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
         with self._connection() as connection, connection.cursor() as cursor:
-            cursor.execute(sql, values)
+            cursor.execute(sql, values or None)
             return list(cursor.fetchall())
 
     @contextmanager

@@ -107,6 +107,11 @@ class PostgresServer(SinkServer):
                 yield _split(rows)
 
     @override
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        with self._connection() as connection:
+            return connection.execute(sql.encode()).fetchall()
+
+    @override
     def quoted(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -38,6 +38,10 @@ class SinkServer(ABC):
     @abstractmethod
     def read(self, sql: str) -> Iterator[list[Cells]]:
         """Run a SELECT and yield blocks of some MiB, each a list with the cells of every column. Raises `SinkDatabaseError`."""
+
+    @abstractmethod
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the few rows of a statement. Raises `SinkDatabaseError`."""
 
     @abstractmethod
     def targets(self) -> list[TableName]:

@@ -77,22 +77,10 @@ class SignalTable:
         says what is wrong with it.
         """
         try:
+            if self.is_there(connection):
+                return
             with connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT COALESCE(character_maximum_length, 0) FROM information_schema.columns "
-                    "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
-                    (self.database, self.name),
-                )
-                lengths = [int(length) for (length,) in cursor.fetchall()]
-                if not lengths:
-                    cursor.execute(self.definition)
-                    return
-                cursor.execute(
-                    "SELECT engine FROM information_schema.tables "
-                    "WHERE table_schema = %s AND table_name = %s",
-                    (self.database, self.name),
-                )
-                (engine,) = cursor.fetchone() or ("",)
+                cursor.execute(self.definition)
         except pymysql.MySQLError as error:
             refused = source_error(error, f"{connection.host}:{connection.port}")
             if isinstance(refused, RetriableSourceError):  # says nothing of the table
@@ -103,7 +91,26 @@ class SignalTable:
                 f"GRANT SELECT, INSERT ON {self.sql} TO <the user of source.user>"
             )
             raise SourceError(message) from error
+
+    def is_there(self, connection: Connection) -> bool:
+        """Return whether the table exists; `SourceError` for one that cannot carry our rows."""
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT COALESCE(character_maximum_length, 0) FROM information_schema.columns "
+                "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+                (self.database, self.name),
+            )
+            lengths = [int(length) for (length,) in cursor.fetchall()]
+            if not lengths:
+                return False
+            cursor.execute(
+                "SELECT engine FROM information_schema.tables "
+                "WHERE table_schema = %s AND table_name = %s",
+                (self.database, self.name),
+            )
+            (engine,) = cursor.fetchone() or ("",)
         self._check(lengths, str(engine))
+        return True
 
     def _check(self, lengths: list[int], engine: str) -> None:
         wrong = ""

@@ -1,0 +1,74 @@
+"""`tidemark doctor`: everything that is wrong with the set-up, each with what was seen and what mends it. Nothing is written."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from schemas.findings import Remedy, Severity
+from tidemark.process import config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from schemas.findings import Finding
+    from tidemark.doctor.examination import Examination
+
+HELP: Final = "list everything that is wrong with source, Kafka, registry, Spark and sinks, each with a fix; nothing is written"
+_WHERE: Final = {
+    Remedy.SOURCE_SQL: "as an administrator of the source",
+    Remedy.SINK_SQL: "as an administrator of the sink's database",
+    Remedy.SHELL: "in a shell",
+    Remedy.SETTING: "in the environment, or the same key in the file",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Form, and which sink."""
+    parser.add_argument("--sink", metavar="NAME", help="only this sink (default: each)")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print what is found; 1 where something is an error. Warnings alone are no failure."""
+    settings = config.load(arguments.config)
+    settings = settings if arguments.sink is None else settings.of_sink(arguments.sink)
+    from tidemark.doctor.examination import examine
+
+    found = examine(settings)
+    print(as_json(found) if arguments.output == "json" else as_text(found))
+    return 1 if found.has_errors else 0
+
+
+def as_json(found: Examination) -> str:
+    """Return a JSON document: `findings`, `checked`, and `unchecked` with the reason for each area."""
+    findings = [asdict(one) for one in found.findings]
+    document = {"findings": findings, "checked": list(found.checked), "unchecked": dict(found.unchecked)}
+    return json.dumps(document, ensure_ascii=False, indent=2)
+
+
+def as_text(found: Examination) -> str:
+    """Return the findings, errors first, then a line for each area that could not be asked, and a summary."""
+    lines = [line for one in found.findings for line in _lines(one)]
+    lines += [f"not checked: {area}: {reason}" for area, reason in found.unchecked.items()]
+    counts = Counter(one.severity for one in found.findings)
+    checked = ", ".join(found.checked) or "nothing"
+    summary = f"{_counted(counts[Severity.ERROR], 'error')}, {_counted(counts[Severity.WARNING], 'warning')}; checked: {checked}"
+    return "\n".join([*lines, summary])
+
+
+def _lines(one: Finding) -> Iterator[str]:
+    yield f"{one.severity:<8} {one.code}"
+    yield f"    {one.evidence}: {one.what}"
+    if one.fix:
+        yield f"    fix, {_WHERE[one.remedy]}:"
+        yield f"        {one.fix}"
+    if one.advice:
+        yield f"    {one.advice}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,150 @@
+"""Kafka: reachability, and settings of brokers and topics that would lose or refuse records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from producer.kafka.client import RECORD_BYTES, client_config, is_refusal, opened
+from producer.kafka.publisher import TRANSACTION_TIMEOUT_MS
+from schemas import topics
+from schemas.applied.kafka_security import client_options
+from schemas.errors import KafkaAccessError
+from schemas.findings import Finding, Remedy, Severity
+from tidemark.doctor.unchecked import UncheckedError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+    from schemas.settings import Settings
+
+_ANSWER_S: Final = 10.0
+_DAY_MS: Final = 86_400_000
+_WEEK_MS: Final = 7 * _DAY_MS
+_NAMED: Final = 20
+
+
+def kafka_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield what is wrong with brokers and topics. `UncheckedError` where no broker answers."""
+    yield from _KafkaExamination(settings).findings()
+
+
+class _KafkaExamination:
+    """The questions to the brokers."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._servers = settings.kafka.bootstrap_servers
+        self._refusal = ""
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield all findings."""
+        admin, metadata = self._connected()
+        brokers = list(metadata.brokers)
+        yield from self._broker(admin, brokers)
+        ours = self._our_topics(metadata)
+        configs = self._configs(admin, ResourceType.TOPIC, ours)
+        yield from self._topics(configs)
+        state = topics.state_topic(self._settings.name, self._settings.kafka.topic_delimiter)
+        if state in ours and len(brokers) > 1:
+            copies = min((len(one.replicas) for one in metadata.topics[state].partitions.values()), default=0)
+            if copies == 1:
+                what = "when its broker is lost, so is the position of the log: all tables are to be read again"
+                advice = "kafka-reassign-partitions.sh gives it more"
+                yield Finding("kafka.one_copy", Severity.WARNING, f"the state topic {state} has one copy", what, advice=advice)
+
+    def _connected(self) -> tuple[AdminClient, Any]:
+        try:
+            config = client_config(self._servers, {**client_options(self._settings.kafka), "error_cb": self._on_error})
+            admin = opened(AdminClient, config)
+            return admin, admin.list_topics(timeout=_ANSWER_S)
+        except KafkaAccessError as error:
+            found = Finding("kafka.client", Severity.ERROR, str(error), "no client can be made of these settings")
+            raise UncheckedError("no client of Kafka can be made", [found]) from error
+        except KafkaException as error:
+            admin.poll(0)
+            if self._refusal:
+                evidence, what = f"Kafka refuses us: {self._refusal}", "nothing can be written"
+                advice = "Check kafka.security_protocol, kafka.sasl and kafka.tls"
+                found = Finding("kafka.access", Severity.ERROR, evidence, what, advice=advice)
+                raise UncheckedError("Kafka refuses us", [found]) from error
+            evidence = f"no broker of {self._servers} answers within {_ANSWER_S:g} s"
+            found = Finding(
+                "kafka.unreachable", Severity.ERROR, evidence, "nothing can be written", advice="Check kafka.bootstrap_servers"
+            )
+            raise UncheckedError("Kafka cannot be reached", [found]) from error
+
+    def _on_error(self, error: KafkaError) -> None:
+        if is_refusal(error):
+            self._refusal = error.str()
+
+    def _our_topics(self, metadata: Any) -> list[str]:
+        """Return the state topic and those with rows, of those that exist."""
+        name, delimiter = self._settings.name, self._settings.kafka.topic_delimiter
+        patterns = [topics.change_topic_pattern(name, delimiter), topics.snapshot_topic_pattern(name, delimiter)]
+        patterns.append(re.escape(topics.state_topic(name, delimiter)))
+        return sorted(topic for topic in metadata.topics if any(re.fullmatch(pattern, topic) for pattern in patterns))
+
+    def _configs(self, admin: AdminClient, kind: ResourceType, names: list[str]) -> dict[str, Mapping[str, str]]:
+        """Return the settings of these brokers or topics. `UncheckedError` where our user may not see them."""
+        if not names:
+            return {}
+        asked: dict[ConfigResource, Future[Any]] = admin.describe_configs(
+            [ConfigResource(kind, name) for name in names], request_timeout=_ANSWER_S
+        )
+        found: dict[str, Mapping[str, str]] = {}
+        for resource, answer in asked.items():
+            try:
+                entries = answer.result()
+            except KafkaException as error:
+                reason = f"Kafka does not show the settings of {resource.name}: {error.args[0].str()}"
+                raise UncheckedError(reason) from error
+            found[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
+        return found
+
+    def _broker(self, admin: AdminClient, brokers: list[int]) -> Iterator[Finding]:
+        for name, config in self._configs(admin, ResourceType.BROKER, [str(brokers[0])] if brokers else []).items():
+            longest = int(config.get("transaction.max.timeout.ms") or TRANSACTION_TIMEOUT_MS)
+            if longest < TRANSACTION_TIMEOUT_MS:
+                evidence = f"transaction.max.timeout.ms of broker {name} is {longest}"
+                what = f"the producer's transactions may take {TRANSACTION_TIMEOUT_MS} ms: the broker refuses to begin one"
+                fix = f"export TIDEMARK_KAFKA__OPTIONS='{{\"transaction.timeout.ms\": \"{longest}\"}}'"
+                yield Finding("kafka.transaction_timeout", Severity.ERROR, evidence, what, fix, Remedy.SETTING)
+
+    def _topics(self, configs: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
+        delimiter = self._settings.kafka.topic_delimiter
+        state = topics.state_topic(self._settings.name, delimiter)
+        number = 0
+        for topic, config in configs.items():
+            found = list(self._of_state(topic, config) if topic == state else self._of_rows(topic, config))
+            number += len(found)
+            yield from found if number <= _NAMED else ()
+        if number > _NAMED:
+            yield Finding("kafka.topics", Severity.WARNING, f"{number - _NAMED} further findings on topics", "are not listed")
+
+    def _of_state(self, topic: str, config: Mapping[str, str]) -> Iterator[Finding]:
+        policy = config.get("cleanup.policy", "compact")
+        if "delete" in policy:
+            evidence, what = f"cleanup.policy of the state topic {topic} is {policy}", "Kafka deletes the position of the log in it"
+            yield self._mended("kafka.state_policy", Severity.ERROR, evidence, what, topic, "cleanup.policy=compact")
+
+    def _of_rows(self, topic: str, config: Mapping[str, str]) -> Iterator[Finding]:
+        largest = int(config.get("max.message.bytes") or RECORD_BYTES)
+        if largest < RECORD_BYTES:
+            evidence = f"max.message.bytes of {topic} is {largest}"
+            what = f"Kafka refuses larger batches of records, and ours have up to {RECORD_BYTES} bytes: the producer would stop"
+            yield self._mended("kafka.message_bytes", Severity.WARNING, evidence, what, topic, f"max.message.bytes={RECORD_BYTES}")
+        kept = int(config.get("retention.ms") or -1)
+        if "delete" in config.get("cleanup.policy", "") and 0 <= kept < _DAY_MS:
+            evidence = f"Kafka keeps {topic} for {kept / 3_600_000:.1f} h"
+            what = "when the merge job is down for longer, records are lost and the table is to be read again"
+            yield self._mended("kafka.retention", Severity.WARNING, evidence, what, topic, f"retention.ms={_WEEK_MS}")
+
+    def _mended(self, code: str, severity: Severity, evidence: str, what: str, topic: str, config: str) -> Finding:
+        fix = f"kafka-configs.sh --bootstrap-server {self._servers} --alter --entity-type topics --entity-name {topic}"
+        return Finding(code, severity, evidence, what, f"{fix} --add-config {config}", Remedy.SHELL)

@@ -1,0 +1,147 @@
+"""Spark and the sinks: Java, jars, memory; folders, free space; reachability and rights of a database."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from producer.source.coverage import privileges_on
+from producer.source.facts import grants_of
+from schemas.errors import ConfigError, SinkError, TidemarkError
+from schemas.findings import Finding, Remedy, Severity
+from schemas.settings.database_url import DATABASES
+from spark_jobs.jobs.preflight import OLDEST_JAVA, require_startable
+from tidemark.doctor.unchecked import UncheckedError
+from tidemark.runtime import java_home
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+    from schemas.settings.sink_section import SinkSettings
+    from tidemark.verify.relational_reader import SinkServer
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_LEAST_FREE: Final = 2 << 30
+_UNITS: Final = {"k": 10, "m": 20, "g": 30, "t": 40}
+_MEMORY: Final = re.compile(r"(\d+)([kmgt])", re.IGNORECASE)
+_SERVICE: Final = "_tidemark"
+_DOES_NOT_START: Final = "the merge job does not start"
+_IN_SERVICE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE TEMPORARY TABLES")
+
+
+def spark_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield why Spark could not be started; a Java that is missing is fetched, as by the merge job itself.
+
+    `UncheckedError` where no sink needs it, or where this machine has no merge job.
+    """
+    if not settings.sinks:
+        raise UncheckedError("there are no sinks: no merge job is run")
+    if importlib.util.find_spec("pyspark") is None:
+        raise UncheckedError("pyspark is not installed here: run this where the merge job runs")
+    yield from _memory(settings)
+    try:
+        os.environ.setdefault("JAVA_HOME", str(java_home(OLDEST_JAVA)))
+        require_startable(settings.spark)
+    except ConfigError as error:
+        yield Finding("spark.start", Severity.ERROR, str(error), _DOES_NOT_START)
+    except SinkError as error:
+        yield Finding("spark.master", Severity.ERROR, str(error), _DOES_NOT_START)
+    except TidemarkError as error:
+        yield Finding("spark.runtime", Severity.ERROR, str(error), _DOES_NOT_START)
+
+
+def _memory(settings: Settings) -> Iterator[Finding]:
+    given = _MEMORY.fullmatch(settings.spark.driver_memory.strip())
+    if given is None or not settings.spark.master.startswith("local"):
+        return
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    heap = int(given.group(1)) << _UNITS[given.group(2).lower()]
+    if heap > has:
+        fits = max(1, (has >> 30) // 2)
+        evidence = f"spark.driver_memory is {settings.spark.driver_memory}, and this machine has {has / (1 << 30):.1f} GiB"
+        what, fix = "the system ends the merge job when it uses that", f"export TIDEMARK_SPARK__DRIVER_MEMORY={fits}g"
+        yield Finding("spark.memory", Severity.ERROR, evidence, what, fix, Remedy.SETTING)
+
+
+def sink_findings(sink: SinkSettings) -> Callable[[Settings], Iterator[Finding]]:
+    """Return the checks of one sink."""
+    return partial(_findings_of_sink, sink)
+
+
+def _findings_of_sink(sink: SinkSettings, _settings: Settings) -> Iterator[Finding]:
+    if sink.folder and not (_URI.match(sink.folder) and not sink.folder.startswith("file://")):
+        yield from _folder(sink.name, Path(sink.folder.removeprefix("file://")))
+    if sink.type in DATABASES:
+        yield from _database(sink)
+
+
+def _folder(name: str, folder: Path) -> Iterator[Finding]:
+    """Yield what is wrong with a folder of this machine. It need not be there: the merge job makes it."""
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            evidence, what = f"sink {name}: {path} is a file", "the sink's folder cannot be there"
+            fix = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.before')}"
+            yield Finding("sink.folder_is_file", Severity.ERROR, evidence, what, fix, Remedy.SHELL)
+            return
+    there = next(path for path in (folder, *folder.parents) if path.is_dir())
+    if not os.access(there, os.W_OK | os.X_OK):
+        evidence, what = f"sink {name}: this user may not write to {there}", "the merge job cannot write"
+        fix = f"chown {os.getuid()}:{os.getgid()} {shlex.quote(str(there))}"
+        yield Finding("sink.folder_rights", Severity.ERROR, evidence, what, fix, Remedy.SHELL, "as an administrator")
+    free = shutil.disk_usage(there).free
+    if free < _LEAST_FREE:
+        evidence, what = f"sink {name}: {free / (1 << 30):.1f} GiB are free at {there}", "a batch needs room for new files"
+        yield Finding("sink.free_space", Severity.WARNING, evidence, what, advice="Make room, or give another path")
+
+
+def _database(sink: SinkSettings) -> Iterator[Finding]:
+    try:
+        server = _server_of(sink)
+    except ModuleNotFoundError as error:
+        raise UncheckedError(f"{error.name} is not installed: tidemark-cdc[verify] has it") from error
+    try:
+        yield from _postgres_rights(sink, server) if sink.type == "postgresql" else _mysql_rights(sink, server)
+    except SinkError as error:
+        advice = "Check url, user and password"
+        found = Finding("sink.unreachable", Severity.ERROR, str(error), "the merge job cannot write", advice=advice)
+        raise UncheckedError("its database cannot be asked", [found]) from error
+
+
+def _server_of(sink: SinkSettings) -> SinkServer:
+    if sink.type == "postgresql":
+        from tidemark.verify.postgres_rows import PostgresServer
+
+        return PostgresServer(sink)
+    from tidemark.verify.mysql_rows import MySqlServer
+
+    return MySqlServer(sink)
+
+
+def _postgres_rights(sink: SinkSettings, server: SinkServer) -> Iterator[Finding]:
+    rights = {"CREATE": "make schemas", "TEMPORARY": "make temporary tables"}
+    asked = ", ".join(f"has_database_privilege(current_database(), '{right}')" for right in rights)
+    ((database, user, *has),) = server.ask(f"SELECT current_database(), current_user, {asked}")
+    for (right, purpose), granted in zip(rights.items(), has, strict=True):
+        if not granted:
+            evidence = f"sink {sink.name}: user {user} may not {purpose} in the database {database}"
+            fix = f"GRANT {right} ON DATABASE {server.quoted(database)} TO {server.quoted(user)}"
+            code = f"sink.privilege.{right.lower()}"
+            yield Finding(code, Severity.ERROR, evidence, "the merge job cannot write", fix, Remedy.SINK_SQL)
+
+
+def _mysql_rights(sink: SinkSettings, server: SinkServer) -> Iterator[Finding]:
+    grants = grants_of(str(row[0]) for row in server.ask("SHOW GRANTS"))
+    ((account,),) = server.ask("SELECT CURRENT_USER()")
+    quoted = "@".join(f"'{part}'" for part in str(account).rsplit("@", 1))
+    has = privileges_on(grants, _SERVICE, "checkpoint")
+    missing = [] if "ALL PRIVILEGES" in has else [right for right in _IN_SERVICE if right not in has]
+    if missing:
+        evidence = f"sink {sink.name}: {account} lacks {', '.join(missing)} on {_SERVICE}"
+        what, fix = "the sink has its checkpoint and its staging tables there", f"GRANT ALL ON `{_SERVICE}`.* TO {quoted}"
+        yield Finding("sink.privilege.service", Severity.ERROR, evidence, what, fix, Remedy.SINK_SQL)

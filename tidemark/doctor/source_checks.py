@@ -1,0 +1,249 @@
+"""The source: reachability, settings of the server, privileges, retention, clock, and each captured table."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from producer.catalog import list_tables, read_table_schema, unsupported_tables
+from producer.preparation import require_own_server_id
+from producer.snapshot.strategies.watermark import SignalTable
+from producer.source.connection import connect
+from producer.source.coverage import coverage, privileges_on
+from producer.source.facts import (
+    account,
+    ask,
+    is_denied,
+    require_logged,
+    require_stored_name,
+    server_facts,
+    user_grants,
+)
+from producer.source.preflight import source_findings
+from producer.source.retention import kept_s
+from schemas.errors import AccessDeniedError, SourceError
+from schemas.findings import Finding, Remedy, Severity
+from tidemark.doctor.unchecked import UncheckedError
+
+if TYPE_CHECKING:
+    from producer.source.connection import Connection
+    from producer.source.facts import ServerFacts
+    from schemas.settings import Settings
+
+Table = tuple[str, str]
+_DAY_S: Final = 86_400
+_WEEK_S: Final = 7 * _DAY_S
+_CLOCK_S: Final = 5.0
+_NAMED: Final = 20
+"""Tables of a kind that have a finding of their own; the others are counted."""
+_KEY: Final = "tidemark_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY"
+_FIRST_ID: Final = 100_000
+
+
+def source_findings_of(settings: Settings) -> Iterator[Finding]:
+    """Yield what is wrong with the source. `UncheckedError` where it does not answer."""
+    source = settings.source
+    try:
+        connection = connect(source)
+    except AccessDeniedError as error:
+        found = Finding("source.access", Severity.ERROR, str(error), "the server refuses the user or its password")
+        raise UncheckedError("the source refuses us", [found]) from error
+    except SourceError as error:
+        what = "nothing can be read from the source"
+        advice = "Check source.host, source.port and source.tls"
+        found = Finding("source.unreachable", Severity.ERROR, str(error), what, advice=advice)
+        raise UncheckedError("the source cannot be reached", [found]) from error
+    with closing(connection):
+        facts = server_facts(connection)
+        yield from source_findings(facts, connection)
+        if facts.log_bin:
+            yield from _SourceExamination(settings, connection, facts).findings()
+
+
+@dataclass(frozen=True, slots=True)
+class _SourceExamination:
+    """The questions to a source that has a log."""
+
+    settings: Settings
+    connection: Connection
+    facts: ServerFacts
+
+    def findings(self) -> Iterator[Finding]:
+        grants, tables = user_grants(self.connection), list_tables(self.connection)
+        captured = [table for table in tables if self.settings.source.captures(*table)]
+        yield from self._server_id()
+        yield from self._retention()
+        yield from self._clock()
+        yield from self._log_filters(captured)
+        yield from self._coverage(tables, grants)
+        yield from self._signal_table(grants)
+        readable = [table for table in captured if privileges_on(grants, *table) & {"SELECT", "ALL PRIVILEGES"}]
+        refused = unsupported_tables(self.connection, readable)
+        yield from limited("source.unsupported_table", readable, partial(self._unsupported, refused))
+        yield from limited("source.table_without_key", [one for one in readable if one not in refused], self._without_key)
+
+    def _server_id(self) -> Iterator[Finding]:
+        try:
+            require_own_server_id(self.settings, self.connection, self.facts)
+        except SourceError as error:
+            ours = self.settings.source.server_id or 0
+            fix = f"export TIDEMARK_SOURCE__SERVER_ID={_FIRST_ID + (ours + 1) % _FIRST_ID}"
+            evidence, what = str(error).partition(", and the server")[0], "the server ends the connection of one of the two"
+            yield Finding("source.server_id", Severity.ERROR, evidence, what, fix, Remedy.SETTING)
+
+    def _retention(self) -> Iterator[Finding]:
+        names = "'binlog_expire_logs_seconds', 'expire_logs_days', 'binlog_expire_logs_auto_purge'"
+        found = {str(name).lower(): str(value) for name, value in ask(
+            self.connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
+        )}  # fmt: skip
+        keeps = kept_s(found)
+        if keeps is not None and keeps < _DAY_S:
+            in_seconds = "binlog_expire_logs_seconds" in found
+            fix = f"binlog_expire_logs_seconds = {_WEEK_S}" if in_seconds else f"expire_logs_days = {_WEEK_S // _DAY_S}"
+            yield Finding(
+                "source.retention",
+                Severity.WARNING,
+                f"the server keeps its log for {keeps / 3600:.1f} h",
+                "an outage of the producer that lasts longer loses the log, and all tables are to be read again",
+                f"SET GLOBAL {fix}",
+                Remedy.SOURCE_SQL,
+                "and in the server's configuration",
+            )
+
+    def _clock(self) -> Iterator[Finding]:
+        before = time.time()
+        theirs = float(ask(self.connection, "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
+        after = time.time()
+        apart = max(before - theirs, theirs - after)
+        if apart > _CLOCK_S:
+            yield Finding(
+                "source.clock",
+                Severity.WARNING,
+                f"the clocks of the source and of this machine are {apart:.0f} s apart",
+                "every delay that is shown (commit to Kafka, commit to the lake) is wrong by that",
+                "timedatectl set-ntp true",
+                Remedy.SHELL,
+                "on the machine whose clock is wrong",
+            )
+
+    def _log_filters(self, captured: list[Table]) -> Iterator[Finding]:
+        signal = self.settings.source.signal_names
+        try:
+            require_stored_name(self.facts, "source.signal_table", self.settings.source.signal_table)
+            require_logged(self.connection, self.facts, {*(database for database, _ in captured), *(signal or ())[:1]})
+        except SourceError as error:
+            if is_denied(error):
+                return  # reported as a missing privilege
+            yield Finding("source.log_filter", Severity.ERROR, str(error), "these changes would never arrive")
+
+    def _coverage(self, tables: list[Table], grants: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
+        document: dict[str, Any] = coverage(self.settings.source, tables, grants)
+        none = document["captured"] == 0
+        for pattern, reason in document["unmatched"].items():
+            evidence = f"source.tables: {pattern!r}: {reason.partition('. ')[0]}"
+            what = "no table is captured" if none else "this pattern captures nothing"
+            severity, near = Severity.ERROR if none else Severity.WARNING, _near(reason)
+            fix = f"export TIDEMARK_SOURCE__TABLES='{json.dumps(self._tables_with(pattern, near))}'" if near else ""
+            yield Finding("source.no_match", severity, evidence, what, fix, Remedy.SETTING if fix else Remedy.NONE, _advice(reason))
+        _, quoted = account(self.connection)
+        for name in document["unreadable"][:_NAMED]:
+            database, _, table = name.partition(".")
+            yield Finding(
+                "source.privilege.table",
+                Severity.ERROR,
+                f"{name} may not be read",
+                "it cannot be snapshotted",
+                f"GRANT SELECT ON {_sql(database)}.{_sql(table)} TO {quoted}",
+                Remedy.SOURCE_SQL,
+            )
+
+    def _tables_with(self, pattern: str, near: str) -> list[str]:
+        """Return `source.tables` with a table in the place of a pattern that matches none."""
+        plain = near.replace(".", "\\.", 1)
+        return [plain if one == pattern else one for one in self.settings.source.tables]
+
+    def _signal_table(self, grants: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
+        names = self.settings.source.signal_names
+        if names is None:
+            return
+        table = SignalTable(*names)
+        rights = privileges_on(grants, *names)
+        has_all = "ALL PRIVILEGES" in rights
+        writes = not self.settings.source.read_only
+        _, quoted = account(self.connection)
+        granted = f"GRANT SELECT{', INSERT' if writes else ''} ON {table.sql} TO {quoted}"
+        name = ".".join(names)
+        try:
+            exists = table.is_there(self.connection)
+        except SourceError as error:
+            evidence, _, advice = str(error).partition(". ")
+            yield Finding("source.signal_table", Severity.ERROR, evidence, "snapshots cannot be marked in the log", advice=advice)
+            return
+        if not exists and not has_all and "CREATE" not in rights:
+            what, fix = "and our user may not create it: no snapshot can be asked for", f"{table.definition}; {granted}"
+            evidence = f"the signal table {name} does not exist"
+            yield Finding("source.signal_table", Severity.ERROR, evidence, what, fix, Remedy.SOURCE_SQL)
+        elif not has_all and not rights >= ({"SELECT", "INSERT"} if writes else {"SELECT"}):
+            missing = " and ".join(sorted(({"SELECT", "INSERT"} if writes else {"SELECT"}) - rights))
+            evidence, what = f"{missing} on the signal table {name} is missing", "snapshots cannot be marked in the log"
+            yield Finding("source.privilege.signal_table", Severity.ERROR, evidence, what, granted, Remedy.SOURCE_SQL)
+
+    def _unsupported(self, refused: Mapping[Table, Exception], table: Table) -> Finding | None:
+        if table not in refused:
+            return None
+        name = ".".join(table)
+        excluded = [*self.settings.source.exclude_tables, name.replace(".", "\\.", 1)]
+        stops = self.settings.on_table_error == "stop"
+        return Finding(
+            "source.unsupported_table",
+            Severity.ERROR if stops else Severity.WARNING,
+            f"{name}: {refused[table]}",
+            "the producer stops at it" if stops else "it is set aside",
+            f"export TIDEMARK_SOURCE__EXCLUDE_TABLES='{json.dumps(excluded)}'",
+            Remedy.SETTING,
+        )
+
+    def _without_key(self, table: Table) -> Finding | None:
+        schema = read_table_schema(self.connection, *table)
+        if schema is None or schema.record_key:
+            return None
+        return Finding(
+            "source.table_without_key",
+            Severity.WARNING,
+            f"{'.'.join(table)} has no primary key and no unique key without NULL",
+            "its changes go to Kafka without a key; it is not snapshotted, and not merged into a sink",
+            f"ALTER TABLE {_sql(table[0])}.{_sql(table[1])} ADD COLUMN {_KEY}",
+            Remedy.SOURCE_SQL,
+            "or a primary key of columns that it has",
+        )
+
+
+def limited(code: str, tables: list[Table], look: Callable[[Table], Finding | None]) -> Iterator[Finding]:
+    """Yield the findings of single tables; behind the first ones only their number."""
+    more = 0
+    for number, found in enumerate(one for table in tables if (one := look(table)) is not None):
+        if number < _NAMED:
+            yield found
+        else:
+            more += 1
+    if more:
+        yield Finding(code, Severity.WARNING, f"{more} further tables", "have the same finding")
+
+
+def _near(reason: str) -> str:
+    """Return the first table that the advice on a pattern names; "" where it names none."""
+    _, _, named = reason.partition("; there is ")
+    return named.partition(". ")[0].partition(",")[0].strip()
+
+
+def _advice(reason: str) -> str:
+    return reason.partition(". ")[2]
+
+
+def _sql(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
