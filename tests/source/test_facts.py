@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 
 from devservers import Database, start_database
 from producer.catalog import read_table_schema
-from producer.source import facts
 from producer.source import preflight as source_preflight
 from producer.source.connection import Connection, connect, password_of
 from producer.source.facts import (
