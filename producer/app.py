@@ -39,8 +39,8 @@ from producer.resume import Resumption, find_resumption
 from producer.snapshot.request_history import RESTART_PREFIX
 from producer.source.connection import connect
 from producer.source.facts import require_logged, require_stored_name, server_facts
-from producer.source.preflight import preflight
 from producer.source.retention import ResumePosition, RetentionWatch
+from producer.source.source_preflight import preflight
 from producer.stream.steps import RereadError, RereadHint
 from producer.wiring import StartFacts, Wiring
 from schemas.documents import OffsetDocument

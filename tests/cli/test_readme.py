@@ -15,7 +15,7 @@ from producer.app import Producer
 from producer.snapshot.strategies.watermark import SignalTable, WindowRow, commit_barrier, commit_close
 from producer.source.connection import connect, source_errors
 from producer.source.facts import server_facts
-from producer.source.preflight import preflight
+from producer.source.source_preflight import preflight
 from schemas.errors import SourceError
 from schemas.settings import Settings, from_mapping
 from tests.support.producing import RunningProducer

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from devservers import Database, start_database
 from producer.catalog import read_table_schema
-from producer.source import preflight as source_preflight
+from producer.source import source_preflight
 from producer.source.connection import Connection, connect, password_of
 from producer.source.facts import (
     ServerFacts,
@@ -27,7 +27,7 @@ from producer.source.facts import (
     version_of,
     xa_recover,
 )
-from producer.source.preflight import preflight
+from producer.source.source_preflight import preflight
 from schemas.errors import SourceError
 from tests.source.reading import SERVERS, execute, settings_of
 from tests.support.servers import database, wait_until_gone

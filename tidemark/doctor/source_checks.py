@@ -24,8 +24,8 @@ from producer.source.facts import (
     server_facts,
     user_grants,
 )
-from producer.source.preflight import source_findings
 from producer.source.retention import kept_s
+from producer.source.source_preflight import source_findings
 from schemas.errors import AccessDeniedError, SourceError
 from schemas.findings import Finding, Remedy, Severity
 from tidemark.doctor.unchecked import UncheckedError
