@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
             "spark_jobs.jobs.merge_job, tidemark.commands.merge, tidemark.runtime",
             "confluent_kafka pymysql fastavro zstandard",
         ),
+        ("tidemark.doctor.examination", "confluent_kafka pymysql fastavro pyspark delta deltalake pyarrow pandas numba psycopg"),
         ("tidemark.loads.chunk_source", "confluent_kafka zstandard prometheus_client pyspark delta deltalake pandas"),
         ("tidemark.verify, tidemark.verify.iceberg_reader", "confluent_kafka numba pyspark delta"),
         (
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[2]
             "numpy yaml structlog confluent_kafka pymysql pyspark",
         ),
     ],
-    ids=["producer", "spark", "load", "verify", "schemas"],
+    ids=["producer", "spark", "doctor", "load", "verify", "schemas"],
 )
 def test_a_side_is_imported_without_the_packages_of_the_others(modules: str, missing: str) -> None:
     script = f"import sys; sys.modules.update(dict.fromkeys({missing.split()!r})); import {modules}"

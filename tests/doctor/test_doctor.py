@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -221,3 +223,18 @@ def test_the_page_has_every_code_and_no_other() -> None:
     table = (root / "docs" / "doctor.md").read_text("utf-8").partition("| code |")[2].replace("`source.tables`", "")
     listed = set(re.findall(f"`({_CODE})`", table))
     assert listed == named - {"source.log_names_no_columns"} | of_privileges | unknown | sinks
+
+
+def test_an_area_whose_client_is_not_installed_is_not_checked(site: Site) -> None:
+    absent = ["confluent_kafka", "pymysql", "psycopg", "pyspark"]
+    script = f"import sys; sys.modules.update(dict.fromkeys({absent!r})); from tidemark.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, "doctor", "--config", str(site.write()), "--output", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["findings"], found["checked"]) == (0, [], ["registry", "sink lake"]), done.stderr
+    assert found["unchecked"] == {
+        "source": "pymysql is not installed here",
+        "kafka": "confluent_kafka is not installed here",
+        "spark": "pyspark is not installed here: ask where the merge job runs",
+        "sink shop": "pymysql is not installed here",
+    }

@@ -9,18 +9,30 @@ from typing import Final
 from schemas.errors import TidemarkError
 from schemas.findings import Finding, Severity
 from schemas.settings import Settings
-from tidemark.doctor.kafka_checks import kafka_findings
 from tidemark.doctor.registry_checks import registry_findings
 from tidemark.doctor.sink_checks import sink_findings, spark_findings
-from tidemark.doctor.source_checks import source_findings_of
 from tidemark.doctor.unchecked import UncheckedError
 
+
+def _source(settings: Settings) -> Iterator[Finding]:
+    from tidemark.doctor.source_checks import source_findings_of
+
+    return source_findings_of(settings)
+
+
+def _kafka(settings: Settings) -> Iterator[Finding]:
+    from tidemark.doctor.kafka_checks import kafka_findings
+
+    return kafka_findings(settings)
+
+
 _OF_ALL: Final[Mapping[str, Callable[[Settings], Iterator[Finding]]]] = {
-    "source": source_findings_of,
-    "kafka": kafka_findings,
+    "source": _source,
+    "kafka": _kafka,
     "registry": registry_findings,
     "spark": spark_findings,
 }
+_OURS: Final = frozenset({"producer", "spark_jobs", "schemas", "tidemark"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,10 @@ def examine(settings: Settings) -> Examination:
         except UncheckedError as reason:
             findings += reason.findings
             unchecked[area] = str(reason)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] in _OURS:
+                raise
+            unchecked[area] = f"{error.name} is not installed here"
         except TidemarkError as error:
             findings.append(failed(area, error))
             unchecked[area] = str(error)

@@ -12,14 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from producer.source.coverage import privileges_on
-from producer.source.facts import grants_of
 from schemas.errors import ConfigError, SinkError, TidemarkError
 from schemas.findings import Finding, Remedy, Severity
 from schemas.settings.database_url import DATABASES
-from spark_jobs.jobs.preflight import OLDEST_JAVA, require_startable
 from tidemark.doctor.unchecked import UncheckedError
-from tidemark.runtime import java_home
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -43,7 +39,10 @@ def spark_findings(settings: Settings) -> Iterator[Finding]:
     if not settings.sinks:
         raise UncheckedError("there are no sinks: no merge job is run")
     if importlib.util.find_spec("pyspark") is None:
-        raise UncheckedError("pyspark is not installed here: run this where the merge job runs")
+        raise UncheckedError("pyspark is not installed here: ask where the merge job runs")
+    from spark_jobs.jobs.preflight import OLDEST_JAVA, require_startable
+    from tidemark.runtime import java_home
+
     yield from _memory(settings)
     try:
         os.environ.setdefault("JAVA_HOME", str(java_home(OLDEST_JAVA)))
@@ -75,10 +74,12 @@ def sink_findings(sink: SinkSettings) -> Callable[[Settings], Iterator[Finding]]
 
 
 def _findings_of_sink(sink: SinkSettings, _settings: Settings) -> Iterator[Finding]:
-    if sink.folder and not (_URI.match(sink.folder) and not sink.folder.startswith("file://")):
-        yield from _folder(sink.name, Path(sink.folder.removeprefix("file://")))
     if sink.type in DATABASES:
         yield from _database(sink)
+    path = sink.folder.removeprefix("file://")
+    if _URI.match(path):
+        raise UncheckedError(f"{path} is not of this machine: only the merge job can ask")
+    yield from _folder(sink.name, Path(path))
 
 
 def _folder(name: str, folder: Path) -> Iterator[Finding]:
@@ -101,10 +102,7 @@ def _folder(name: str, folder: Path) -> Iterator[Finding]:
 
 
 def _database(sink: SinkSettings) -> Iterator[Finding]:
-    try:
-        server = _server_of(sink)
-    except ModuleNotFoundError as error:
-        raise UncheckedError(f"{error.name} is not installed: tidemark-cdc[verify] has it") from error
+    server = _server_of(sink)
     try:
         yield from _postgres_rights(sink, server) if sink.type == "postgresql" else _mysql_rights(sink, server)
     except SinkError as error:
@@ -136,6 +134,9 @@ def _postgres_rights(sink: SinkSettings, server: SinkServer) -> Iterator[Finding
 
 
 def _mysql_rights(sink: SinkSettings, server: SinkServer) -> Iterator[Finding]:
+    from producer.source.coverage import privileges_on
+    from producer.source.facts import grants_of
+
     grants = grants_of(str(row[0]) for row in server.ask("SHOW GRANTS"))
     ((account,),) = server.ask("SELECT CURRENT_USER()")
     quoted = "@".join(f"'{part}'" for part in str(account).rsplit("@", 1))
