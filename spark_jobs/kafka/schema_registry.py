@@ -15,13 +15,15 @@ from threading import Lock
 from typing import Any, Final, Protocol
 
 from schemas.applied.registry_access import RegistryAccess, not_the_api
-from schemas.errors import RegistryAccessError, RegistryError
+from schemas.errors import NoRegistryError, RegistryAccessError, RegistryError, RegistryUnavailableError
 from schemas.waiting import waiting
 
 _TIMEOUT_S: Final = 10
 _ATTEMPTS: Final = 5
 _NOT_FOUND: Final = 404
 _REFUSED: Final = (401, 403)
+_TIMES_OUT: Final = (408, 429)
+_SERVER_FAILS: Final = 500
 _SHOWN: Final = 200
 
 
@@ -49,7 +51,7 @@ class SchemaRegistry(Protocol):
     def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
         """Return all versions of a subject as they are now, oldest first; none for an unknown subject.
 
-        Raises `RegistryError` when the registry cannot be asked.
+        Raises `RegistryUnavailableError` when the registry does not answer, `RegistryError` when no retry changes its answer.
         """
 
 
@@ -92,33 +94,37 @@ class HttpRegistry:
             return self._answer(f"{self.url.rstrip('/')}/{path}")
 
     def _answer(self, url: str) -> Any:
+        kind: type[RegistryError] = RegistryUnavailableError
         for attempt in range(_ATTEMPTS):
+            kind = RegistryUnavailableError
             try:
                 with self.access.open(url, _TIMEOUT_S) as response:
                     return json.load(response)
             except urllib.error.HTTPError as error:
                 with error:
                     answer = error.read()
-                    if error.code == _NOT_FOUND and _is_of_registry(answer):
-                        return None
-                    if error.code in _REFUSED:
-                        message = (
-                            f"schema registry: GET {url} is refused (HTTP {error.code}); check format.registry_access"
-                        )
-                        raise RegistryAccessError(message) from None
                 problem: Exception | str = error
+                if error.code in _REFUSED:
+                    message = f"schema registry: GET {url} is refused (HTTP {error.code}); check format.registry_access"
+                    raise RegistryAccessError(message) from None
                 if error.code == _NOT_FOUND:
+                    code = _code_of_registry(answer)
+                    if code is not None and code // 100 == _NOT_FOUND:
+                        return None
                     problem = not_the_api(self.url, f"HTTP 404: {answer.decode(errors='replace')[:_SHOWN]}")
+                    kind = RegistryUnavailableError if code is None else NoRegistryError  # of a proxy, or another API's own
+                elif error.code < _SERVER_FAILS and error.code not in _TIMES_OUT:
+                    kind = RegistryError
             except (OSError, ValueError) as error:
                 problem = error
             time.sleep(0.2 * 2**attempt)
         message = f"schema registry: GET {url} failed {_ATTEMPTS} times, last with: {problem}"
-        raise RegistryError(message)
+        raise kind(message)
 
 
-def _is_of_registry(answer: bytes) -> bool:
-    """Return whether a 404 comes from the registry itself: that of a proxy would make every record unreadable."""
+def _code_of_registry(answer: bytes) -> int | None:
+    """Return the code of error of a registry's answer; None where it is not a registry's: that of a proxy, for one."""
     try:
-        return int(json.loads(answer)["error_code"]) // 100 == _NOT_FOUND
+        return int(json.loads(answer)["error_code"])
     except (ValueError, TypeError, KeyError):
-        return False
+        return None

@@ -15,10 +15,18 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
-from schemas.errors import ConfigError, RegistryError, SinkError
+from schemas.errors import (
+    ConfigError,
+    NoRegistryError,
+    RegistryAccessError,
+    RegistryError,
+    RegistryUnavailableError,
+    SinkError,
+)
 from schemas.identity import SourceId
 from schemas.settings import KafkaSettings, SaslSettings, from_mapping
 from schemas.topics import change_topic, notifications_topic, snapshot_topic, state_topic
+from spark_jobs.jobs.merge_jobs import may_pass
 from spark_jobs.kafka import schema_registry as registry_module
 from spark_jobs.kafka import topic_tables as work
 from spark_jobs.kafka.read import (
@@ -351,7 +359,7 @@ class Registry(BaseHTTPRequestHandler):
     """Two versions of one subject; the first answers are 503."""
 
     failures: ClassVar[int] = 0
-    proxied: ClassVar[bool] = False
+    refusal: ClassVar[tuple[int, bytes] | None] = None
     asked: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
@@ -366,8 +374,11 @@ class Registry(BaseHTTPRequestHandler):
             "/subjects/t-value/versions/2": {"version": 2, "id": 12, "schema": '"string"'},
         }
         answers["/subjects/t-value/versions/latest"] = answers["/subjects/t-value/versions/2"]
-        if type(self).proxied:
-            self.send_error(404)
+        if type(self).refusal is not None:
+            code, body = type(self).refusal or (0, b"")
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(body)
             return
         if self.path not in answers:
             self.send_response(404)
@@ -409,14 +420,48 @@ def test_versions_are_fetched_once_and_outages_are_waited_out(
 
 
 def test_a_404_that_is_not_the_registry_s_own_says_nothing_of_a_subject(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a proxy gives it while the registry restarts, or one with another path: all records would go to quarantine."""
+    """As a proxy gives it while the registry restarts: all records would go to quarantine."""
     monkeypatch.setattr(registry_module.time, "sleep", lambda _: None)
-    monkeypatch.setattr(Registry, "proxied", True)
-    with pytest.raises(RegistryError, match=r"failed 5 times, last with: this is not a Confluent-compatible registry API at .*HTTP 404"):
+    monkeypatch.setattr(Registry, "refusal", (404, b"<html>Not Found</html>"))
+    with pytest.raises(
+        RegistryUnavailableError, match=r"failed 5 times, last with: this is not a Confluent-compatible registry API at .*HTTP 404"
+    ) as caught:
         HttpRegistry(url).versions("t-value")
+    assert may_pass(caught.value)
 
 
-def test_a_registry_that_stays_unreachable_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refusal", [(503, b""), (500, b'{"error_code":50001}'), (429, b""), (408, b""), (200, b"<html>")])
+def test_a_registry_that_cannot_answer_now_ends_no_sink(
+    refusal: tuple[int, bytes], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(registry_module.time, "sleep", lambda _: None)
-    with pytest.raises(RegistryError, match=r"GET http://127\.0\.0\.1:9/subjects/t/versions/latest failed 5 times"):
+    monkeypatch.setattr(Registry, "refusal", refusal)
+    with pytest.raises(RegistryUnavailableError, match="failed 5 times") as caught:
+        HttpRegistry(url).versions("t-value")
+    assert may_pass(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [
+        ((404, b'{"error_code":99901,"message":"no such path"}'), NoRegistryError),
+        ((401, b""), RegistryAccessError),
+        ((422, b'{"error_code":42201,"message":"invalid"}'), RegistryError),
+    ],
+)
+def test_an_answer_that_no_retry_changes_ends_the_sink(
+    refusal: tuple[int, bytes], kind: type[RegistryError], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module.time, "sleep", lambda _: None)
+    monkeypatch.setattr(Registry, "refusal", refusal)
+    with pytest.raises(kind) as caught:
+        HttpRegistry(url).versions("t-value")
+    assert type(caught.value) is kind
+    assert not may_pass(caught.value)
+
+
+def test_a_registry_that_stays_unreachable_is_a_clear_error_and_ends_no_sink(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module.time, "sleep", lambda _: None)
+    with pytest.raises(RegistryUnavailableError, match=r"GET http://127\.0\.0\.1:9/subjects/t/versions/latest failed 5 times") as caught:
         HttpRegistry("http://127.0.0.1:9").versions("t")
+    assert may_pass(caught.value)
