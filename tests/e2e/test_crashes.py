@@ -52,7 +52,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_is_doubled(
         mysql80,
         database,
         snapshot={"mode": "never", "readers": 2, "chunk_rows": 400, "max_rows_per_s": ROWS_PER_S},
-        spark=spark_section(compiled=True, trigger_s=3),
+        spark=spark_section(trigger_s=3),
     )
     pipeline.start("merge", "run")
     pipeline.wait("the producer", lambda status: status.log is not None)
