@@ -267,6 +267,7 @@ def _judged(world: World, wrong: str, plans: Sequence[SinkPlan], look: Look) -> 
     quarantined = sum(table.quarantined for status in world.pipeline.statuses().values() for table in status.tables)
     if quarantined:
         found.wrong.append(f"{quarantined} records in quarantine")
+    world.pipeline.wait_each("the status to say that all is well", lambda name, status: _all_is_well(world, name, status))
     look(world, plans)
     words = [wrong, *found.wrong, *_false_words(world, equal=not found.wrong), compared.shown]
     return Outcome(
@@ -302,7 +303,6 @@ def _of_sinks(world: World, plans: Sequence[SinkPlan], published: Mapping[str, S
 def _false_words(world: World, *, equal: bool) -> list[str]:
     """What the status said, or says now, that is not so."""
     pipeline = world.pipeline
-    pipeline.wait_each("the status to say that all is well", lambda name, status: _all_is_well(world, name, status))
     if not equal:
         return [*pipeline.truth.contradictions, "the status says that all is well, and the sink differs"]
     if world.rng.random() < _ENDS_DEAD:

@@ -1,7 +1,9 @@
-"""What chaos over sinks counts with: which sinks a round has, and that a wrong event of a changelog is found."""
+"""What chaos over sinks counts with: which sinks a round has, and that a difference in each type of sink is found."""
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -9,18 +11,32 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer
+from deltalake import DeltaTable
 
+from devservers import Kafka, Postgres, Registry
 from schemas.settings import from_mapping
+from tests.chaos.load import TABLES
+from tests.chaos.round import play
 from tests.chaos.sink_judgement import (
     Judgement,
     compare_rows,
     judge_events,
+    judged,
     rows_of_changelog,
     text_of,
 )
-from tests.chaos.sink_plans import KINDS, OTHERS, RELATIONAL, Feed, kinds_of, plans_of
+from tests.chaos.sink_plans import KINDS, OTHERS, RELATIONAL, Feed, SinkPlan, kinds_of, plans_of
+from tests.chaos.sink_servers import SinkServers
+from tests.chaos.world import Servers, World
 from tests.e2e.topics import Change
+from tests.support.changelogs import messages
+from tests.support.iceberg_tables import open_iceberg
+from tests.support.servers import own_database
 
 pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
 ODD = next(feed for feed in OTHERS if feed.tables == ("odd *",))
@@ -107,6 +123,81 @@ def test_a_change_of_the_key_is_two_changes_of_one_position() -> None:
     found = Judgement()
     judge_events(PIPELINE, pairs, [event], published, found, "files")
     assert not found.wrong
+
+
+# --- a difference in each type of sink, on real servers -----------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_difference_that_is_planted_in_each_sink_is_found(kafka: Kafka, registry: Registry, tmp_path: Path) -> None:
+    found: dict[str, Judgement] = {}
+
+    def plant_in_each(world: World, plans: Sequence[SinkPlan]) -> None:
+        nothing: dict[str, list[Change]] = {table: [] for table in TABLES}
+        for one in plans:
+            plant(world, one)
+            found[one.kind] = judged(world.pipeline, one, nothing)
+
+    with SinkServers(tmp_path) as sinks:
+        servers = Servers(own_database("mysql80", "chaos"), kafka, registry, sinks=sinks)
+        outcome = play(servers, 3, tmp_path / "round", only=("truncate",), compiled=False, kinds=KINDS, look=plant_in_each)
+    assert outcome.good, outcome.wrong
+    for kind in KINDS:
+        said = found[kind].text
+        assert found[kind].duplicated if kind == "kafka" else found[kind].differing, f"{kind}: {said}"
+        assert f"{kind}: crm_" in said, said
+        if kind != "kafka":  # a message that came a second time may change no row
+            assert ("verify: " in said) == (kind != "files"), said
+
+
+def plant(world: World, plan: SinkPlan) -> None:
+    """Change one row, or one file of rows, of a target that every sink has; in a topic, send a message a second time."""
+    (database, table), pipeline = (f"crm_{world.database}", "some"), world.pipeline
+    if plan.kind == "kafka":
+        send_again(pipeline.kafka.bootstrap_servers, plan.topic(world.database, table))
+        return
+    sink = pipeline.settings.of_sink(plan.name(world.database)).sink
+    path = Path(sink.path) / database / table
+    if plan.kind == "delta":
+        DeltaTable(str(path)).update(updates={"n": "n + 1"}, predicate="id < 9")
+    elif plan.kind == "iceberg":
+        for task in open_iceberg(path).scan().plan_files():
+            change_parquet(Path(task.file.file_path.removeprefix("file:")))
+    elif plan.kind == "files":
+        for file in path.glob("batch=*/*/part-*"):
+            change_parquet(file) if plan.format == "parquet" else change_lines(file)
+    else:
+        server = next(host.server for host in world.hosts if host.kind == plan.kind)
+        statement = f"UPDATE {database}.{table} SET n = n + 1 WHERE id < 9"
+        if isinstance(server, Postgres):
+            with server.connect() as connection:
+                connection.execute(statement)
+        else:
+            with server.connect() as connection, connection.cursor() as cursor:
+                cursor.execute(statement)
+
+
+def change_parquet(path: Path) -> None:
+    rows = pq.ParquetFile(path).read()
+    index = rows.column_names.index("n")
+    changed = pc.add(rows["n"], pa.scalar(1, rows.schema.field("n").type))
+    pq.write_table(rows.set_column(index, rows.schema.field("n"), changed), path)
+
+
+def change_lines(path: Path) -> None:
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    for line in lines:
+        if "data" in line:
+            line["data"]["n"] = (line["data"]["n"] or 0) + 1
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+
+
+def send_again(servers: str, topic: str) -> None:
+    key, value = random.Random(1).choice([one for one in messages(servers, topic) if one[1] is not None])
+    producer = Producer({"bootstrap.servers": servers})
+    producer.produce(topic, value, key)
+    producer.flush(60)
 
 
 def test_a_value_is_the_same_text_however_it_was_read() -> None:
