@@ -16,9 +16,11 @@ import pytest
 from pymysqlreplication import BinLogStreamReader
 
 from devservers import Kafka, Postgres, Registry
+from schemas.findings import Finding, Severity
 from tests.doctor.doctored_site import Site, site_of
 from tests.support.servers import own_database
 from tidemark import cli
+from tidemark.doctor.listed import MOST, listed
 
 
 @pytest.fixture(scope="module", params=["mysql80"])
@@ -238,3 +240,12 @@ def test_an_area_whose_client_is_not_installed_is_not_checked(site: Site) -> Non
         "spark": "pyspark is not installed here: ask where the merge job runs",
         "sink shop": "pymysql is not installed here",
     }
+
+
+def test_what_is_not_listed_is_counted_and_an_error_among_it_is_one() -> None:
+    many = [Finding("a.b", Severity.WARNING, str(number), "") for number in range(MOST + 2)]
+    many.append(Finding("a.b", Severity.ERROR, "last", ""))
+    found = list(listed("a.b", "tables", many))
+    assert found[:MOST] == many[:MOST]
+    assert [(one.severity, one.evidence) for one in found[MOST:]] == [(Severity.ERROR, "3 further tables")]
+    assert list(listed("a.b", "tables", many[:MOST])) == many[:MOST]

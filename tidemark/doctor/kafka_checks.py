@@ -16,6 +16,7 @@ from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.errors import KafkaAccessError
 from schemas.findings import Finding, Remedy, Severity
+from tidemark.doctor.listed import listed
 from tidemark.doctor.unchecked import UncheckedError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 _ANSWER_S: Final = 10.0
 _DAY_MS: Final = 86_400_000
 _WEEK_MS: Final = 7 * _DAY_MS
-_NAMED: Final = 20
 
 
 def kafka_findings(settings: Settings) -> Iterator[Finding]:
@@ -109,23 +109,21 @@ class _KafkaExamination:
 
     def _broker(self, admin: AdminClient, brokers: list[int]) -> Iterator[Finding]:
         for name, config in self._configs(admin, ResourceType.BROKER, [str(brokers[0])] if brokers else []).items():
-            longest = int(config.get("transaction.max.timeout.ms") or TRANSACTION_TIMEOUT_MS)
-            if longest < TRANSACTION_TIMEOUT_MS:
+            ours = int(self._settings.kafka.options.get("transaction.timeout.ms") or TRANSACTION_TIMEOUT_MS)
+            longest = int(config.get("transaction.max.timeout.ms") or ours)
+            if longest < ours:
                 evidence = f"transaction.max.timeout.ms of broker {name} is {longest}"
-                what = f"the producer's transactions may take {TRANSACTION_TIMEOUT_MS} ms: the broker refuses to begin one"
-                fix = f"export TIDEMARK_KAFKA__OPTIONS='{{\"transaction.timeout.ms\": \"{longest}\"}}'"
-                yield Finding("kafka.transaction_timeout", Severity.ERROR, evidence, what, fix, Remedy.SETTING)
+                what = f"the producer's transactions may take {ours} ms: the broker refuses to begin one"
+                advice = f"Set transaction.timeout.ms in kafka.options to {longest}, or raise the broker's limit"
+                yield Finding("kafka.transaction_timeout", Severity.ERROR, evidence, what, advice=advice)
 
     def _topics(self, configs: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
         delimiter = self._settings.kafka.topic_delimiter
         state = topics.state_topic(self._settings.name, delimiter)
-        number = 0
-        for topic, config in configs.items():
-            found = list(self._of_state(topic, config) if topic == state else self._of_rows(topic, config))
-            number += len(found)
-            yield from found if number <= _NAMED else ()
-        if number > _NAMED:
-            yield Finding("kafka.topics", Severity.WARNING, f"{number - _NAMED} further findings on topics", "are not listed")
+        if state in configs:
+            yield from self._of_state(state, configs[state])
+        of_rows = (one for topic, config in configs.items() if topic != state for one in self._of_rows(topic, config))
+        yield from listed("kafka.topics", "findings on topics", of_rows)
 
     def _of_state(self, topic: str, config: Mapping[str, str]) -> Iterator[Finding]:
         policy = config.get("cleanup.policy", "compact")

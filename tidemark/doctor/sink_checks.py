@@ -26,7 +26,6 @@ _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _LEAST_FREE: Final = 2 << 30
 _UNITS: Final = {"k": 10, "m": 20, "g": 30, "t": 40}
 _MEMORY: Final = re.compile(r"(\d+)([kmgt])", re.IGNORECASE)
-_SERVICE: Final = "_tidemark"
 _DOES_NOT_START: Final = "the merge job does not start"
 _IN_SERVICE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE TEMPORARY TABLES")
 
@@ -136,13 +135,14 @@ def _postgres_rights(sink: SinkSettings, server: SinkServer) -> Iterator[Finding
 def _mysql_rights(sink: SinkSettings, server: SinkServer) -> Iterator[Finding]:
     from producer.source.coverage import privileges_on
     from producer.source.facts import grants_of
+    from tidemark.verify.relational_reader import SERVICE
 
     grants = grants_of(str(row[0]) for row in server.ask("SHOW GRANTS"))
     ((account,),) = server.ask("SELECT CURRENT_USER()")
     quoted = "@".join(f"'{part}'" for part in str(account).rsplit("@", 1))
-    has = privileges_on(grants, _SERVICE, "checkpoint")
+    has = privileges_on(grants, SERVICE, "checkpoint")
     missing = [] if "ALL PRIVILEGES" in has else [right for right in _IN_SERVICE if right not in has]
     if missing:
-        evidence = f"sink {sink.name}: {account} lacks {', '.join(missing)} on {_SERVICE}"
-        what, fix = "the sink has its checkpoint and its staging tables there", f"GRANT ALL ON `{_SERVICE}`.* TO {quoted}"
+        evidence = f"sink {sink.name}: {account} lacks {', '.join(missing)} on {SERVICE}"
+        what, fix = "the sink has its checkpoint and its staging tables there", f"GRANT ALL ON `{SERVICE}`.* TO {quoted}"
         yield Finding("sink.privilege.service", Severity.ERROR, evidence, what, fix, Remedy.SINK_SQL)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from producer.catalog import list_tables, read_table_schema, unsupported_tables
 from producer.preparation import require_own_server_id
+from producer.snapshot.ranges import quoted as quoted_name
 from producer.snapshot.strategies.watermark import SignalTable
-from producer.source.connection import connect
+from producer.source.connection import connect, source_errors
 from producer.source.coverage import coverage, privileges_on
 from producer.source.facts import (
     account,
@@ -28,6 +28,7 @@ from producer.source.retention import kept_s
 from producer.source.source_preflight import source_findings
 from schemas.errors import AccessDeniedError, SourceError
 from schemas.findings import Finding, Remedy, Severity
+from tidemark.doctor.listed import listed
 from tidemark.doctor.unchecked import UncheckedError
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ Table = tuple[str, str]
 _DAY_S: Final = 86_400
 _WEEK_S: Final = 7 * _DAY_S
 _CLOCK_S: Final = 5.0
-_NAMED: Final = 20
-"""Tables of a kind that have a finding of their own; the others are counted."""
 _KEY: Final = "tidemark_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY"
 _FIRST_ID: Final = 100_000
 
@@ -84,8 +83,10 @@ class _SourceExamination:
         yield from self._signal_table(grants)
         readable = [table for table in captured if privileges_on(grants, *table) & {"SELECT", "ALL PRIVILEGES"}]
         refused = unsupported_tables(self.connection, readable)
-        yield from limited("source.unsupported_table", readable, partial(self._unsupported, refused))
-        yield from limited("source.table_without_key", [one for one in readable if one not in refused], self._without_key)
+        unsupported = (self._unsupported(table, error) for table, error in refused.items())
+        yield from listed("source.unsupported_table", "tables that cannot be captured", unsupported)
+        keyless = (found for table in readable if table not in refused for found in self._without_key(table))
+        yield from listed("source.table_without_key", "tables without a key", keyless)
 
     def _server_id(self) -> Iterator[Finding]:
         try:
@@ -150,15 +151,18 @@ class _SourceExamination:
             severity, near = Severity.ERROR if none else Severity.WARNING, _near(reason)
             fix = f"export TIDEMARK_SOURCE__TABLES='{json.dumps(self._tables_with(pattern, near))}'" if near else ""
             yield Finding("source.no_match", severity, evidence, what, fix, Remedy.SETTING if fix else Remedy.NONE, _advice(reason))
+        yield from listed("source.privilege.table", "tables that may not be read", self._unreadable(document["unreadable"]))
+
+    def _unreadable(self, names: list[str]) -> Iterator[Finding]:
         _, quoted = account(self.connection)
-        for name in document["unreadable"][:_NAMED]:
+        for name in names:
             database, _, table = name.partition(".")
             yield Finding(
                 "source.privilege.table",
                 Severity.ERROR,
                 f"{name} may not be read",
                 "it cannot be snapshotted",
-                f"GRANT SELECT ON {_sql(database)}.{_sql(table)} TO {quoted}",
+                f"GRANT SELECT ON {quoted_name(database)}.{quoted_name(table)} TO {quoted}",
                 Remedy.SOURCE_SQL,
             )
 
@@ -179,7 +183,8 @@ class _SourceExamination:
         granted = f"GRANT SELECT{', INSERT' if writes else ''} ON {table.sql} TO {quoted}"
         name = ".".join(names)
         try:
-            exists = table.is_there(self.connection)
+            with source_errors(f"{self.settings.source.host}:{self.settings.source.port}"):
+                exists = table.is_there(self.connection)
         except SourceError as error:
             evidence, _, advice = str(error).partition(". ")
             yield Finding("source.signal_table", Severity.ERROR, evidence, "snapshots cannot be marked in the log", advice=advice)
@@ -193,46 +198,32 @@ class _SourceExamination:
             evidence, what = f"{missing} on the signal table {name} is missing", "snapshots cannot be marked in the log"
             yield Finding("source.privilege.signal_table", Severity.ERROR, evidence, what, granted, Remedy.SOURCE_SQL)
 
-    def _unsupported(self, refused: Mapping[Table, Exception], table: Table) -> Finding | None:
-        if table not in refused:
-            return None
+    def _unsupported(self, table: Table, error: Exception) -> Finding:
         name = ".".join(table)
         excluded = [*self.settings.source.exclude_tables, name.replace(".", "\\.", 1)]
         stops = self.settings.on_table_error == "stop"
         return Finding(
             "source.unsupported_table",
             Severity.ERROR if stops else Severity.WARNING,
-            f"{name}: {refused[table]}",
+            f"{name}: {error}",
             "the producer stops at it" if stops else "it is set aside",
             f"export TIDEMARK_SOURCE__EXCLUDE_TABLES='{json.dumps(excluded)}'",
             Remedy.SETTING,
         )
 
-    def _without_key(self, table: Table) -> Finding | None:
+    def _without_key(self, table: Table) -> Iterator[Finding]:
         schema = read_table_schema(self.connection, *table)
         if schema is None or schema.record_key:
-            return None
-        return Finding(
+            return
+        yield Finding(
             "source.table_without_key",
             Severity.WARNING,
             f"{'.'.join(table)} has no primary key and no unique key without NULL",
             "its changes go to Kafka without a key; it is not snapshotted, and not merged into a sink",
-            f"ALTER TABLE {_sql(table[0])}.{_sql(table[1])} ADD COLUMN {_KEY}",
+            f"ALTER TABLE {quoted_name(table[0])}.{quoted_name(table[1])} ADD COLUMN {_KEY}",
             Remedy.SOURCE_SQL,
             "or a primary key of columns that it has",
         )
-
-
-def limited(code: str, tables: list[Table], look: Callable[[Table], Finding | None]) -> Iterator[Finding]:
-    """Yield the findings of single tables; behind the first ones only their number."""
-    more = 0
-    for number, found in enumerate(one for table in tables if (one := look(table)) is not None):
-        if number < _NAMED:
-            yield found
-        else:
-            more += 1
-    if more:
-        yield Finding(code, Severity.WARNING, f"{more} further tables", "have the same finding")
 
 
 def _near(reason: str) -> str:
@@ -243,7 +234,3 @@ def _near(reason: str) -> str:
 
 def _advice(reason: str) -> str:
     return reason.partition(". ")[2]
-
-
-def _sql(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
