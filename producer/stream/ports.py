@@ -209,7 +209,8 @@ class CheckpointParticipant(Protocol):
 
     What `prepare` returns and the offset are durable together or not at all. Participants are prepared in their order
     and restored in the reverse order: a participant uses only those after it. Where no participant had anything to write, the
-    log may be read on between `prepare` and `committed`; another `prepare` comes only after that.
+    log may be read on between `prepare` and `committed`; another `prepare` comes only after that. So `prepare` hands work over,
+    and `committed` forgets none: what was noted meanwhile belongs to the next checkpoint.
     """
 
     def restore(self, state: State) -> None:

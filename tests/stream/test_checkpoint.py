@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from producer.catalog.effects import parse_ddl
 from producer.codec import Records
 from producer.source.begun import Begun
 from producer.stream.checkpoint import INTERVAL_S, RECORDS_AT_MOST, Checkpoints
+from producer.stream.handlers.ddl_effects import FloorsAndSnapshots
 from producer.stream.handlers.snapshot_markers import SnapshotMarkers
+from producer.stream.handlers.state_keepers import StartDocuments
 from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
 from producer.stream.offset import LogOffset, Part
-from producer.stream.ports import CheckpointWork, OutgoingRecord
+from producer.stream.ports import CheckpointParticipant, CheckpointWork, OutgoingRecord, Statement
 from producer.stream.reader_progress import LogProgress
 from producer.testing.log_handlers import MemoryParticipant, MemoryPublisher, MemoryStore
 from schemas.errors import PublishError
 from schemas.identity import SourceId
-from schemas.markers import MARKER_KEY
+from schemas.markers import MARKER_KEY, FloorMarker, parse_marker
 from schemas.position import Position
 
 START = LogOffset(0, "binlog.000001", 4, "", "server")
@@ -64,7 +68,12 @@ class Keeper(MemoryParticipant):
 
 
 class Scene:
-    def __init__(self, fault: Callable[[str], None] = lambda _step: None, interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self,
+        fault: Callable[[str], None] = lambda _step: None,
+        interval_s: float = INTERVAL_S,
+        more: Sequence[CheckpointParticipant] = (),
+    ) -> None:
         self.now = 100.0
         self.publisher = MemoryPublisher(fault)
         self.calls: list[tuple[str, str]] = []
@@ -73,7 +82,7 @@ class Scene:
         schedule = HeartbeatSchedule(lambda: self.now)
         markers = SnapshotMarkers(self.publisher, MemoryTopics(), schedule, NothingAside(), lambda: self.now)
         self.checkpoints = Checkpoints(
-            START, self.publisher, MemoryStore(), markers, [self.first, self.last],
+            START, self.publisher, MemoryStore(), markers, [self.first, self.last, *more],
             LogProgress(START.position), lambda: self.now, interval_s,
         )  # fmt: skip
 
@@ -242,6 +251,51 @@ def test_what_is_read_meanwhile_is_committed_behind_it() -> None:
     scene.checkpoints.settle()
     assert scene.checkpoints.committed == AFTER
     assert scene.calls == 2 * [("first", "prepare"), ("last", "prepare"), ("first", "committed"), ("last", "committed")]
+
+
+class Emptied:
+    """A TRUNCATE of the captured table."""
+
+    def __init__(self) -> None:
+        topics = SimpleNamespace(known=lambda: {("d", "t")})
+        captured = SimpleNamespace(holds_data=lambda *_table: True)
+        self.participant = FloorsAndSnapshots(captured, None, topics, SimpleNamespace(has=lambda *_table: False))  # type: ignore[arg-type]
+
+    def read(self) -> None:
+        origin = SimpleNamespace(position=AFTER.position)
+        changes = parse_ddl("TRUNCATE TABLE t", "d")
+        self.participant.statement(Statement("TRUNCATE TABLE t", "d", changes, origin, 0, is_in_kafka=False))  # type: ignore[arg-type]
+
+    def written(self, scene: Scene) -> int:
+        markers = [parse_marker(one.value) for one in scene.publisher.visible if one.key == MARKER_KEY]
+        return sum(isinstance(one, FloorMarker) and one.position == AFTER.position for one in markers) // 2
+
+
+class FoundOut:
+    """A document that a change of the captured tables adds."""
+
+    def __init__(self) -> None:
+        self.participant = StartDocuments({})
+
+    def read(self) -> None:
+        self.participant.add({"coverage": {"v": 1}})
+
+    def written(self, scene: Scene) -> int:
+        return scene.topics().count(("state", b"coverage"))
+
+
+@pytest.mark.parametrize("noted", [Emptied, FoundOut])
+def test_what_is_noted_while_a_commit_is_on_its_way_is_written_once_with_the_next(noted: type[Emptied | FoundOut]) -> None:
+    """A floor that was noted between a commit and its answer was forgotten with the answer: the rows of a TRUNCATE stayed."""
+    one = noted()
+    scene = Scene(more=[one.participant])
+    scene.publisher.answers_late = True
+    later(scene)
+    one.read()
+    later(scene, AFTER)
+    later(scene, replace(AFTER, pos=1_500))
+    scene.checkpoints.settle()
+    assert one.written(scene) == 1
 
 
 WORKS = {

@@ -75,17 +75,16 @@ class FloorsAndSnapshots:
         """Do nothing: floors are markers, not documents."""
 
     def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
-        """Return the floors of tables that have topics as markers."""
+        """Return the floors of tables that have topics as markers, once."""
         if not self._floors:
             return CheckpointWork()
-        known = set(self._table_topics.known())
+        known, floors, self._floors = set(self._table_topics.known()), self._floors, []
         return CheckpointWork(
-            markers=[MarkerDraft(".".join(table), MarkerType.FLOOR, facts) for table, facts in self._floors if table in known]
+            markers=[MarkerDraft(".".join(table), MarkerType.FLOOR, facts) for table, facts in floors if table in known]
         )
 
-    def committed(self, _boundary: Position) -> None:
-        """Forget the floors that are written."""
-        self._floors.clear()
+    def committed(self, boundary: Position) -> None:
+        """Do nothing: floors are returned once. Those noted since then belong to the next checkpoint."""
 
     def note_gone(self, table: Table, position: Position) -> None:
         """Note that a table which is captured again was dropped meanwhile: its rows are gone, by a statement that was not read."""

@@ -97,8 +97,8 @@ class StartDocuments:
 
     def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
         """Return the documents of this start, once."""
-        return CheckpointWork(documents=self._documents)
+        documents, self._documents = self._documents, {}
+        return CheckpointWork(documents=documents)
 
-    def committed(self, _boundary: Position) -> None:
-        """Forget the documents: they are written."""
-        self._documents = {}
+    def committed(self, boundary: Position) -> None:
+        """Do nothing: documents are returned once."""
