@@ -26,6 +26,7 @@ from spark_jobs.spark_errors import mute_raised_errors, reason_of
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)\])?")
 _TASK_FAILURES: Final = 3
+_STDOUT, _STDERR = 1, 2
 
 # Corrupt bytes may announce a text of two gigabytes: refuse what no Kafka record has, before memory is allocated.
 _LARGEST_VALUE_BYTES: Final = 256 * 1024 * 1024
@@ -96,7 +97,7 @@ def build_session(settings: SparkSettings, name: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of the PATH, without our packages
     private = {key: conf.pop(key) for key in settings.conf if key not in _JAVA_OPTIONS_BY_KEY}
     try:
-        with _in_a_file(private), _own_interrupt():
+        with _in_a_file(private), _own_interrupt(), _own_output():
             return _with(builder, conf).getOrCreate()
     except (PySparkException, Py4JError) as error:
         message = f"Spark cannot be started: {reason_of(error)}; check spark.master, spark.jars and spark.conf"
@@ -115,6 +116,22 @@ def _own_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _own_output() -> Iterator[None]:
+    """Have the JVM that is started meanwhile write all of its output to stderr: programs parse what we print."""
+    if sys.stdout is None or sys.stderr is None:  # the process was started without
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        yield
+    finally:
+        os.dup2(kept, _STDOUT)
+        os.close(kept)
 
 
 def _with(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession.Builder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,8 @@ print(json.dumps({"applied": applied, "seen": [line for line in lines if secret 
 """
 
 
-def test_further_configuration_reaches_spark_and_no_command_line() -> None:
+def test_further_configuration_reaches_spark_and_no_command_line_and_what_a_jvm_says_is_not_in_our_output() -> None:
+    """A JVM warns on its stdout of options that do not fit: a report in JSON (`verify --output json`) is parsed by programs."""
     conf = {
         "spark.hadoop.fs.s3a.secret.key": 's3cret =: \\n"#!\'ß',
         "spark.sql.shuffle.partitions": "3",
@@ -39,9 +41,11 @@ def test_further_configuration_reaches_spark_and_no_command_line() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         input=json.dumps(conf), cwd=root, capture_output=True, text=True, check=False, timeout=300,
+        env={**os.environ, "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -Xmn1g"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout)
     assert found["applied"] == conf
     assert found["seen"] == []
     assert found["jvms"] >= 1
+    assert "NewSize" in done.stderr
