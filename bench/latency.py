@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from bench.bench_figures import OURS, Figure, Found
 from bench.bench_tools import Debezium, Tidemark, Tool, bring_to_end
 from bench.cost import cost_of
-from bench.lag import LagReader
+from bench.log_lag import LagReader
 from bench.paced_load import PacedLoad
 from bench.scene import DATABASE as TABLE
 from bench.stage import Stage

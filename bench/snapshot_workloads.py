@@ -14,7 +14,7 @@ from bench.bench_figures import OURS, Figure, Found
 from bench.bench_tools import Debezium, Tidemark, Tool, Worker, bring_to_end, noted, properties_of
 from bench.catch_up import COLD, tools_of
 from bench.flink_cdc import FlinkCdc
-from bench.lag import LagReader
+from bench.log_lag import LagReader
 from bench.paced_load import PacedLoad
 from bench.scene import DATABASE as TABLE
 from bench.stage import LOAD_TABLE, Stage

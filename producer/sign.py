@@ -49,6 +49,7 @@ class LivenessWriter:
         self._waits_because = ""
         self._said: tuple[str, str] = ("", "")
         self._since_ms = 0
+        self._in_kafka_known_ms = 0
         self._delays_written: dict[str, int] = {}
         self._delays_at = float("-inf")
         self._thread = threading.Thread(target=self._run, name="liveness", daemon=True)
@@ -127,9 +128,16 @@ class LivenessWriter:
             since_ms=self._since_ms,
             machine=machine(),
             snapshot_waits="" if state == "ended" else self.snapshot_waits(),
+            in_kafka_ms=self._in_kafka_ms(),
         )
         assert self._client is not None
         self._client.produce(self._topic, value_of(sign), SIGN_KEY, partition=partition_of(SIGN_KEY))
+
+    def _in_kafka_ms(self) -> int | None:
+        """Return up to when everything that the source committed is in Kafka; what an earlier start knew stays known."""
+        if self._producer is not None and self._producer.reader is not None:
+            self._in_kafka_known_ms = max(self._in_kafka_known_ms, self._producer.reader.progress.times.in_kafka_ms)
+        return self._in_kafka_known_ms or None
 
     def _write_delays(self) -> None:
         """Write the delays of tables that have new ones, now and then."""

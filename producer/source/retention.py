@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -52,7 +52,8 @@ class HeadRoom:
 
     `keeps_s` and `keeps_bytes` are what the server keeps, None where it purges nothing by itself. `left_s` is how long it
     takes at least until it may purge what is still needed, None where that is never, or not known yet. `behind_bytes` were
-    written since that place, None where the server's log does not hold it.
+    written since that place, None where the server's log does not hold it. `sizes` are those of its files, oldest first, empty
+    where they are of another server.
     """
 
     file: str
@@ -63,6 +64,14 @@ class HeadRoom:
     keeps_bytes: int | None
     left_s: float | None
     is_purged: bool
+    sizes: Mapping[str, int] = field(default_factory=dict, repr=False)
+
+    def bytes_after(self, file: str, pos: int) -> int | None:
+        """Return how much the server had written after a position when it was asked; None where it does not have that file."""
+        if file not in self.sizes:
+            return None
+        files = list(self.sizes)
+        return max(0, sum(self.sizes[name] for name in files[files.index(file) :]) - pos)
 
     def warning(self, least_s: int) -> str:
         """Return why somebody should look at it now; "" while there is room enough.
@@ -121,6 +130,7 @@ def reckon(sizes: dict[str, int], variables: dict[str, str], resume: ResumePosit
         keeps_bytes=min(kept_bytes) if kept_bytes else None,
         left_s=left_s,
         is_purged=is_purged,
+        sizes={} if is_anothers else sizes,
     )
 
 

@@ -92,6 +92,11 @@ class Checkpoints:
 
     # ---- when
 
+    @property
+    def has_everything(self) -> bool:
+        """Whether everything that was published is committed, and no transaction began since."""
+        return self._begun is None and not self._is_dirty and not self._publisher.in_transaction
+
     def read_timeout(self) -> float:
         """Return how long to wait for the log, in seconds."""
         now = self._clock()
@@ -162,6 +167,7 @@ class Checkpoints:
         self._publisher.commit_later()
         self._begun = boundary, now_ms
         self.progress.delays.commit_begun()
+        self.progress.times.commit_begun()
         self._is_dirty = False
         self._at = self._clock()
 
@@ -188,6 +194,7 @@ class Checkpoints:
         """Note that the checkpoint is durable, and notify who waits for that."""
         position = boundary.position
         self.progress.delays.committed(time.time_ns() // 1000)
+        self.progress.times.committed()
         self._markers.committed()
         self.committed = boundary
         self.has_committed = True

@@ -135,8 +135,15 @@ class LogReader:
         self.progress.alive_s = self._clock()
         checkpoints.note_answer()
         checkpoints.is_behind = batch is not None and batch.size >= _BACKLOG_BYTES
+        times = self.progress.times
         if batch is not None:
+            proved_ms = times.came(batch)
             self._publish(batch)
+            times.published(proved_ms)
+        else:
+            times.nothing_came()
+            if checkpoints.has_everything and self._assembler.can_commit:
+                times.committed()
 
     def _publish(self, batch: EventBatch) -> None:
         assembler, at = self._assembler, 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from producer.stream.commit_delays import CommitDelays
+from producer.stream.read_times import ReadTimes
 
 if TYPE_CHECKING:
     from schemas.position import Position
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LogProgress:
-    """What was read and published since the start; `alive_s` is the log reader's clock at its last read, `delays` up to Kafka."""
+    """What was read and published since the start; `alive_s` is the log reader's clock at its last read, `delays` up to Kafka.
+
+    `times` are up to when everything that the source committed was read, and is in Kafka.
+    """
 
     position: Position
     source_ts_ms: int = 0
@@ -24,3 +28,4 @@ class LogProgress:
     checkpoints: int = 0
     alive_s: float = 0.0
     delays: CommitDelays = field(default_factory=CommitDelays)
+    times: ReadTimes = field(default_factory=ReadTimes)

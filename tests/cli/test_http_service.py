@@ -23,9 +23,11 @@ from hypothesis import strategies as st
 from producer.stream.reader_progress import LogProgress
 from schemas import signals
 from schemas.errors import ConfigError, PublishError, RetriableSourceError
+from schemas.pipeline_lag import Lag, Verdict, Word
 from schemas.position import Position
 from schemas.settings import ServiceSettings
 from tidemark.api.health import health
+from tidemark.api.lags import Lags
 from tidemark.api.service import LARGEST_BODY, Service
 
 if TYPE_CHECKING:
@@ -262,6 +264,27 @@ def test_the_metrics_have_a_histogram_of_the_way_to_kafka_for_each_table(service
     assert 'tidemark_commit_to_kafka_seconds_bucket{le="0.025",table="shop.orders"} 0.0' in text
     assert 'tidemark_commit_to_kafka_seconds_bucket{le="0.05",table="shop.orders"} 1.0' in text
     assert 'tidemark_commit_to_kafka_seconds_count{table="shop.orders"} 1.0' in text
+
+
+def test_the_metrics_have_the_lag_of_each_table_and_the_word_for_each_sink_as_far_as_they_are_known(taken: Taken) -> None:
+    unknown, late = Lag(unknown="why"), Lag(seconds=41.7, left=3)
+    tables = {"shop.a": late, "shop.b": unknown, "shop.c": Lag(seconds=0.0, left=0), "shop.d": Lag(left=9, unknown="why")}
+    lags = Lags(unknown, unknown, unknown, tables, Verdict(Word.BEHIND, ("late",)))
+    known: dict[str, Lags] = {}
+    with Service(ServiceSettings(), taken.insert, str, lambda: known) as service:
+        assert "tidemark_sink" not in ask(service, "GET", "/metrics")[1]
+        assert "tidemark_state" not in ask(service, "GET", "/metrics")[1]
+        known["lake"] = lags
+        text = ask(service, "GET", "/metrics")[1]
+    found = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith("tidemark_s")}
+    assert {name: value for name, value in found.items() if "sink_lag" in name} == {
+        'tidemark_sink_lag_seconds{sink="lake",table="shop.a"}': 41.7, 'tidemark_sink_lag_seconds{sink="lake",table="shop.c"}': 0.0,
+    }  # fmt: skip
+    assert {name: value for name, value in found.items() if "behind" in name and "state" not in name} == {
+        f'tidemark_sink_behind_records{{sink="lake",table="shop.{table}"}}': left for table, left in (("a", 3), ("c", 0), ("d", 9))
+    }
+    words = {word.value: found[f'tidemark_state{{sink="lake",state="{word.value}"}}'] for word in Word}
+    assert words == {word.value: float(word is Word.BEHIND) for word in Word}
 
 
 def test_one_that_is_standby_has_no_figures_of_the_time_when_it_led(service: Service) -> None:

@@ -13,9 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devservers import Kafka
 from schemas.json_codec import encode
 from schemas.liveness import Sign, machine
+from schemas.pipeline_lag import Lag
 from schemas.settings import from_mapping
 from schemas.topics import state_topic
 from tests.support.servers import unique_name
+from tidemark.api.lags import lags_of
 from tidemark.api.observe import Observer, Status
 
 TOPIC = {"database": "shop", "table": "orders", "partitions": 4}
@@ -132,6 +134,7 @@ def test_the_observer_follows_committed_state_only(
         both = [f"{name}.shop.orders", f"{name}-snapshot.shop.orders"]
         for future in admin.create_topics([NewTopic(topic, 1) for topic in both]).values():
             future.result(120)
+        written_s = time.time()
         for committed in (True, False):  # readers of committed records never see the others
             producer.begin_transaction()
             for _ in range(5):
@@ -139,6 +142,7 @@ def test_the_observer_follows_committed_state_only(
             assert producer.flush(120) == 0
             (producer.commit_transaction if committed else producer.abort_transaction)(120)
         _merge_job_is_known_by_its_lock_and_sign(observer, tmp_path / "_tidemark")
+        _lag_is_that_of_the_oldest_record_that_is_not_merged(observer, tmp_path / "_tidemark", written_s)
 
 
 def _merge_job_is_known_by_its_lock_and_sign(observer: Observer, service: Path) -> None:
@@ -151,14 +155,7 @@ def _merge_job_is_known_by_its_lock_and_sign(observer: Observer, service: Path) 
         (service / "alive.json").write_text(json.dumps(encode(Sign(**facts))), "utf-8")
 
     def merge(changes: int) -> None:
-        table = {
-            "applied_position": LOG["position"],
-            "change_offsets": {"0": changes},
-            "snapshot_offsets": {},
-        }
-        (service / "progress.json").write_text(
-            json.dumps({"updated_ms": 5, "tables": {"shop.orders": table}}), "utf-8"
-        )
+        note_merged(service, changes)
 
     assert state() == ("unknown", None)  # nothing is there: it was not started, or runs on another machine
     service.mkdir()
@@ -190,6 +187,34 @@ def _merge_job_is_known_by_its_lock_and_sign(observer: Observer, service: Path) 
     assert state() == ("not_running", False)
     give(machine="another")
     assert state() == ("caught_up", True), "locks of another machine are not seen here: its sign counts"
+
+
+def note_merged(service: Path, changes: int) -> None:
+    """Write the progress of a merge job that has merged the first `changes` records of the table."""
+    table = {"applied_position": LOG["position"], "change_offsets": {"0": changes}, "snapshot_offsets": {}}
+    (service / "progress.json").write_text(json.dumps({"updated_ms": 5, "tables": {"shop.orders": table}}), "utf-8")
+
+
+def _lag_is_that_of_the_oldest_record_that_is_not_merged(observer: Observer, service: Path, written_s: float) -> None:
+    """Of 12 offsets the first five are records, then come a marker, five records of an aborted transaction, and its marker."""
+
+    def lag() -> Lag:
+        (status,) = observer.read_each(oldest=True).values()
+        return lags_of(status).tables["shop.orders"]
+
+    for merged in (0, 4):
+        note_merged(service, merged)
+        asked_s, found = time.time(), lag()
+        assert found.left == 12 - merged
+        assert found.seconds is not None
+        assert asked_s - written_s - 30 < found.seconds <= time.time() - written_s + 0.1
+        assert found.seconds > 0
+    for merged in (5, 7, 12):  # consumers see none of the rest
+        note_merged(service, merged)
+        assert lag().seconds == 0.0
+    (service / "progress.json").unlink()
+    (service / "alive.json").unlink()
+    assert lag().seconds is None, "this machine sees nothing of a merge job"
 
 
 _HOLD = """

@@ -20,6 +20,11 @@ from tidemark.commands import status
 from tidemark.commands.run import run_producer
 
 
+def metric(text: str, name: str) -> float:
+    """The value of a metric without labels; infinity where there is none."""
+    return next((float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} ")), float("inf"))
+
+
 def test_it_shows_how_the_producer_goes(mysql: Source) -> None:
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     settings = mysql.settings()
@@ -52,6 +57,7 @@ def test_it_shows_how_the_producer_goes(mysql: Source) -> None:
             counted = f'tidemark_commit_to_kafka_seconds_count{{table="{mysql.schema}.t"}} 1.0'
             run.until(lambda: counted in answer("/metrics"), "its way to Kafka is counted")
             run.until(lambda: "tidemark_log_behind_bytes" in answer("/metrics"), "the retention is looked at")
+            run.until(lambda: 0 <= metric(answer("/metrics"), "tidemark_log_lag_seconds") < 60, "the log is read to its end")
             assert f"{mysql.schema}.t" in json.loads(answer("/api/v1/status"))["tables"]
         service.waits("db:3306 refuses the user")
         with pytest.raises(HTTPError) as refused:

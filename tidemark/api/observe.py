@@ -29,6 +29,7 @@ from schemas.liveness import EVERY_S, JobState, Sign, machine
 from schemas.merge_progress import MergeProgress
 from schemas.state import StateRecords
 from schemas.waiting import waiting
+from tidemark.api.oldest_records import OldestRecords
 from tidemark.api.overview import (
     Ends,
     LogStatus,
@@ -75,6 +76,7 @@ class Observer:
         self._admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
         self._reached: dict[int, int] = {}
         self._moved: dict[str, tuple[int, float]] = {}
+        self._oldest = OldestRecords(settings.kafka, f"{settings.name}-status")
         self._of_sinks = {sink.name: settings.of_sink(sink.name) for sink in settings.sinks}
 
     def __enter__(self) -> Self:
@@ -86,8 +88,9 @@ class Observer:
         self.close()
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Give the connections up."""
         self._consumer.close()
+        self._oldest.close()
 
     def read(self) -> Status:
         """Read how far everything is now.
@@ -96,10 +99,11 @@ class Observer:
         """
         return self._status(*self._ends(), self._settings)
 
-    def read_each(self) -> dict[str, Status]:
-        """Read the same for each sink; without any, one that has no name."""
+    def read_each(self, *, oldest: bool = False) -> dict[str, Status]:
+        """Read the same for each sink; without any, one that has no name. `oldest`: with the times of the oldest records."""
         names, ends = self._ends()
-        return {name: self._status(names, ends, settings) for name, settings in self._settings_of_sinks.items()}
+        found = {name: self._status(names, ends, settings) for name, settings in self._settings_of_sinks.items()}
+        return {name: self._with_oldest(status) for name, status in found.items()} if oldest else found
 
     def settled_each(self) -> dict[str, Status]:
         """Return what `settled` does for each sink; without any, one that has no name."""
@@ -130,7 +134,13 @@ class Observer:
         while status.merge.state is JobState.CATCHING_UP and time.monotonic() < deadline:
             time.sleep(_LOOK_AGAIN_S)
             status = self._status(names, ends, settings)
-        return status
+        return self._with_oldest(status)
+
+    def _with_oldest(self, status: Status) -> Status:
+        """Return the same with the time of each table's oldest record that is not merged, as far as Kafka says."""
+        first = [one for table in status.tables if not table.released for one in table.unmerged]
+        written = self._oldest.written(first) if first else {}
+        return replace(status, tables=tuple(replace(table, oldest_ms=_first_of(table, written)) for table in status.tables))
 
     def _ends(self) -> tuple[dict[str, tuple[str, str]], Ends]:
         """Return the topics of every table, and where they end now: to be asked for before the progress is read."""
@@ -223,6 +233,14 @@ def read_progress(settings: Settings) -> MergeProgress:
 def _may_be_of_another_clock(status: Status) -> bool:
     """Return whether one more sign would prove a job alive that looks silent, or whose sign comes from the future."""
     return any(one.needs_sign for one in (status.merge, status.producer()))
+
+
+def _first_of(table: TableStatus, written: Mapping[tuple[str, int, int], int | None]) -> int | None:
+    """Return when the oldest of a table's records was written; None if one is not known, 0 if there is none."""
+    times = [written.get(one) for one in table.unmerged]
+    if None in times:
+        return None
+    return min((one for one in times if one), default=0)
 
 
 def sink_facts(settings: Settings) -> SinkFacts:

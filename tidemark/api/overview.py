@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -49,7 +49,8 @@ class LogStatus:
     """The log offset committed last: everything before it is in Kafka.
 
     A restart continues to read from `needed_file` and `needed_pos`, before that while XA transactions are prepared. `read_ms` is
-    when the source committed the last transaction before it, or when we did where that is not known. `server` is whose log it is.
+    when the source committed the last transaction before it, or when we did where that is not known; `last_ms` is the first of
+    these, None where it is not known. `server` is whose log it is.
     """
 
     file: str
@@ -61,6 +62,7 @@ class LogStatus:
     needed_pos: int
     read_ms: int
     server: str = ""
+    last_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,10 @@ class TableStatus:
     table is a state the source was in, None before that. `inexact` says why the sink may differ from the source
     although it holds every change of the log, None where it does not; `skipped` why there is no mirror of it; `set_aside` why
     it is not published or not merged at the moment. `waits` says why no chunk of its snapshot is read now, None where that is
-    not so. `behind` counts its records in Kafka that are not merged; None: unknown. `kafka_delays` and `lake_delays` are how long
-    changes took from their commit, as the jobs noted it at some time (`Status.to_kafka`, `Status.to_lake` say what holds now).
+    not so. `behind` counts its records in Kafka that are not merged; None: unknown. They begin at `unmerged` (topic, partition,
+    offset), and the oldest was written at `oldest_ms` (0: consumers see none of them; None: nobody has looked). `kafka_delays` and
+    `lake_delays` are how long changes took from their commit, as the jobs noted it at some time (`Status.to_kafka`,
+    `Status.to_lake` say what holds now).
     `released`: it is not captured any more, so the sink stays as it is.
     `via` is the way of its snapshot's rows, "kafka" or "spark", None without a snapshot, and `via_reason` why it is not the one
     that was wanted.
@@ -95,6 +99,8 @@ class TableStatus:
     set_aside: str | None = None
     waits: str | None = None
     behind: int | None = None
+    unmerged: tuple[tuple[str, int, int], ...] = ()
+    oldest_ms: int | None = None
     kafka_delays: RecentDelays | None = None
     lake_delays: RecentDelays | None = None
     via: str | None = None
@@ -253,6 +259,7 @@ def _tables(state: State, progress: MergeProgress, facts: SinkFacts) -> tuple[Ta
             inexact=inexact.get(name),
             set_aside=aside.get(name) or _set_aside(sink.get(name, nothing).set_aside),
             behind=_behind(facts, name, sink.get(name, nothing)),
+            unmerged=_unmerged(facts, name, sink.get(name, nothing)),
             kafka_delays=delays.get(f"{RecentDelays.PREFIX}{name}"),
             released=name in released,
         )
@@ -313,13 +320,24 @@ def _all_behind(
 def _behind(facts: SinkFacts, table: str, progress: TableProgress) -> int | None:
     """Return the records of a table in Kafka that are not merged; None if its topics' ends are not known."""
     both = facts.topics.get(table)
-    if facts.ends is None or both is None or any(topic not in facts.ends for topic in both):
+    if facts.unreadable or facts.ends is None or both is None or any(topic not in facts.ends for topic in both):
         return None
-    return sum(
-        max(0, end - done.get(partition, 0))
-        for topic, done in zip(both, (progress.change_offsets, progress.snapshot_offsets), strict=True)
-        for partition, end in facts.ends[topic].items()
-    )
+    return sum(max(0, end - done) for _, _, done, end in _spans(facts, table, progress))
+
+
+def _unmerged(facts: SinkFacts, table: str, progress: TableProgress) -> tuple[tuple[str, int, int], ...]:
+    """Return where the records of a table begin that are not merged: topic, partition, offset."""
+    if not _behind(facts, table, progress):
+        return ()
+    return tuple((topic, partition, done) for topic, partition, done, end in _spans(facts, table, progress) if done < end)
+
+
+def _spans(facts: SinkFacts, table: str, progress: TableProgress) -> Iterator[tuple[str, int, int, int]]:
+    """Yield topic, partition, the offset up to which it is merged, and its end."""
+    assert facts.ends is not None
+    for topic, done in zip(facts.topics[table], (progress.change_offsets, progress.snapshot_offsets), strict=True):
+        for partition, end in facts.ends[topic].items():
+            yield topic, partition, done.get(partition, 0), end
 
 
 def _log(offset: OffsetDocument | None) -> LogStatus | None:
@@ -337,6 +355,7 @@ def _log(offset: OffsetDocument | None) -> LogStatus | None:
         needed_pos=needed.pos,
         read_ms=offset.committed_ms if ts_us is None else ts_us // 1000,
         server=offset.server,
+        last_ms=None if ts_us is None else ts_us // 1000,
     )
 
 

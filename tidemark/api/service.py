@@ -25,7 +25,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -33,20 +33,19 @@ from urllib.parse import urlsplit
 
 import structlog
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
 
 from schemas import signals
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from schemas.overriding import override
 from tidemark.api.health import HealthHandler, HealthServer
+from tidemark.api.producer_metrics import LagFigures, ProducerFigures
 
 if TYPE_CHECKING:
     from producer.app import Producer
     from producer.source.retention import HeadRoom
-    from producer.stream.reader_progress import LogProgress
     from schemas.settings import ServiceSettings
+    from tidemark.api.lags import Lags
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +59,6 @@ _PASSED_OVER: Final = 1 << 20
 """Of a body that is too large so much is read further: hanging up earlier would lose the answer for a client that still sends."""
 _MOST_SLOW: Final = 8
 """Those that ask Kafka or the source, which may be unreachable: a client that asks for health must not wait behind them."""
-_STATES: Final = ("queued", "running", "paused", "done", "failed", "cancelled")
 _IS_STANDBY: Final = "the producer stands by: another one of its name leads, or Kafka does not say yet which one does"
 
 
@@ -75,11 +73,14 @@ class RefusedError(Exception):
 class Service:
     """Listens while it is entered. `watch` is called at every start of the producer (`producer.app.run`).
 
-    `insert` puts a signal into the signal table, `describe` gives the status as JSON. Raises `ConfigError` when
+    `insert` puts a signal into the signal table, `describe` gives the status as JSON, `lags` how far the sinks are behind, without
+    delay: empty where that is not known. Raises `ConfigError` when
     the port is taken or the token cannot be read.
     """
 
-    def __init__(self, settings: ServiceSettings, insert: Insert, describe: Describe) -> None:
+    def __init__(
+        self, settings: ServiceSettings, insert: Insert, describe: Describe, lags: Callable[[], Mapping[str, Lags]] = dict
+    ) -> None:
         self._insert, self.describe = insert, describe
         self._token = token_of(settings)
         self._host = settings.host.lower()
@@ -87,7 +88,8 @@ class Service:
         self._producer: Producer | None = None
         self._waits_because = ""
         self.registry = CollectorRegistry()
-        self.registry.register(_Figures(lambda: self._producer, lambda: self.not_ready() is None))
+        self.registry.register(ProducerFigures(lambda: self._producer, lambda: self.not_ready() is None))
+        self.registry.register(LagFigures(lags))
         try:
             self._server = _Server((settings.host, settings.port), self)
         except OSError as error:
@@ -330,89 +332,3 @@ class _Handler(HealthHandler):
             self._answer(error.status, {"error": str(error)})
         except TidemarkError as error:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(error)})
-
-
-class _Figures(Collector):
-    """The producer's live figures as metrics, read when they are asked for."""
-
-    def __init__(self, producer: Callable[[], Producer | None], ready: Callable[[], bool]) -> None:
-        self._current, self._ready = producer, ready
-
-    @override
-    def collect(self) -> Iterable[Metric]:
-        yield GaugeMetricFamily("tidemark_ready", "1 where /readyz says that the log is read now, else 0", value=self._ready())
-        producer = self._current()
-        if producer is None or producer.reader is None:
-            return
-        progress = producer.reader.progress
-        for name, text, value in (
-            ("tidemark_log_transactions", "Source transactions read since the start", progress.transactions),
-            ("tidemark_log_rows", "Row changes read since the start", progress.rows),
-            ("tidemark_log_records", "Change records written since the start", progress.records),
-            ("tidemark_log_cuts", "Kafka transactions committed since the start", progress.checkpoints),
-        ):
-            yield CounterMetricFamily(name, text, value=value)
-        for name, text, unix_ms in (
-            (
-                "tidemark_log_committed_timestamp_seconds",
-                "When the last Kafka transaction was committed, in Unix time",
-                progress.committed_ms,
-            ),
-            (
-                "tidemark_log_source_timestamp_seconds",
-                "Time of the newest source transaction read, in Unix time",
-                progress.source_ts_ms,
-            ),
-        ):
-            if unix_ms:  # nothing yet since the start: 1970 would be an alarm
-                yield GaugeMetricFamily(name, text, value=unix_ms / 1000)
-        yield _delays(progress)
-        yield from _retention(producer)
-        if producer.coordinator is not None:
-            rows = GaugeMetricFamily(
-                "tidemark_snapshot_rows", "Rows read by the newest snapshot", labels=["table"]
-            )
-            states = GaugeMetricFamily(
-                "tidemark_snapshot_tables", "Tables of remembered snapshots, by state", labels=["state"]
-            )
-            tables = producer.coordinator.progress()
-            for table, read in {one.table: one.rows for one in tables}.items():
-                rows.add_metric([table], read)
-            for state in _STATES:
-                states.add_metric([state], sum(one.state == state for one in tables))
-            yield rows
-            yield states
-            yield GaugeMetricFamily(
-                "tidemark_snapshot_waiting",
-                "1 while no chunk is read because the source is under load (snapshot.pause_when), else 0",
-                value=bool(producer.coordinator.waits_because),
-            )
-
-
-def _delays(progress: LogProgress) -> Metric:
-    found = HistogramMetricFamily(
-        "tidemark_commit_to_kafka_seconds",
-        "From the commit at the source to the commit of the Kafka transaction, of some changes of each",
-        labels=["table"],
-    )
-    for table, counter in progress.delays.tables.items():
-        total = counter.total
-        buckets = [(bound, float(count)) for bound, count in total.cumulative]
-        found.add_metric([".".join(table)], buckets=buckets, sum_value=total.sum_s)
-    return found
-
-
-def _retention(producer: Producer) -> Iterable[Metric]:
-    room = None if producer.retention is None else producer.retention.latest
-    if room is None:
-        return
-    if room.behind_bytes is not None:
-        yield GaugeMetricFamily(
-            "tidemark_log_behind_bytes", "Bytes of the source's log that are not in Kafka yet", value=room.behind_bytes
-        )
-    if room.left_s is not None:
-        yield GaugeMetricFamily(
-            "tidemark_log_head_room_seconds",
-            "Seconds until the source may purge log that is not in Kafka yet",
-            value=room.left_s,
-        )

@@ -123,6 +123,7 @@ def run_producer(
 def _serve(settings: Settings, stack: ExitStack) -> Service:
     """Return the HTTP endpoint, until the stack ends: it wants to know of each start of the producer, and why it waits."""
     from tidemark.api import sending
+    from tidemark.api.lag_watch import LagWatch
     from tidemark.api.observe import Observer
     from tidemark.api.service import Service
     from tidemark.commands import status
@@ -135,5 +136,6 @@ def _serve(settings: Settings, stack: ExitStack) -> Service:
             now = observer.settled_each()
         return status.as_json_of_sinks(now, now, status.seen(settings, service.head_room))
 
-    service = Service(settings.service, insert, describe)
+    lags = stack.enter_context(LagWatch(settings))
+    service = Service(settings.service, insert, describe, lambda: lags.latest)
     return stack.enter_context(service)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import TidemarkError
+from tidemark.api.lags import Lags, lag_document, lags_of
 from tidemark.api.overview import RELEASED
 from tidemark.process import config
 
@@ -59,10 +60,24 @@ def execute(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SourceLog:
-    """The source's log as the source itself reports it; `problem` says why it could not be asked, or why to worry."""
+    """The source's log as the source itself reports it; `problem` says why it could not be asked, or why to worry.
+
+    `is_of_now`: it was asked for this answer, not some time before.
+    """
 
     room: HeadRoom | None
     problem: str
+    is_of_now: bool = False
+
+    def lags(self, status: Status) -> Lags:
+        """Return how far a sink is behind, by what the source says now."""
+        log = status.log
+        is_known = self.is_of_now and self.room is not None and log is not None
+        left_bytes = self.room.bytes_after(log.file, log.pos) if is_known and self.room is not None and log is not None else None
+        return lags_of(status, left_bytes, self.problem if self.room is not None else "")
+
+
+_UNSEEN: Final = SourceLog(None, "")
 
 
 def source_of(settings: Settings, status: Status) -> SourceLog:
@@ -78,12 +93,12 @@ def source_of(settings: Settings, status: Status) -> SourceLog:
             room = head_room(connection, position, time.time())
     except TidemarkError as error:
         return SourceLog(None, f"the source cannot be asked: {error}")
-    return seen(settings, room)
+    return seen(settings, room, is_of_now=True)
 
 
-def seen(settings: Settings, room: HeadRoom | None) -> SourceLog:
+def seen(settings: Settings, room: HeadRoom | None, *, is_of_now: bool = False) -> SourceLog:
     """Return what was seen of the source's log, None where nobody has looked yet, and whether to worry."""
-    return SourceLog(room, "" if room is None else room.warning(settings.source.log_head_room_s))
+    return SourceLog(room, "" if room is None else room.warning(settings.source.log_head_room_s), is_of_now)
 
 
 def as_json_of_sinks(found: Mapping[str, Status], before: Mapping[str, Status], source: SourceLog | None = None) -> str:
@@ -101,14 +116,15 @@ def as_text_of_sinks(found: Mapping[str, Status], before: Mapping[str, Status], 
     first = next(iter(found.values()))
     lines = [*_head_lines(first, source), *_note_lines(first)]
     for name, status in found.items():
-        lines += ["", f"sink {name}: {_sink_words(status)}", *_table_lines(status, _rates(status, before[name]))]
+        lag = _lag_line(status, source)
+        lines += ["", f"sink {name}: {_sink_words(status)}", f"lag:   {lag}", *_table_lines(status, _rates(status, before[name]))]
     return "\n".join(lines)
 
 
 def as_json(status: Status, before: Status, source: SourceLog | None = None) -> str:
     """Return one JSON document on one line."""
     log = status.log
-    rates = _rates(status, before)
+    rates, lags = _rates(status, before), (source or _UNSEEN).lags(status)
     document = {
         "read_ms": status.read_ms,
         "log": log
@@ -121,6 +137,7 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
         },
         "source": _source_document(source),
         "snapshot_paused": status.paused,
+        "lag": lags.document,
         "producer": _producer_document(status, source),
         "sink": {
             "state": status.merge.state.value,
@@ -153,6 +170,7 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
                 "set_aside": table.set_aside,
                 "released": table.released,
                 "behind_records": table.behind,
+                "lag": lag_document(lags.tables[table.table], "records"),
                 "commit_to_kafka": _delay_document(status.to_kafka(table)),
                 "commit_to_lake": _delay_document(status.to_lake(table)),
             }
@@ -193,13 +211,20 @@ def _source_document(source: SourceLog | None) -> dict[str, Any] | None:
 
 def as_text(status: Status, before: Status, source: SourceLog | None = None) -> str:
     """Return a few lines and a table."""
-    head = [*_head_lines(status, source), f"sink:  {_sink_words(status)}", *_note_lines(status)]
+    lag = _lag_line(status, source)
+    head = [*_head_lines(status, source), f"sink:  {_sink_words(status)}", f"lag:   {lag}", *_note_lines(status)]
     return "\n".join([*head, "", *_table_lines(status, _rates(status, before))])
 
 
 def _head_lines(status: Status, source: SourceLog | None) -> list[str]:
     problem = [f"source: {source.problem}"] if source is not None and source.problem else []
     return [_log_line(status), _producer_line(status, source), *problem]
+
+
+def _lag_line(status: Status, source: SourceLog | None) -> str:
+    """Return how far a sink is behind the source, in seconds, at most."""
+    lags = (source or _UNSEEN).lags(status)
+    return f"source to Kafka {lags.to_kafka.text}, Kafka to sink {lags.to_sink.text}"
 
 
 def _note_lines(status: Status) -> list[str]:

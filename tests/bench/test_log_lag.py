@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.arrivals import all_but_the_tail
-from bench.lag import id_of, lags, percentile
+from bench.log_lag import id_of, lags, percentile
 from bench.scene import BenchError
 from bench.soak import largest, not_flat, thirds_of
 

@@ -1,0 +1,189 @@
+"""How far Kafka and the sinks are behind, in seconds, and one word for the whole: facts enter, what a person reads leaves (pure).
+
+A *lag* is the age of the oldest change that has not arrived: 0 where everything has arrived, by the end of the log or of the
+topics, as the server or the broker reports it. A number is a promise, "at most so long"; what is not known is no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from schemas.liveness import JobState, Sign, Standing
+
+BEHIND_S: Final = 30.0
+"""A lag above that is worth a word of its own."""
+_CLOCKS_MS: Final = 20_000
+_STANDSTILL_S: Final = 120.0
+_LONGER: Final = 10
+"""A batch that takes so many times as long as the one before stands still."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """Seconds since the oldest change came that has not arrived, at most; None where that is not known, for the reason `unknown`.
+
+    `left` counts what has not arrived: bytes of the source's log, or records in Kafka; None: unknown.
+    """
+
+    seconds: float | None = None
+    left: int | None = None
+    unknown: str = ""
+
+    @property
+    def text(self) -> str:
+        """The seconds for a person."""
+        if self.seconds is None:
+            return f"unknown: {self.unknown}"
+        return f"{self.seconds:.1f} s" if self.seconds < 600 else f"{self.seconds / 60:,.0f} min"
+
+
+NOTHING_LEFT: Final = Lag(seconds=0.0, left=0)
+
+
+def lag_to_kafka(now_ms: int, left_bytes: int | None, in_kafka_ms: int | None) -> Lag:
+    """Return how far Kafka is behind the source.
+
+    `left_bytes` of the source's log are not in Kafka, by its own end now (None: it did not say). Everything that the source
+    committed up to `in_kafka_ms` is there (None: nobody has said).
+    """
+    if left_bytes == 0:
+        return NOTHING_LEFT
+    if in_kafka_ms is None:
+        return Lag(left=left_bytes, unknown="the producer has not said yet up to when everything is in Kafka")
+    return _since(now_ms, in_kafka_ms, left_bytes)
+
+
+def lag_to_sink(now_ms: int, left: int | None, oldest_ms: int | None, unknown: str) -> Lag:
+    """Return how far a table in the sink is behind Kafka.
+
+    `left` records of it are not merged, None where that is not known for the reason `unknown`. The oldest of them was written at
+    `oldest_ms`: None where it could not be read, for that reason, 0 where consumers see none of them.
+    """
+    if left is None:
+        return Lag(unknown=unknown)
+    if left == 0 or oldest_ms == 0:
+        return NOTHING_LEFT
+    if oldest_ms is None:
+        return Lag(left=left, unknown=unknown)
+    return _since(now_ms, oldest_ms, left)
+
+
+def _since(now_ms: int, at_ms: int, left: int | None) -> Lag:
+    if at_ms - now_ms > _CLOCKS_MS:
+        reason = f"it counts from {(at_ms - now_ms) / 1000:.0f} s in the future: compare the machines' clocks"
+        return Lag(left=left, unknown=reason)
+    return Lag(seconds=round(max(0, now_ms - at_ms) / 1000, 1), left=left)
+
+
+def largest(lags: Sequence[tuple[str, Lag]]) -> Lag:
+    """Return the lag of all tables together, each with its name: unknown where that of one is."""
+    left = [lag.left for _, lag in lags]
+    counted = None if None in left else sum(one for one in left if one is not None)
+    for name, lag in lags:
+        if lag.seconds is None:
+            return Lag(left=counted, unknown=f"{name}: {lag.unknown}")
+    return Lag(seconds=max((lag.seconds or 0.0 for _, lag in lags), default=0.0), left=counted)
+
+
+class Word(StrEnum):
+    """One word for a pipeline into one sink; the worst of them that holds."""
+
+    RUNNING = "running"
+    BEHIND = "behind"
+    SNAPSHOTTING = "snapshotting"
+    UNKNOWN = "unknown"
+    STALLED = "stalled"
+    NEEDS_A_PERSON = "needs_a_person"
+    DEAD = "dead"
+
+
+_WORST_LAST: Final = tuple(Word)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The word for a pipeline into one sink, and the reasons for it and for all others that hold, the worst first."""
+
+    word: Word
+    reasons: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The word and its reasons for a person."""
+        word = self.word.value.replace("_", " ")
+        return f"{word}: {'; '.join(self.reasons)}" if self.reasons else word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineFacts:
+    """What is known of a pipeline into one sink at `now_ms`.
+
+    `producer` and `merge` are the states of the two jobs, `merge_sign` the last liveness record of the second. `to_kafka` and
+    `to_sink` are the lags, of the second over all tables. `asks` are sentences that say what a person has to do, `snapshots`
+    what is being read.
+    """
+
+    now_ms: int
+    producer: Standing
+    merge: Standing
+    merge_sign: Sign | None
+    to_kafka: Lag
+    to_sink: Lag
+    asks: tuple[str, ...] = ()
+    snapshots: tuple[str, ...] = ()
+
+
+def verdict(facts: PipelineFacts) -> Verdict:
+    """Return the word for a pipeline: good ones only where nothing that is worse holds, or may hold."""
+    found: list[tuple[Word, str]] = [
+        *((_of_job(standing), f"{name}: {_worded(standing)}") for name, standing in _jobs(facts)),
+        *((Word.NEEDS_A_PERSON, one) for one in facts.asks),
+        *((Word.SNAPSHOTTING, one) for one in facts.snapshots),
+        (_of_lag(facts.to_kafka), f"source to Kafka: {facts.to_kafka.text}"),
+        (_of_lag(facts.to_sink), f"Kafka to sink: {facts.to_sink.text}"),
+    ]
+    if standstill := _standstill(facts):
+        found.append((Word.STALLED, standstill))
+    worse = [one for one in found if one[0] is not Word.RUNNING]
+    worse.sort(key=lambda one: -_WORST_LAST.index(one[0]))
+    return Verdict(worse[0][0] if worse else Word.RUNNING, tuple(reason for _, reason in worse))
+
+
+def _jobs(facts: PipelineFacts) -> tuple[tuple[str, Standing], ...]:
+    return ("producer", facts.producer), ("merge job", facts.merge)
+
+
+def _of_job(standing: Standing) -> Word:
+    if standing.alive is False:
+        return Word.DEAD
+    if standing.state is JobState.UNKNOWN:
+        return Word.UNKNOWN
+    if standing.state is JobState.WAITING:
+        return Word.STALLED
+    return Word.BEHIND if standing.state is JobState.STARTING else Word.RUNNING
+
+
+def _of_lag(lag: Lag) -> Word:
+    if lag.seconds is None:
+        return Word.UNKNOWN
+    return Word.BEHIND if lag.seconds > BEHIND_S else Word.RUNNING
+
+
+def _standstill(facts: PipelineFacts) -> str:
+    """Return for how long the batch runs, where that is far longer than the one before took; else ""."""
+    batch = {} if facts.merge_sign is None or not facts.merge.alive else facts.merge_sign.batch
+    since_ms, last_s = batch.get("since_ms"), float(batch.get("last_s") or 0.0)
+    if since_ms is None:
+        return ""
+    runs_s = (facts.now_ms - int(since_ms)) / 1000
+    if runs_s < max(_STANDSTILL_S, _LONGER * last_s):
+        return ""
+    return f"merge job: batch {batch.get('number')} has run for {runs_s:.0f} s, the one before took {last_s:.0f} s"
+
+
+def _worded(standing: Standing) -> str:
+    word = standing.state.value.replace("_", " ")
+    return f"{word}: {standing.reason}" if standing.reason else word

@@ -1,0 +1,100 @@
+"""How far behind everything is, of a status: what `status`, `lag`, the endpoint and the metrics say in the same words (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from schemas.liveness import JobState
+from schemas.pipeline_lag import Lag, PipelineFacts, Verdict, lag_to_kafka, lag_to_sink, largest, verdict
+from tidemark.api.overview import Status, TableStatus
+
+_NO_TOPICS: Final = "it has no topics in Kafka"
+_NOT_READ: Final = "Kafka did not say when its oldest record was written"
+
+
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """How far one sink is behind the source: `to_kafka` of all tables together, `tables` each from Kafka to the sink.
+
+    `to_sink` is over all tables that are captured, `whole` is from the source to the sink.
+    """
+
+    to_kafka: Lag
+    to_sink: Lag
+    whole: Lag
+    tables: dict[str, Lag]
+    verdict: Verdict
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON form, without tables."""
+        return {
+            "word": self.verdict.word.value,
+            "reasons": list(self.verdict.reasons),
+            "lag_s": self.whole.seconds,
+            "to_kafka": lag_document(self.to_kafka, "bytes"),
+            "to_sink": lag_document(self.to_sink, "records"),
+        }
+
+
+def lag_document(lag: Lag, unit: str) -> dict[str, Any]:
+    """Return a lag in JSON; what is left is counted in that unit."""
+    return {"lag_s": lag.seconds, unit: lag.left, "unknown": lag.unknown or None}
+
+
+def lags_of(status: Status, left_bytes: int | None = None, problem: str = "") -> Lags:
+    """Return the lags of a status into one sink.
+
+    `left_bytes` of the source's log are not in Kafka, as the source says now (None: unknown); `problem` is what it needs.
+    """
+    known = [one for one in (status.sign and status.sign.in_kafka_ms, status.log and status.log.last_ms) if one]
+    to_kafka = lag_to_kafka(status.read_ms, left_bytes, max(known, default=None))
+    tables = {table.table: table_lag(status, table) for table in status.tables}
+    captured = [(table.table, tables[table.table]) for table in status.tables if not table.released]
+    to_sink = largest(captured) if captured else Lag(unknown=_unseen(status) or "no table has topics yet")
+    facts = PipelineFacts(
+        now_ms=status.read_ms,
+        producer=status.producer(left_bytes),
+        merge=status.merge,
+        merge_sign=status.merge_sign,
+        to_kafka=to_kafka,
+        to_sink=to_sink,
+        asks=(*([f"source: {problem}"] if problem else []), *status.notes, *(ask for one in status.tables for ask in _asks(one))),
+        snapshots=tuple(_reading(table) for table in status.tables if table.snapshot in {"queued", "running", "paused"}),
+    )
+    whole = replace(largest([("source to Kafka", to_kafka), ("Kafka to sink", to_sink)]), left=None)  # bytes and records
+    return Lags(to_kafka, to_sink, whole, tables, verdict(facts))
+
+
+def table_lag(status: Status, table: TableStatus) -> Lag:
+    """Return how far a table in the sink is behind Kafka."""
+    unseen = _unseen(status)
+    if unseen:
+        return Lag(unknown=unseen)
+    why = _NO_TOPICS if table.behind is None else _NOT_READ
+    return lag_to_sink(status.read_ms, table.behind, table.oldest_ms, why)
+
+
+def _unseen(status: Status) -> str:
+    """Return why nothing is known of what is merged; "" where that is known."""
+    return status.merge.reason if status.merge.state is JobState.UNKNOWN and status.merge_sign is None else ""
+
+
+def _asks(table: TableStatus) -> list[str]:
+    """Return what of a table needs a person."""
+    if table.released:
+        return []
+    asks = []
+    if table.set_aside is not None:
+        asks.append(f"{table.table} is set aside: {table.set_aside}")
+    if table.quarantined:
+        asks.append(f"{table.table}: {table.quarantined:,} records could not be read: tidemark quarantine list")
+    if table.snapshot == "failed":
+        asks.append(f"{table.table}: its snapshot failed: {table.error}")
+    return asks
+
+
+def _reading(table: TableStatus) -> str:
+    of = "" if not table.rows_estimated else f" of about {table.rows_estimated:,}"
+    return f"{table.table}: {table.snapshot}, {table.rows_read:,}{of} rows read"

@@ -1,0 +1,91 @@
+"""`tidemark lag`: how many seconds each sink is behind the source, where, and one word for the whole."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from tidemark.api.lags import lag_document
+from tidemark.commands.status import source_of
+from tidemark.process import config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from schemas.pipeline_lag import Lag
+    from tidemark.api.lags import Lags
+
+HELP: Final = "show how many seconds each sink is behind the source, and whether anything needs a person"
+_SHOWN: Final = 10
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Form, repetition, sink."""
+    parser.add_argument("--sink", metavar="NAME", help="only this sink (default: each)")
+    parser.add_argument("--all", action="store_true", help="each table, not only those that are behind")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
+    parser.add_argument(
+        "--watch", type=float, metavar="SECONDS", help="print again every so many seconds, until interrupted"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the lags, once or repeatedly; always 0: how much is too much, the reader knows."""
+    settings = config.load(arguments.config)
+    settings = settings if arguments.sink is None else settings.of_sink(arguments.sink)
+    from tidemark.api.observe import Observer
+
+    with Observer(settings) as observer:
+        while True:
+            statuses = observer.settled_each()
+            source = source_of(settings, next(iter(statuses.values())))
+            found = {name: source.lags(status) for name, status in statuses.items()}
+            print(as_json(found) if arguments.output == "json" else as_text(found, shows_all=arguments.all), flush=True)
+            if arguments.watch is None:
+                return 0
+            time.sleep(arguments.watch)
+
+
+def as_json(found: Mapping[str, Lags]) -> str:
+    """Return one JSON document on one line: `{"sinks": {name: lags}}`."""
+    return json.dumps({"sinks": {name: _document(lags) for name, lags in found.items()}})
+
+
+def _document(lags: Lags) -> dict[str, Any]:
+    tables = {name: lag_document(lag, "records") for name, lag in lags.tables.items()}
+    return {**lags.document, "tables": tables}
+
+
+def as_text(found: Mapping[str, Lags], *, shows_all: bool = False) -> str:
+    """Return for each sink its word, the two ways and the tables that are behind, the oldest change first."""
+    return "\n\n".join("\n".join(_lines(name or "sink", lags, shows_all=shows_all)) for name, lags in found.items())
+
+
+def _lines(name: str, lags: Lags, *, shows_all: bool) -> list[str]:
+    word, *reasons = [lags.verdict.word.value.replace("_", " "), *lags.verdict.reasons]
+    lines = [f"{name}: {word}, {_worded(lags.whole)} behind the source" if lags.whole.seconds is not None else f"{name}: {word}"]
+    lines += [f"  {reason}" for reason in reasons]
+    lines += [
+        f"  source to Kafka  {lags.to_kafka.text}{_left(lags.to_kafka, 'byte')}",
+        f"  Kafka to sink    {lags.to_sink.text}{_left(lags.to_sink, 'record')}",
+    ]
+    late = sorted(lags.tables.items(), key=lambda one: (-(float("inf") if one[1].seconds is None else one[1].seconds), one[0]))
+    late = late if shows_all else [(table, lag) for table, lag in late if lag.seconds != 0]
+    shown = late if shows_all else late[:_SHOWN]
+    width = max((len(table) for table, _ in shown), default=0)
+    lines += [f"    {table.ljust(width)}  {lag.text}{_left(lag, 'record')}" for table, lag in shown]
+    if len(late) > len(shown):
+        lines.append(f"    and {len(late) - len(shown)} more tables: --all")
+    return lines
+
+
+def _worded(lag: Lag) -> str:
+    return "at most " + lag.text if lag.seconds else lag.text
+
+
+def _left(lag: Lag, noun: str) -> str:
+    if not lag.left:
+        return ""
+    return f", {lag.left:,} {noun}{'' if lag.left == 1 else 's'} left"
