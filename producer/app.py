@@ -338,8 +338,9 @@ class Producer:
 
     def _adopt(self, start: WiredStart, resumption: Resumption, refused: dict[Table, TidemarkError]) -> None:
         """Take over the wired objects, and set aside the tables that cannot be published."""
-        self.reader, self.coordinator = start.reader, start.coordinator
         self.aside, self.cascades, self._recapture = start.aside, start.cascades, start.recapture
+        self.coordinator = start.coordinator
+        self.reader = start.reader  # last: others look at the rest once there is a reader
         self._resources.callback(start.coordinator.stop)
         for table, error in refused.items():
             start.aside.put(*table, error, resumption.offset.position)

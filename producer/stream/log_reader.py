@@ -137,9 +137,10 @@ class LogReader:
         checkpoints.is_behind = batch is not None and batch.size >= _BACKLOG_BYTES
         times = self.progress.times
         if batch is not None:
-            proved_ms = times.came(batch)
+            proved_ms, size = times.came(batch), batch.size
             self._publish(batch)
             times.published(proved_ms)
+            self.progress.bytes += size
         else:
             times.nothing_came()
             if checkpoints.has_everything and self._assembler.can_commit:

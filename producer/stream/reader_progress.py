@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LogProgress:
-    """What was read and published since the start; `alive_s` is the log reader's clock at its last read, `delays` up to Kafka.
+    """What was read and published since the start, `bytes` of the log. `delays` are up to Kafka.
 
-    `times` are up to when everything that the source committed was read, and is in Kafka.
+    `alive_s` is the log reader's clock at its last read. `times` are up to when everything that the source committed was read, and
+    is in Kafka.
     """
 
     position: Position
@@ -25,6 +26,7 @@ class LogProgress:
     transactions: int = 0
     rows: int = 0
     records: int = 0
+    bytes: int = 0
     checkpoints: int = 0
     alive_s: float = 0.0
     delays: CommitDelays = field(default_factory=CommitDelays)

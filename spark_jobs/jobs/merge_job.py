@@ -17,9 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from structlog.contextvars import bound_contextvars
 
 from schemas.applied.registry_access import RegistryAccess
-from schemas.delay_histogram import DelayHistogram
 from schemas.errors import ConfigError, RetriableSinkError, SinkError, TidemarkError
 from schemas.settings import Settings
+from schemas.sink_figures import SinkFigures
 from schemas.topics import state_topic
 from schemas.waiting import waiting
 from spark_jobs.jobs.liveness_file import LivenessFile
@@ -139,10 +139,19 @@ class MergeJob:
         }
 
     @property
-    def delays(self) -> dict[str, DelayHistogram]:
-        """How long changes were on their way since the query began, per table, as far as it is known."""
-        merger = self._merger
-        return {} if merger is None else {table.name.plain: one.total for table, one in merger.delays.items()}
+    def figures(self) -> SinkFigures:
+        """What is counted since the query began, and what the last batch left."""
+        merger, not_ready = self._merger, self.not_ready()
+        if merger is None:
+            return SinkFigures(not_ready=not_ready)
+        sources = None if merger.state is None else merger.state.sources.values()
+        return SinkFigures(
+            not_ready=not_ready,
+            delays={table.name.plain: one.total for table, one in merger.delays.items()},
+            counts=merger.counts,
+            quarantined=None if sources is None else sum(record.quarantined for record in sources),
+            set_aside=None if sources is None else sum(record.set_aside is not None for record in sources),
+        )
 
     def stop(self) -> None:
         """End after the batch that is running, if any."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, NoReturn, Protocol
 
 import structlog
@@ -18,7 +20,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from schemas.delay_histogram import DelayHistogram
 from schemas.errors import (
     ConfigError,
     KafkaAccessError,
@@ -29,6 +30,7 @@ from schemas.errors import (
 )
 from schemas.overriding import override
 from schemas.settings import Settings
+from schemas.sink_figures import SinkFigures
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.own_jvm import has_jvm_ended, jvm_ended
 from spark_jobs.jobs.own_session import own_session
@@ -47,8 +49,8 @@ class Merging(Protocol):
     """The merging of one sink or of several, as the command watches it."""
 
     @property
-    def delays(self) -> Mapping[str, Mapping[str, DelayHistogram]]:
-        """How long changes were on their way, by sink and table, as far as it is known."""
+    def figures(self) -> Mapping[str, SinkFigures]:
+        """What is counted of each sink; an attempt counts from its own begin, but for the failures."""
 
     @property
     def not_ready(self) -> Mapping[str, str | None]:
@@ -91,8 +93,8 @@ class OneMerge(Merging):
 
     @property
     @override
-    def delays(self) -> Mapping[str, Mapping[str, DelayHistogram]]:
-        return {self._name: self._job.delays}
+    def figures(self) -> Mapping[str, SinkFigures]:
+        return {self._name: self._job.figures}
 
     @property
     @override
@@ -129,14 +131,19 @@ class MergeJobs(Merging):
         self._changed = threading.Lock()
         self._jobs: dict[str, MergeJob] = {}
         self._waits: dict[str, str] = {}
+        self._failures: Counter[str] = Counter()
         self.ended: dict[str, Exception] = {}
         self._checked = {name: MergeJob(one) for name, one in settings.items()}
 
     @property
     @override
-    def delays(self) -> Mapping[str, Mapping[str, DelayHistogram]]:
-        """As `Merging` says. An attempt counts from its own begin."""
-        return {name: job.delays for name, job in self._jobs.copy().items()}
+    def figures(self) -> Mapping[str, SinkFigures]:
+        return {name: self._figures(name) for name in self._settings}
+
+    def _figures(self, name: str) -> SinkFigures:
+        job = self._jobs.get(name)
+        found = SinkFigures() if job is None else job.figures
+        return replace(found, not_ready=self._why_not(name), failures=self._failures[name])
 
     @property
     @override
@@ -229,6 +236,7 @@ class MergeJobs(Merging):
                     raise
                 pause_s = self._first_pause_s if time.monotonic() - began > _STEADY_S else pause_s
                 reason = reason_of(error)
+                self._failures[name] += 1
                 self._waits[name] = f"it is retried in up to {pause_s:.0f} s: {reason}"
                 log.warning("merge.sink_again", sink=name, reason=reason, seconds=pause_s)
                 job.wait(pause_s, self._waits[name])

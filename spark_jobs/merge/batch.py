@@ -34,6 +34,7 @@ from schemas.delay_histogram import DelayCounter
 from schemas.errors import RegistryError, SinkError
 from schemas.identity import SourceTable, Target
 from schemas.settings import Settings
+from schemas.sink_figures import BatchCounts
 from schemas.topics import key_subject, value_subject
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.read import Slice
@@ -119,6 +120,7 @@ class BatchMerger:
         self._schemas_seen: dict[SourceTable, tuple[float, tuple[int, ...]]] = {}
         self._failed_with: dict[SourceTable, tuple[int, ...]] = {}
         self.state: JobState | None = None
+        self.counts = BatchCounts()
 
     @property
     def delays(self) -> dict[SourceTable, DelayCounter]:
@@ -388,6 +390,7 @@ class BatchMerger:
         document = progress_document(state, time.time_ns() // 1_000_000, self._delays.tables, caught_up=caught_up)
         self._files.write(PROGRESS, json.dumps(document, indent=1))
         merged = document["rows_total"] - sum(record.merged for record in before.sources.values())
+        self.counts = self.counts.with_batch(read, merged, seconds, time.time_ns() // 1_000_000)
         report = log.info if merged else log.debug
         report("merge.batch", batch_id=state.batch_id, records=read, merged=merged, seconds=round(seconds, 2))
 

@@ -14,6 +14,7 @@ from schemas.identity import SourceId
 from schemas.json_codec import decode, encode
 from schemas.liveness import Sign
 from schemas.merge_progress import MergeProgress
+from schemas.sink_figures import BatchCounts, SinkFigures
 from schemas.state import State
 from tidemark.api import overview
 from tidemark.api.health import health
@@ -164,7 +165,7 @@ def test_a_progress_file_of_an_older_version_has_no_recent_delays() -> None:
 
 def test_the_merge_job_s_metrics_are_those_that_prometheus_reads() -> None:
     delays = {'shop."a"\\b': DelayHistogram.of([1.7, 6.0, 9_000.0]), "shop.orders": DelayHistogram.of([0.02])}
-    families = {one.name: one for one in text_string_to_metric_families(metrics_text({"lake": delays}, {"lake": None}))}
+    families = {one.name: one for one in text_string_to_metric_families(metrics_text({"lake": SinkFigures(delays=delays)}))}
     assert [one.value for one in families["tidemark_merge_ready"].samples] == [1.0]
     found = families["tidemark_commit_to_lake_seconds"]
     assert found.type == "histogram"
@@ -178,13 +179,13 @@ def test_the_merge_job_s_metrics_are_those_that_prometheus_reads() -> None:
 
 
 def test_a_merge_job_that_has_counted_nothing_has_no_histogram() -> None:
-    text = metrics_text({"lake": {}}, {"lake": "it waits"})
+    text = metrics_text({"lake": SinkFigures(not_ready="it waits")})
     assert "commit_to_lake" not in text
     assert "tidemark_merge_ready 0.0\n" in text
 
 
 def test_one_of_two_sinks_that_is_not_ready_makes_the_job_not_ready_and_is_named() -> None:
-    text = metrics_text({"lake": {}, "mart": {}}, {"lake": None, "mart": "it ended"})
+    text = metrics_text({"lake": SinkFigures(), "mart": SinkFigures(not_ready="it ended")})
     families = {one.name: one for one in text_string_to_metric_families(text)}
     assert [one.value for one in families["tidemark_merge_ready"].samples] == [0.0]
     ready = {one.labels["sink"]: one.value for one in families["tidemark_merge_sink_ready"].samples}
@@ -192,11 +193,30 @@ def test_one_of_two_sinks_that_is_not_ready_makes_the_job_not_ready_and_is_named
 
 
 def test_a_merge_job_that_has_not_begun_is_not_ready() -> None:
-    assert "tidemark_merge_ready 0.0\n" in metrics_text({}, {})
+    assert "tidemark_merge_ready 0.0\n" in metrics_text({})
+
+
+def test_the_counts_of_a_sink_are_there_and_what_is_not_known_before_the_first_batch_is_not() -> None:
+    def values(figures: SinkFigures) -> dict[str, float]:
+        families = text_string_to_metric_families(metrics_text({"lake": figures}))
+        return {one.name: one.value for family in families for one in family.samples if one.labels == {"sink": "lake"}}
+
+    before = values(SinkFigures(not_ready="it starts", failures=2))
+    assert before == {
+        "tidemark_merge_sink_ready": 0, "tidemark_merge_batches_total": 0, "tidemark_merge_read_records_total": 0,
+        "tidemark_merge_merged_records_total": 0, "tidemark_merge_batch_seconds_total": 0, "tidemark_merge_failures_total": 2,
+    }  # fmt: skip
+    counts = BatchCounts().with_batch(10, 4, 1.5, 7_000).with_batch(1, 0, 0.5, 9_500)
+    after = values(SinkFigures(counts=counts, quarantined=3, set_aside=0))
+    assert after == {
+        "tidemark_merge_sink_ready": 1, "tidemark_merge_batches_total": 2, "tidemark_merge_read_records_total": 11,
+        "tidemark_merge_merged_records_total": 4, "tidemark_merge_batch_seconds_total": 2.0, "tidemark_merge_failures_total": 0,
+        "tidemark_merge_batch_timestamp_seconds": 9.5, "tidemark_quarantined_records": 3, "tidemark_set_aside_tables": 0,
+    }  # fmt: skip
 
 
 def test_the_merge_job_s_endpoint_serves_its_metrics() -> None:
-    text = metrics_text({"lake": {"shop.orders": DelayHistogram.of([0.02])}}, {"lake": None})
+    text = metrics_text({"lake": SinkFigures(delays={"shop.orders": DelayHistogram.of([0.02])})})
     with health("127.0.0.1", 0, lambda: None, handler_of(lambda: text)) as port:
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert answer.status == HTTPStatus.OK

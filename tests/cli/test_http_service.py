@@ -238,7 +238,10 @@ def test_a_method_that_is_not_known_is_refused_with_a_clear_error(service: Servi
 
 def producer_that_reads(progress: LogProgress) -> Producer:
     """One of which only the log reader's figures are known."""
-    return cast("Producer", SimpleNamespace(reader=SimpleNamespace(progress=progress), retention=None, coordinator=None))
+    found = SimpleNamespace(
+        reader=SimpleNamespace(progress=progress), retention=None, coordinator=None, aside=SimpleNamespace(tables=set())
+    )
+    return cast("Producer", found)
 
 
 def test_times_that_are_not_known_yet_are_no_figures(service: Service) -> None:

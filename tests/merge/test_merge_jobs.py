@@ -58,7 +58,12 @@ def test_every_sink_has_all_rows_by_a_query_of_its_own(spark: SparkSession, sink
     jobs = MergeJobs(sinks)
     jobs.run(until_caught_up=True, spark=spark)
     assert [amounts(sinks[name]) for name in NAMES] == [ROWS, ROWS]
-    assert {name: one["shop.orders"].count for name, one in jobs.delays.items()} == {"lake": 5, "mart": 5}
+    assert {name: one.delays["shop.orders"].count for name, one in jobs.figures.items()} == {"lake": 5, "mart": 5}
+    for one in jobs.figures.values():
+        assert (one.counts.merged, one.quarantined, one.set_aside, one.failures) == (5, 0, 0, 0)
+        assert one.counts.batches >= 1
+        assert one.counts.records >= 5
+        assert abs((one.counts.ended_s or 0) - time.time()) < 300
     queries = {(Path(sinks[name].sink.service_path) / "checkpoint" / "metadata").read_text() for name in NAMES}
     assert len(queries) == 2
     topics.change("d", {"id": "1", "amount": 1}, at(200, 1).text, 1)

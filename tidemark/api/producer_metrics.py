@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from schemas.overriding import override
 from schemas.pipeline_lag import Word
+from tidemark.api.build_info import build_labels
 
 if TYPE_CHECKING:
     from producer.app import Producer
@@ -23,12 +24,21 @@ _STATES: Final = ("queued", "running", "paused", "done", "failed", "cancelled")
 class ProducerFigures(Collector):
     """The producer's live figures as metrics, read when they are asked for."""
 
-    def __init__(self, producer: Callable[[], Producer | None], ready: Callable[[], bool]) -> None:
-        self._current, self._ready = producer, ready
+    def __init__(
+        self, producer: Callable[[], Producer | None], ready: Callable[[], bool], failures: Callable[[], int]
+    ) -> None:
+        self._current, self._ready, self._failures = producer, ready, failures
 
     @override
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("tidemark_ready", "1 where /readyz says that the log is read now, else 0", value=self._ready())
+        labels = build_labels("run")
+        build = GaugeMetricFamily("tidemark_build_info", "1; the labels say what runs", labels=list(labels))
+        build.add_metric(list(labels.values()), 1)
+        yield build
+        yield CounterMetricFamily(
+            "tidemark_producer_failures", "Attempts that failed and were followed by another one", value=self._failures()
+        )
         producer = self._current()
         if producer is None or producer.reader is None:
             return
@@ -36,6 +46,7 @@ class ProducerFigures(Collector):
         for name, text, value in (
             ("tidemark_log_transactions", "Source transactions read since the start", progress.transactions),
             ("tidemark_log_rows", "Row changes read since the start", progress.rows),
+            ("tidemark_log_read_bytes", "Bytes of the log read since the start", progress.bytes),
             ("tidemark_log_records", "Change records written since the start", progress.records),
             ("tidemark_log_cuts", "Kafka transactions committed since the start", progress.checkpoints),
         ):
@@ -60,6 +71,9 @@ class ProducerFigures(Collector):
                 "Everything that the source committed up to so many seconds ago is in Kafka, at least",
                 value=max(0.0, time.time() - progress.times.in_kafka_ms / 1000),
             )
+        yield GaugeMetricFamily(
+            "tidemark_producer_set_aside_tables", "Tables that are not published for now", value=len(producer.aside.tables)
+        )
         yield _delays(progress)
         yield from _retention(producer)
         if producer.coordinator is not None:

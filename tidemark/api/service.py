@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import urlsplit
 
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from schemas import signals
@@ -87,9 +87,11 @@ class Service:
         self._trusts_all = _is_loopback(settings.host) and self._token is None
         self._producer: Producer | None = None
         self._waits_because = ""
+        self.failures = 0
         self.registry = CollectorRegistry()
-        self.registry.register(ProducerFigures(lambda: self._producer, lambda: self.not_ready() is None))
+        self.registry.register(ProducerFigures(lambda: self._producer, lambda: self.not_ready() is None, lambda: self.failures))
         self.registry.register(LagFigures(lags))
+        ProcessCollector(registry=self.registry)
         try:
             self._server = _Server((settings.host, settings.port), self)
         except OSError as error:
@@ -114,6 +116,7 @@ class Service:
 
     def waits(self, reason: str) -> None:
         """Note why the producer ended; it is started again shortly."""
+        self.failures += 1
         self._waits_because = reason
 
     def note_standby(self) -> None:

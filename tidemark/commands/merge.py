@@ -65,7 +65,7 @@ def _not_ready(job: list[Merging]) -> str | None:
 
 
 def _metrics(job: list[Merging]) -> str:
-    return metrics_text(job[0].delays, job[0].not_ready) if job else metrics_text({}, {})
+    return metrics_text(job[0].figures if job else {})
 
 
 def with_java(settings: Settings) -> Settings:
