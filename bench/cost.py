@@ -59,6 +59,18 @@ def resident_mib(pid: int) -> list[tuple[str, float]]:
     return found
 
 
+def java_of(pid: int) -> int | None:
+    """Return the first JVM below a process, None where there is none."""
+    for one in tree_of(pid):
+        try:
+            program = Path(f"/proc/{one}/exe").readlink().name
+        except OSError:
+            continue
+        if program == "java":
+            return one
+    return None
+
+
 def tree_of(pid: int) -> list[int]:
     """Return a process and everything below it, parents first."""
     children = defaultdict(list)
