@@ -15,7 +15,8 @@ from schemas.liveness import JobState, Sign, Standing
 
 BEHIND_S: Final = 30.0
 """A lag above that is worth a word of its own."""
-_CLOCKS_MS: Final = 20_000
+_CLOCKS_MS: Final = 2_000
+_LEAST_S: Final = 0.1
 _STANDSTILL_S: Final = 120.0
 _LONGER: Final = 10
 """A batch that takes so many times as long as the one before stands still."""
@@ -40,6 +41,9 @@ class Lag:
         return f"{self.seconds:.1f} s" if self.seconds < 600 else f"{self.seconds / 60:,.0f} min"
 
 
+LOST: Final = (
+    "Kafka does not have records any more that were not merged: it keeps them for too short a time, or the topic was created again"
+)
 NOTHING_LEFT: Final = Lag(seconds=0.0, left=0)
 
 
@@ -56,18 +60,18 @@ def lag_to_kafka(now_ms: int, left_bytes: int | None, in_kafka_ms: int | None) -
     return _since(now_ms, in_kafka_ms, left_bytes)
 
 
-def lag_to_sink(now_ms: int, left: int | None, oldest_ms: int | None, unknown: str) -> Lag:
+def lag_to_sink(now_ms: int, left: int | None, oldest_ms: int | str | None, unknown: str) -> Lag:
     """Return how far a table in the sink is behind Kafka.
 
     `left` records of it are not merged, None where that is not known for the reason `unknown`. The oldest of them was written at
-    `oldest_ms`: None where it could not be read, for that reason, 0 where consumers see none of them.
+    `oldest_ms`: 0 where consumers see none of them, a text that says why it is not known, None for that reason as well.
     """
     if left is None:
         return Lag(unknown=unknown)
     if left == 0 or oldest_ms == 0:
-        return NOTHING_LEFT
-    if oldest_ms is None:
-        return Lag(left=left, unknown=unknown)
+        return Lag(seconds=0.0, left=left)
+    if oldest_ms is None or isinstance(oldest_ms, str):
+        return Lag(left=left, unknown=oldest_ms or unknown)
     return _since(now_ms, oldest_ms, left)
 
 
@@ -75,7 +79,7 @@ def _since(now_ms: int, at_ms: int, left: int | None) -> Lag:
     if at_ms - now_ms > _CLOCKS_MS:
         reason = f"it counts from {(at_ms - now_ms) / 1000:.0f} s in the future: compare the machines' clocks"
         return Lag(left=left, unknown=reason)
-    return Lag(seconds=round(max(0, now_ms - at_ms) / 1000, 1), left=left)
+    return Lag(seconds=max(_LEAST_S, round((now_ms - at_ms) / 1000, 1)), left=left)  # something is left
 
 
 def largest(lags: Sequence[tuple[str, Lag]]) -> Lag:
@@ -121,17 +125,17 @@ class Verdict:
 class PipelineFacts:
     """What is known of a pipeline into one sink at `now_ms`.
 
-    `producer` and `merge` are the states of the two jobs, `merge_sign` the last liveness record of the second. `to_kafka` and
-    `to_sink` are the lags, of the second over all tables. `asks` are sentences that say what a person has to do, `snapshots`
-    what is being read.
+    `producer` and `merge` are the states of the two jobs, `merge_sign` is the last liveness record of the second. `to_kafka` and
+    `to_sink` are the lags, the second one over all tables. A pipeline into Kafka alone has no `merge` and no `to_sink`. `asks` are
+    sentences that say what a person has to do, `snapshots` what is being read.
     """
 
     now_ms: int
     producer: Standing
-    merge: Standing
+    merge: Standing | None
     merge_sign: Sign | None
     to_kafka: Lag
-    to_sink: Lag
+    to_sink: Lag | None
     asks: tuple[str, ...] = ()
     snapshots: tuple[str, ...] = ()
 
@@ -143,8 +147,9 @@ def verdict(facts: PipelineFacts) -> Verdict:
         *((Word.NEEDS_A_PERSON, one) for one in facts.asks),
         *((Word.SNAPSHOTTING, one) for one in facts.snapshots),
         (_of_lag(facts.to_kafka), f"source to Kafka: {facts.to_kafka.text}"),
-        (_of_lag(facts.to_sink), f"Kafka to sink: {facts.to_sink.text}"),
     ]
+    if facts.to_sink is not None:
+        found.append((_of_lag(facts.to_sink), f"Kafka to sink: {facts.to_sink.text}"))
     if standstill := _standstill(facts):
         found.append((Word.STALLED, standstill))
     worse = [one for one in found if one[0] is not Word.RUNNING]
@@ -153,7 +158,8 @@ def verdict(facts: PipelineFacts) -> Verdict:
 
 
 def _jobs(facts: PipelineFacts) -> tuple[tuple[str, Standing], ...]:
-    return ("producer", facts.producer), ("merge job", facts.merge)
+    both = ("producer", facts.producer), ("merge job", facts.merge)
+    return tuple((name, standing) for name, standing in both if standing is not None)
 
 
 def _of_job(standing: Standing) -> Word:
@@ -174,7 +180,8 @@ def _of_lag(lag: Lag) -> Word:
 
 def _standstill(facts: PipelineFacts) -> str:
     """Return for how long the batch runs, where that is far longer than the one before took; else ""."""
-    batch = {} if facts.merge_sign is None or not facts.merge.alive else facts.merge_sign.batch
+    is_alive = facts.merge is not None and facts.merge.alive
+    batch = facts.merge_sign.batch if is_alive and facts.merge_sign is not None else {}
     since_ms, last_s = batch.get("since_ms"), float(batch.get("last_s") or 0.0)
     if since_ms is None:
         return ""

@@ -64,11 +64,12 @@ class HeadRoom:
     keeps_bytes: int | None
     left_s: float | None
     is_purged: bool
+    is_shorter: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     def bytes_after(self, file: str, pos: int) -> int | None:
-        """Return how much the server had written after a position when it was asked; None where it does not have that file."""
-        if file not in self.sizes:
+        """Return how much the server had written after a position when it was asked; None where it does not have that position."""
+        if pos > self.sizes.get(file, -1):
             return None
         files = list(self.sizes)
         return max(0, sum(self.sizes[name] for name in files[files.index(file) :]) - pos)
@@ -79,6 +80,11 @@ class HeadRoom:
         `least_s` is how much time there should be; half of what the server keeps is enough in any case.
         """
         there = f"the server has {self.oldest_file} to {self.newest_file}"
+        if self.is_shorter:
+            return (
+                f"{self.file} is shorter than what was read of it: the server's log was reset, restored or lost its end. "
+                f"Start the producer, which compares them and says what to do"
+            )
         if self.is_purged:
             return f"{self.file}, where reading continues, is purged: {there}. `tidemark repair` starts over"
         if self.keeps_s is not None and self.left_s is not None and self.left_s < min(least_s, self.keeps_s / 2):
@@ -113,10 +119,12 @@ def reckon(sizes: dict[str, int], variables: dict[str, str], resume: ResumePosit
     is_anothers = resume.server not in ("", identity)
     is_purged = resume.file not in files and not is_anothers
     left_s: float | None = None
+    is_shorter = False
     behind: int | None = None  # of a file that is gone, or another server's, there is nothing to count from
     if resume.file in files and not is_anothers:
         here = files.index(resume.file)
-        behind = max(0, sum(sizes.get(file, 0) for file in files[here:]) - resume.pos)
+        is_shorter = bool(sizes) and resume.pos > sizes[resume.file]
+        behind = None if is_shorter else sum(sizes.get(file, 0) for file in files[here:]) - resume.pos
         if keeps_s is not None and here == len(files) - 1:
             left_s = float(keeps_s)  # the file that is written to is never purged
         elif keeps_s is not None and resume.read_s is not None:
@@ -130,6 +138,7 @@ def reckon(sizes: dict[str, int], variables: dict[str, str], resume: ResumePosit
         keeps_bytes=min(kept_bytes) if kept_bytes else None,
         left_s=left_s,
         is_purged=is_purged,
+        is_shorter=is_shorter,
         sizes={} if is_anothers else sizes,
     )
 

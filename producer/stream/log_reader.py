@@ -142,8 +142,9 @@ class LogReader:
             times.published(proved_ms)
             self.progress.bytes += size
         else:
-            times.nothing_came()
-            if checkpoints.has_everything and self._assembler.can_commit:
+            can_commit = self._assembler.can_commit
+            times.nothing_came(at_boundary=can_commit)
+            if can_commit and checkpoints.has_everything:
                 times.committed()
 
     def _publish(self, batch: EventBatch) -> None:

@@ -272,7 +272,7 @@ def test_the_metrics_have_a_histogram_of_the_way_to_kafka_for_each_table(service
 def test_the_metrics_have_the_lag_of_each_table_and_the_word_for_each_sink_as_far_as_they_are_known(taken: Taken) -> None:
     unknown, late = Lag(unknown="why"), Lag(seconds=41.7, left=3)
     tables = {"shop.a": late, "shop.b": unknown, "shop.c": Lag(seconds=0.0, left=0), "shop.d": Lag(left=9, unknown="why")}
-    lags = Lags(unknown, unknown, unknown, tables, Verdict(Word.BEHIND, ("late",)))
+    lags = Lags(unknown, unknown, tables, Verdict(Word.BEHIND, ("late",)))
     known: dict[str, Lags] = {}
     with Service(ServiceSettings(), taken.insert, str, lambda: known) as service:
         assert "tidemark_sink" not in ask(service, "GET", "/metrics")[1]

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devservers import Kafka
 from schemas.json_codec import encode
 from schemas.liveness import Sign, machine
-from schemas.pipeline_lag import Lag
+from schemas.pipeline_lag import LOST, Lag
 from schemas.settings import from_mapping
 from schemas.topics import state_topic
 from tests.support.servers import unique_name
@@ -142,7 +142,7 @@ def test_the_observer_follows_committed_state_only(
             assert producer.flush(120) == 0
             (producer.commit_transaction if committed else producer.abort_transaction)(120)
         _merge_job_is_known_by_its_lock_and_sign(observer, tmp_path / "_tidemark")
-        _lag_is_that_of_the_oldest_record_that_is_not_merged(observer, tmp_path / "_tidemark", written_s)
+        _lag_is_that_of_the_oldest_record_that_is_not_merged(observer, tmp_path / "_tidemark", written_s, name, admin)
 
 
 def _merge_job_is_known_by_its_lock_and_sign(observer: Observer, service: Path) -> None:
@@ -195,7 +195,9 @@ def note_merged(service: Path, changes: int) -> None:
     (service / "progress.json").write_text(json.dumps({"updated_ms": 5, "tables": {"shop.orders": table}}), "utf-8")
 
 
-def _lag_is_that_of_the_oldest_record_that_is_not_merged(observer: Observer, service: Path, written_s: float) -> None:
+def _lag_is_that_of_the_oldest_record_that_is_not_merged(
+    observer: Observer, service: Path, written_s: float, name: str, admin: AdminClient
+) -> None:
     """Of 12 offsets the first five are records, then come a marker, five records of an aborted transaction, and its marker."""
 
     def lag() -> Lag:
@@ -212,6 +214,12 @@ def _lag_is_that_of_the_oldest_record_that_is_not_merged(observer: Observer, ser
     for merged in (5, 7, 12):  # consumers see none of the rest
         note_merged(service, merged)
         assert lag().seconds == 0.0
+    topic = TopicPartition(f"{name}.shop.orders", 0, 5)
+    admin.delete_records([topic], request_timeout=120)[topic].result(120)
+    note_merged(service, 2)
+    assert LOST in lag().unknown, "three records that were not merged are gone"
+    note_merged(service, 5)
+    assert lag().seconds == 0.0
     (service / "progress.json").unlink()
     (service / "alive.json").unlink()
     assert lag().seconds is None, "this machine sees nothing of a merge job"

@@ -35,16 +35,17 @@ def test_a_log_that_is_in_kafka_to_its_end_is_no_seconds_behind_however_long_ago
 def test_bytes_that_are_left_are_as_old_as_the_last_time_at_which_everything_was_in_kafka() -> None:
     assert lag_to_kafka(NOW, 7, NOW - 12_340) == Lag(seconds=12.3, left=7)
     assert lag_to_kafka(NOW, None, NOW - 12_340) == Lag(seconds=12.3)  # the source does not answer: it is never more
-    assert lag_to_kafka(NOW, 7, NOW + 3_000) == Lag(seconds=0.0, left=7)  # two clocks that differ a little
+    assert lag_to_kafka(NOW, 7, NOW + 1_000) == Lag(seconds=0.1, left=7)  # clocks differ a little: something is left all the same
 
 
 @pytest.mark.parametrize(
     ("lag", "reason"),
     [
         (lag_to_kafka(NOW, 7, None), "the producer has not said yet"),
-        (lag_to_kafka(NOW, 7, NOW + 60_000), "60 s in the future"),
+        (lag_to_kafka(NOW, 7, NOW + 3_000), "3 s in the future"),
         (lag_to_sink(NOW, None, NOW, "no topics"), "no topics"),
         (lag_to_sink(NOW, 3, None, "no answer"), "no answer"),
+        (lag_to_sink(NOW, 3, "it is gone", "no answer"), "it is gone"),
         (lag_to_sink(NOW, 3, NOW + 60_000, ""), "60 s in the future"),
     ],
 )
@@ -56,7 +57,8 @@ def test_what_is_not_known_is_no_number(lag: Lag, reason: str) -> None:
 
 def test_records_are_as_old_as_the_oldest_and_those_nobody_sees_are_none() -> None:
     assert lag_to_sink(NOW, 3, NOW - 2_500, "") == Lag(seconds=2.5, left=3)
-    assert lag_to_sink(NOW, 0, None, "") == lag_to_sink(NOW, 3, 0, "") == NOTHING_LEFT
+    assert lag_to_sink(NOW, 0, None, "") == NOTHING_LEFT
+    assert lag_to_sink(NOW, 3, 0, "") == Lag(seconds=0.0, left=3)
 
 
 def test_the_lag_of_several_is_the_largest_and_unknown_where_one_is() -> None:
@@ -99,6 +101,12 @@ def test_no_good_word_is_said_of_anything_that_is_not_known_to_be_good() -> None
             assert found.word is Word.DEAD
         if JobState.UNKNOWN in (producer.state, merge.state):
             assert found.word not in (Word.RUNNING, Word.BEHIND, Word.SNAPSHOTTING)
+
+
+def test_a_pipeline_into_kafka_alone_is_well_without_a_merge_job() -> None:
+    alone = replace(WELL, merge=None, merge_sign=None, to_sink=None)
+    assert verdict(alone).word is Word.RUNNING
+    assert verdict(replace(alone, to_kafka=Lag(seconds=99.0))).word is Word.BEHIND
 
 
 def test_a_batch_that_runs_far_longer_than_the_one_before_is_a_standstill() -> None:

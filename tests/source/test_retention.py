@@ -104,3 +104,15 @@ def test_a_warning_begins_and_ends_with_the_server_s_own_figures(name: str, monk
         assert "may purge in 1." in reported[0][1]
         assert "is purged" in reported[2][1]
         cursor.execute("SET GLOBAL binlog_expire_logs_seconds = 0")
+
+
+def test_a_file_that_is_shorter_than_what_was_read_is_no_log_that_was_read_to_its_end() -> None:
+    """RESET MASTER, a server that was restored, or one that lost the end of its log in a crash."""
+    newest = list(SIZES)[-1]
+    there = reckon(SIZES, {}, ResumePosition(newest, SIZES[newest], 0), 1_000_000)
+    assert (there.behind_bytes, there.bytes_after(newest, SIZES[newest])) == (0, 0)
+    assert there.warning(12 * HOUR) == ""
+    lost = reckon(SIZES, {}, ResumePosition(newest, SIZES[newest] + 1, 0), 1_000_000)
+    assert (lost.behind_bytes, lost.bytes_after(newest, SIZES[newest] + 1)) == (None, None)
+    assert "shorter than what was read of it" in lost.warning(12 * HOUR)
+    assert lost.bytes_after("binlog.999999", 4) is None

@@ -23,6 +23,10 @@ class Scene:
         )
         self.times.published(self.times.came(batch))
 
+    def wait(self, *, at_boundary: bool = True) -> None:
+        """Read nothing."""
+        self.times.nothing_came(at_boundary=at_boundary)
+
     @property
     def proved(self) -> tuple[float, float]:
         """Up to when everything is read, and in Kafka, in seconds."""
@@ -31,7 +35,7 @@ class Scene:
 
 def test_nothing_is_known_before_anything_was_read() -> None:
     scene = Scene()
-    scene.times.nothing_came()
+    scene.wait()
     scene.times.committed()
     assert scene.proved == (0, 0)
 
@@ -55,36 +59,71 @@ def test_what_was_published_after_a_commit_began_is_of_the_next() -> None:
     assert scene.proved == (995, 995)
 
 
-def test_a_heartbeat_proves_when_it_came_if_nothing_came_behind_it() -> None:
+def test_a_heartbeat_proves_when_the_connection_was_seen_empty_before_it_came_if_nothing_came_behind_it() -> None:
     for kind in (HEARTBEAT_EVENT, HEARTBEAT_V2_EVENT):
         scene = Scene()
-        scene.read((XID_EVENT, 900), (kind, 0))
-        assert scene.proved == (900, 0)
+        scene.wait()
+        scene.now_s += 0.5
+        scene.read((kind, 0))
+        assert scene.proved == (0, 0)
         scene.now_s += 60  # the connection may have been cut meanwhile: nothing is known of these seconds
-        scene.times.nothing_came()
+        scene.wait()
         scene.times.committed()
         assert scene.proved == (1_000, 1_000)
-        scene.times.nothing_came()
+        scene.wait()
         scene.times.committed()
         assert scene.proved == (1_000, 1_000)
 
 
-def test_a_heartbeat_that_lay_in_the_socket_while_we_were_frozen_proves_nothing() -> None:
+def test_a_heartbeat_that_lay_in_the_socket_while_we_did_not_read_proves_nothing_of_that_time() -> None:
+    """Kafka took five minutes, in which the source died: the heartbeat is of their beginning."""
     scene = Scene()
+    scene.wait()
+    scene.now_s += 300
+    scene.read((HEARTBEAT_EVENT, 0))
+    scene.wait()
+    scene.times.committed()
+    assert scene.proved == (1_000, 1_000)
+
+
+def test_a_heartbeat_with_events_behind_it_proves_nothing() -> None:
+    scene = Scene()
+    scene.wait()
     scene.now_s += 60
     scene.read((HEARTBEAT_EVENT, 0))
-    scene.read((XID_EVENT, 1_005))
-    scene.times.nothing_came()
+    scene.read((XID_EVENT, 900))
+    scene.wait()
     scene.times.committed()
-    assert scene.proved == (1_005, 1_005)
+    assert scene.proved == (900, 900)
 
 
-def test_times_that_are_old_or_of_the_future_prove_no_less_and_no_more() -> None:
+def test_heartbeats_prove_nothing_while_the_server_passes_over_what_was_read_before() -> None:
+    scene = Scene()
+    scene.wait(at_boundary=False)
+    scene.read((HEARTBEAT_EVENT, 0))
+    scene.wait(at_boundary=False)
+    scene.times.committed()
+    assert scene.proved == (0, 0)
+
+
+def test_old_times_prove_no_less_and_those_of_the_future_nothing() -> None:
     scene = Scene()
     scene.read((XID_EVENT, 990))
     scene.read((XID_EVENT, 400))  # a transaction that took long
     assert scene.proved == (990, 0)
-    scene.read((XID_EVENT, 2**31))  # SET timestamp
+    scene.read((XID_EVENT, 2**31), (XID_EVENT, 991))  # SET timestamp, while hours of the log are left
+    assert scene.proved == (991, 0)
+    scene.read((XID_EVENT, 1_003))  # two clocks
     assert scene.proved == (1_000, 0)
     scene.read()
     assert scene.proved == (1_000, 0)
+
+
+def test_what_an_earlier_process_knew_stays_true() -> None:
+    scene = Scene()
+    scene.times.known(None)
+    assert scene.proved == (0, 0)
+    scene.times.known(900_000)
+    scene.read((XID_EVENT, 400))
+    scene.times.committed()
+    assert scene.proved == (900, 900)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -27,11 +27,15 @@ _JOIN_S: Final = 2.0
 class LagWatch:
     """Looks while it is entered. What Kafka does not say is unknown, and so is what was seen too long ago: `latest` has none then.
 
-    The source is not asked, so nothing is known of what is not in Kafka but what the producer says.
+    The source is not asked, so nothing is known of what is not in Kafka but what the producer says. `problem` says why to worry
+    about the source's log, "" where there is no reason. While `is_idle` nothing is looked up: another process of the name does.
     """
 
-    def __init__(self, settings: Settings, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self, settings: Settings, problem: Callable[[], str], is_idle: Callable[[], bool], every_s: float = EVERY_S
+    ) -> None:
         self._settings = settings
+        self._problem, self._is_idle = problem, is_idle
         self._every_s = every_s
         self._ended = threading.Event()
         self._seen: tuple[float, Mapping[str, Lags]] = (float("-inf"), {})
@@ -54,10 +58,13 @@ class LagWatch:
     def _run(self) -> None:
         observer: Observer | None = None
         while not self._ended.wait(self._every_s):
+            if self._is_idle():
+                continue
             try:
                 observer = observer or Observer(self._settings)
                 at = time.monotonic()
-                self._seen = at, {name: lags_of(status) for name, status in observer.read_each(oldest=True).items()}
+                found, problem = observer.read_each(oldest=True), self._problem()
+                self._seen = at, {name: lags_of(status, problem=problem) for name, status in found.items()}
             except TidemarkError as error:
                 log.debug("lag.unknown", reason=str(error))
                 if observer is not None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from schemas.liveness import JobState
-from schemas.pipeline_lag import Lag, PipelineFacts, Verdict, lag_to_kafka, lag_to_sink, largest, verdict
-from tidemark.api.overview import Status, TableStatus
+from schemas.pipeline_lag import (
+    LOST,
+    Lag,
+    PipelineFacts,
+    Verdict,
+    lag_to_kafka,
+    lag_to_sink,
+    largest,
+    verdict,
+)
+from tidemark.api.overview import FOLLOWING, NOT_FOLLOWED, READ_AGAIN, UNMATCHED, Status, TableStatus
 
-_NO_TOPICS: Final = "it has no topics in Kafka"
+_NO_TOPICS: Final = "it has no topics in Kafka, or they end before what was read of them"
+_UNREAD: Final = frozenset({"queued", "running", "paused"})
 _NOT_READ: Final = "Kafka did not say when its oldest record was written"
 
 
@@ -17,14 +27,15 @@ _NOT_READ: Final = "Kafka did not say when its oldest record was written"
 class Lags:
     """How far one sink is behind the source: `to_kafka` of all tables together, `tables` each from Kafka to the sink.
 
-    `to_sink` is over all tables that are captured, `whole` is from the source to the sink.
+    `to_sink` is over all tables that are captured and go into the sink, None without a sink. The two do not add up: a record that
+    came late into Kafka is as old there as its stay. `left_out` are tables that do not go into the sink, or are captured no longer.
     """
 
     to_kafka: Lag
-    to_sink: Lag
-    whole: Lag
+    to_sink: Lag | None
     tables: dict[str, Lag]
     verdict: Verdict
+    left_out: frozenset[str] = frozenset()
 
     @property
     def document(self) -> dict[str, Any]:
@@ -32,9 +43,8 @@ class Lags:
         return {
             "word": self.verdict.word.value,
             "reasons": list(self.verdict.reasons),
-            "lag_s": self.whole.seconds,
             "to_kafka": lag_document(self.to_kafka, "bytes"),
-            "to_sink": lag_document(self.to_sink, "records"),
+            "to_sink": None if self.to_sink is None else lag_document(self.to_sink, "records"),
         }
 
 
@@ -51,26 +61,34 @@ def lags_of(status: Status, left_bytes: int | None = None, problem: str = "") ->
     known = [one for one in (status.sign and status.sign.in_kafka_ms, status.log and status.log.last_ms) if one]
     to_kafka = lag_to_kafka(status.read_ms, left_bytes, max(known, default=None))
     tables = {table.table: table_lag(status, table) for table in status.tables}
-    captured = [(table.table, tables[table.table]) for table in status.tables if not table.released]
-    to_sink = largest(captured) if captured else Lag(unknown=_unseen(status) or "no table has topics yet")
+    counted = [(table.table, tables[table.table]) for table in status.tables if not (table.released or table.skipped)]
+    to_sink = largest(counted) if counted else Lag(unknown=_unseen(status) or "no table has topics yet")
+    has_sink = status.has_sink
     facts = PipelineFacts(
         now_ms=status.read_ms,
         producer=status.producer(left_bytes),
-        merge=status.merge,
+        merge=status.merge if has_sink else None,
         merge_sign=status.merge_sign,
         to_kafka=to_kafka,
-        to_sink=to_sink,
-        asks=(*([f"source: {problem}"] if problem else []), *status.notes, *(ask for one in status.tables for ask in _asks(one))),
-        snapshots=tuple(_reading(table) for table in status.tables if table.snapshot in {"queued", "running", "paused"}),
+        to_sink=to_sink if has_sink else None,
+        asks=(
+            *([f"source: {problem}"] if problem else []),
+            *(note for note in status.notes if not note.startswith(UNMATCHED)),  # a table may come that a pattern waits for
+            *(ask for one in status.tables for ask in _asks(one)),
+        ),
+        snapshots=tuple(_reading(table) for table in status.tables if table.snapshot in _UNREAD),
     )
-    whole = replace(largest([("source to Kafka", to_kafka), ("Kafka to sink", to_sink)]), left=None)  # bytes and records
-    return Lags(to_kafka, to_sink, whole, tables, verdict(facts))
+    left_out = frozenset(table.table for table in status.tables if table.released or table.skipped)
+    return Lags(to_kafka, facts.to_sink, tables, verdict(facts), left_out)
 
 
 def table_lag(status: Status, table: TableStatus) -> Lag:
     """Return how far a table in the sink is behind Kafka."""
-    unseen = _unseen(status)
-    if unseen:
+    if table.set_aside is not None:
+        return Lag(left=table.behind, unknown=f"it is set aside: {table.set_aside}")
+    if table.skipped is not None:
+        return Lag(unknown=f"it does not go into this sink: {table.skipped}")
+    if unseen := _unseen(status):
         return Lag(unknown=unseen)
     why = _NO_TOPICS if table.behind is None else _NOT_READ
     return lag_to_sink(status.read_ms, table.behind, table.oldest_ms, why)
@@ -78,7 +96,7 @@ def table_lag(status: Status, table: TableStatus) -> Lag:
 
 def _unseen(status: Status) -> str:
     """Return why nothing is known of what is merged; "" where that is known."""
-    return status.merge.reason if status.merge.state is JobState.UNKNOWN and status.merge_sign is None else ""
+    return status.merge.reason if status.merge.state is JobState.UNKNOWN and status.merge.alive is None else ""
 
 
 def _asks(table: TableStatus) -> list[str]:
@@ -90,9 +108,18 @@ def _asks(table: TableStatus) -> list[str]:
         asks.append(f"{table.table} is set aside: {table.set_aside}")
     if table.quarantined:
         asks.append(f"{table.table}: {table.quarantined:,} records could not be read: tidemark quarantine list")
-    if table.snapshot == "failed":
+    if table.inexact is not None and not _mends_itself(table, table.inexact):
+        asks.append(f"{table.table}: {table.inexact}")
+    if isinstance(table.oldest_ms, str) and LOST in table.oldest_ms:
+        asks.append(f"{table.table}: {table.oldest_ms}")
+    if table.snapshot == "failed" and not table.gone:
         asks.append(f"{table.table}: its snapshot failed: {table.error}")
     return asks
+
+
+def _mends_itself(table: TableStatus, inexact: str) -> bool:
+    """Return whether rows that are on their way make the table exact, or nothing is expected to."""
+    return table.snapshot in _UNREAD or inexact in (FOLLOWING, NOT_FOLLOWED) or inexact.startswith(READ_AGAIN)
 
 
 def _reading(table: TableStatus) -> str:

@@ -29,13 +29,14 @@ from schemas.liveness import EVERY_S, JobState, Sign, machine
 from schemas.merge_progress import MergeProgress
 from schemas.state import StateRecords
 from schemas.waiting import waiting
-from tidemark.api.oldest_records import OldestRecords
+from tidemark.api.oldest_records import OldestRecords, PartitionOffset
 from tidemark.api.overview import (
     Ends,
     LogStatus,
     SinkFacts,
     Status,
     TableStatus,
+    is_ahead,
     status_of,
     tables_with_topics,
 )
@@ -103,11 +104,11 @@ class Observer:
         """Read the same for each sink; without any, one that has no name. `oldest`: with the times of the oldest records."""
         names, ends = self._ends()
         found = {name: self._status(names, ends, settings) for name, settings in self._settings_of_sinks.items()}
-        return {name: self._with_oldest(status) for name, status in found.items()} if oldest else found
+        return self._with_oldest(found) if oldest else found
 
     def settled_each(self) -> dict[str, Status]:
         """Return what `settled` does for each sink; without any, one that has no name."""
-        return {name: self._settled(settings) for name, settings in self._settings_of_sinks.items()}
+        return self._with_oldest({name: self._settled(settings) for name, settings in self._settings_of_sinks.items()})
 
     @property
     def _settings_of_sinks(self) -> Mapping[str, Settings]:
@@ -119,7 +120,7 @@ class Observer:
         While the source changes there is always a record that is some milliseconds old: that alone is not being behind. A job
         that looks silent gets a moment for its next sign: its machine may have another time.
         """
-        return self._settled(self._settings)
+        return self._with_oldest({"": self._settled(self._settings)})[""]
 
     def _settled(self, settings: Settings) -> Status:
         names, ends = self._ends()
@@ -134,13 +135,17 @@ class Observer:
         while status.merge.state is JobState.CATCHING_UP and time.monotonic() < deadline:
             time.sleep(_LOOK_AGAIN_S)
             status = self._status(names, ends, settings)
-        return self._with_oldest(status)
+        return status
 
-    def _with_oldest(self, status: Status) -> Status:
+    def _with_oldest(self, found: Mapping[str, Status]) -> dict[str, Status]:
         """Return the same with the time of each table's oldest record that is not merged, as far as Kafka says."""
-        first = [one for table in status.tables if not table.released for one in table.unmerged]
+        tables = [table for status in found.values() for table in status.tables if not table.released]
+        first = dict.fromkeys(one for table in tables for one in table.unmerged)
         written = self._oldest.written(first) if first else {}
-        return replace(status, tables=tuple(replace(table, oldest_ms=_first_of(table, written)) for table in status.tables))
+        return {
+            name: replace(status, tables=tuple(replace(table, oldest_ms=_first_of(table, written)) for table in status.tables))
+            for name, status in found.items()
+        }
 
     def _ends(self) -> tuple[dict[str, tuple[str, str]], Ends]:
         """Return the topics of every table, and where they end now: to be asked for before the progress is read."""
@@ -155,6 +160,8 @@ class Observer:
             progress = read_progress(settings)
         except StateError as error:
             progress, facts = MergeProgress(), replace(facts, unreadable=str(error))
+        if is_ahead(progress, facts):  # the job has merged what came since
+            facts = replace(facts, ends=self._admin.readable_ends(topic for both in names.values() for topic in both))
         job = " ".join(["merge", *(sink.name for sink in settings.sinks)])
         facts = replace(facts, is_moving=self._is_moving(job, facts.sign))
         status = status_of(self._records.state, progress, time.time_ns() // 1_000_000, facts)
@@ -235,18 +242,20 @@ def _may_be_of_another_clock(status: Status) -> bool:
     return any(one.needs_sign for one in (status.merge, status.producer()))
 
 
-def _first_of(table: TableStatus, written: Mapping[tuple[str, int, int], int | None]) -> int | None:
-    """Return when the oldest of a table's records was written; None if one is not known, 0 if there is none."""
-    times = [written.get(one) for one in table.unmerged]
-    if None in times:
-        return None
-    return min((one for one in times if one), default=0)
+def _first_of(table: TableStatus, written: Mapping[PartitionOffset, int | str]) -> int | str | None:
+    """Return when the oldest of a table's records was written, 0 if there is none; why that is not known of one of them."""
+    times = [written[one] for one in table.unmerged if one in written]
+    unknown = [one for one in times if isinstance(one, str)]
+    if unknown or len(times) < len(table.unmerged):
+        return unknown[0] if unknown else None
+    return min((one for one in times if one and not isinstance(one, str)), default=0)
 
 
 def sink_facts(settings: Settings) -> SinkFacts:
     """Return the merge job's liveness record and lock, as far as this machine sees them."""
     if len(settings.sinks) != 1:
-        return SinkFacts(unreadable="the settings have no sink" if not settings.sinks else "the settings have several sinks")
+        reason = "the settings have several sinks" if settings.sinks else "the settings have no sink"
+        return SinkFacts(unreadable=reason, has_sink=bool(settings.sinks))
     service = Path(settings.sink.service_path)
     try:
         sign = decode(Sign, json.loads((service / "alive.json").read_text(encoding="utf-8")))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import (
+    OFFSET_BEGINNING,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     KafkaError,
@@ -17,6 +18,7 @@ from confluent_kafka import (
 
 from producer.kafka.client import client_config, opened
 from schemas.applied.kafka_security import client_options
+from schemas.pipeline_lag import LOST
 
 if TYPE_CHECKING:
     from schemas.settings import KafkaSettings
@@ -26,6 +28,8 @@ PartitionOffset = tuple[str, int, int]
 
 _READ_S: Final = 5.0
 _AT_ONCE: Final = 500
+_NO_ANSWER: Final = f"Kafka did not answer in {_READ_S:g} s"
+_OUT_OF_RANGE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001 - its public name
 _FETCHED_BYTES: Final = 16_384
 """Of each partition and answer; a record that is larger comes alone."""
 
@@ -44,34 +48,35 @@ class OldestRecords:
             self._consumer.close()
             self._consumer = None
 
-    def written(self, offsets: Collection[PartitionOffset]) -> Mapping[PartitionOffset, int | None]:
+    def written(self, offsets: Collection[PartitionOffset]) -> Mapping[PartitionOffset, int | str]:
         """Return when the first record from each offset on was written (Unix, ms); 0 where there is none that consumers see.
 
-        None where Kafka did not answer in a few seconds.
+        A text says why that is not known. Records that were there and are no longer (retention) are not known; from offset 0 on
+        nothing was read yet, and the first one counts that is there.
         """
-        found: dict[PartitionOffset, int | None] = dict.fromkeys(offsets)
+        found: dict[PartitionOffset, int | str] = dict.fromkeys(offsets, _NO_ANSWER)
         ordered, deadline = list(found), time.monotonic() + _READ_S
         for begin in range(0, len(ordered), _AT_ONCE):
             self._read(ordered[begin : begin + _AT_ONCE], found, deadline)
         return found
 
-    def _read(self, offsets: Collection[PartitionOffset], found: dict[PartitionOffset, int | None], deadline: float) -> None:
+    def _read(self, offsets: Collection[PartitionOffset], found: dict[PartitionOffset, int | str], deadline: float) -> None:
         consumer = self._consumer = self._consumer or self._opened()
         waiting = {(topic, partition): (topic, partition, offset) for topic, partition, offset in offsets}
         try:
-            consumer.assign([TopicPartition(*one) for one in offsets])
+            consumer.assign([TopicPartition(topic, number, offset or OFFSET_BEGINNING) for topic, number, offset in offsets])
             while waiting and (left := deadline - time.monotonic()) > 0:
                 message = consumer.poll(left)
                 if message is None:
                     continue
+                if message.topic() is None:
+                    continue  # about a broker: others may answer
                 where = message.topic() or "", message.partition() or 0
-                error = message.error()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                    continue  # what it is about has no answer
                 if (asked := waiting.pop(where, None)) is not None:
-                    found[asked] = 0 if error is not None else _time_of(message)
+                    found[asked] = _said(message, asked)
             consumer.unassign()
-        except KafkaException:
+        except KafkaException as error:
+            found.update(dict.fromkeys(waiting.values(), error.args[0].str()))
             self.close()
 
     def _opened(self) -> Consumer:
@@ -80,7 +85,7 @@ class OldestRecords:
             "group.id": self._group,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "allow.auto.create.topics": False,
             "fetch.message.max.bytes": _FETCHED_BYTES,
@@ -89,7 +94,15 @@ class OldestRecords:
         return opened(Consumer, client_config(self._kafka.bootstrap_servers, options))
 
 
-def _time_of(message: Message) -> int | None:
-    """Return when a record was written; None where it does not say."""
-    kind, ms = message.timestamp()
-    return None if kind == TIMESTAMP_NOT_AVAILABLE else ms
+def _said(message: Message, asked: PartitionOffset) -> int | str:
+    """Return what a message says of the first record from an offset on."""
+    error = message.error()
+    if error is None:
+        kind, ms = message.timestamp()
+        return "the topic's records have no time" if kind == TIMESTAMP_NOT_AVAILABLE else ms
+    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+        return 0
+    topic, partition, offset = asked
+    if error.code() in _OUT_OF_RANGE:
+        return f"{topic}[{partition}] from offset {offset} on: {LOST}"
+    return f"{topic}[{partition}]: {error.str()}"

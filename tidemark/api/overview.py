@@ -38,6 +38,10 @@ _GONE: Final = "UNKNOWN_SCHEMA"
 _NOT_DONE: Final = 0.99
 _NO_OFFSET: Final = "the state topic of this name is missing or empty, so the tables in Kafka are not known"
 _NOT_ASKED: Final = "Kafka was not asked"
+READ_AGAIN: Final = "it is being read again"
+UNMATCHED: Final = "source.tables"
+"""What a note begins with that names a pattern without a table."""
+RECREATED: Final = "topics end before what was read of them: they were deleted and created again"
 _UNKNOWN: Final = Standing(JobState.UNKNOWN)
 
 Ends = Mapping[str, Mapping[int, int]]
@@ -76,7 +80,8 @@ class TableStatus:
     although it holds every change of the log, None where it does not; `skipped` why there is no mirror of it; `set_aside` why
     it is not published or not merged at the moment. `waits` says why no chunk of its snapshot is read now, None where that is
     not so. `behind` counts its records in Kafka that are not merged; None: unknown. They begin at `unmerged` (topic, partition,
-    offset), and the oldest was written at `oldest_ms` (0: consumers see none of them; None: nobody has looked). `kafka_delays` and
+    offset), and the oldest was written at `oldest_ms`: 0 where consumers see none of them, a text that says why it is not known,
+    None where nobody has looked. `gone`: the source has it no longer, so that its snapshot failed. `kafka_delays` and
     `lake_delays` are how long changes took from their commit, as the jobs noted it at some time (`Status.to_kafka`,
     `Status.to_lake` say what holds now).
     `released`: it is not captured any more, so the sink stays as it is.
@@ -100,7 +105,8 @@ class TableStatus:
     waits: str | None = None
     behind: int | None = None
     unmerged: tuple[tuple[str, int, int], ...] = ()
-    oldest_ms: int | None = None
+    oldest_ms: int | str | None = None
+    gone: bool = False
     kafka_delays: RecentDelays | None = None
     lake_delays: RecentDelays | None = None
     via: str | None = None
@@ -149,6 +155,7 @@ class SinkFacts:
     topics: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     ends: Ends | None = None
     ends_unknown: str = _NOT_ASKED
+    has_sink: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +177,7 @@ class Status:
     merge_sign: Sign | None = None
     notes: tuple[str, ...] = ()
     last_batch_s: float | None = None
+    has_sink: bool = True
 
     @property
     def snapshot_running(self) -> bool:
@@ -241,6 +249,7 @@ def status_of(state: State, progress: MergeProgress, now_ms: int, facts: SinkFac
         merge_sign=facts.sign,
         notes=_notes(state),
         last_batch_s=None if facts.sign is None else facts.sign.batch.get("last_s"),
+        has_sink=facts.has_sink,
     )
 
 
@@ -292,7 +301,7 @@ def _notes(state: State) -> tuple[str, ...]:
     if coverage is None:
         return ()
     notes = [
-        f"source.tables: {pattern!r}: {reason}"
+        f"{UNMATCHED}: {pattern!r}: {reason}"
         for pattern, reason in coverage.unmatched.items()
         if not any(re.fullmatch(pattern, name, re.IGNORECASE) for name in known)
     ]
@@ -313,16 +322,32 @@ def _all_behind(
     known = tables_with_topics(state)  # topics of released tables may be deleted
     unknown = [table.table for table in tables if table.behind is None and table.table in known and not table.released]
     if unknown:
-        return None, f"Kafka has no topics of {', '.join(unknown[:3])}{', ...' if unknown[3:] else ''}"
+        named = f"{', '.join(unknown[:3])}{', ...' if unknown[3:] else ''}"
+        are_there = all(topic in facts.ends for name in unknown for topic in facts.topics.get(name, ("",)))
+        return None, f"{RECREATED}: {named}" if are_there else f"Kafka has no topics of {named}"
     return {table.table: table.behind for table in tables if table.behind}, ""
 
 
 def _behind(facts: SinkFacts, table: str, progress: TableProgress) -> int | None:
-    """Return the records of a table in Kafka that are not merged; None if its topics' ends are not known."""
+    """Return the records of a table in Kafka that are not merged; None if its topics' ends are unknown, or before what was read."""
     both = facts.topics.get(table)
     if facts.unreadable or facts.ends is None or both is None or any(topic not in facts.ends for topic in both):
         return None
-    return sum(max(0, end - done) for _, _, done, end in _spans(facts, table, progress))
+    spans = list(_spans(facts, table, progress))
+    if any(done > end for _, _, done, end in spans):
+        return None
+    return sum(end - done for _, _, done, end in spans)
+
+
+def is_ahead(progress: MergeProgress, facts: SinkFacts) -> bool:
+    """Return whether more is merged than the topics had when they were asked. They grow meanwhile: the answer is too old."""
+    known = facts.ends is not None
+    return known and any(
+        done > end
+        for name, one in progress.tables.items()
+        if name in facts.topics and all(topic in (facts.ends or {}) for topic in facts.topics[name])
+        for _, _, done, end in _spans(facts, name, one)
+    )
 
 
 def _unmerged(facts: SinkFacts, table: str, progress: TableProgress) -> tuple[tuple[str, int, int], ...]:
@@ -398,7 +423,7 @@ def _why_unread(state: SnapshotState, reason: str) -> str:
         return f"it had to be read again, which failed; ask for it: {reason}"
     if state is SnapshotState.CANCELLED:
         return f"it had to be read again, which was stopped; ask for it: {reason}"
-    return f"it is being read again: {reason}"
+    return f"{READ_AGAIN}: {reason}"
 
 
 def _tasks(state: State) -> list[tuple[TaskDocument, RequestDocument | None]]:
@@ -415,6 +440,7 @@ def _snapshot(task: TaskDocument) -> TableStatus:
         rows_read=task.rows,
         rows_estimated=task.estimate,
         error=task.error or None,
+        gone=task.status == _GONE,
         partial=task.condition is not None,
         via=task.via,
         via_reason=task.via_reason or None,

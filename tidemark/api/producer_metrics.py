@@ -25,9 +25,9 @@ class ProducerFigures(Collector):
     """The producer's live figures as metrics, read when they are asked for."""
 
     def __init__(
-        self, producer: Callable[[], Producer | None], ready: Callable[[], bool], failures: Callable[[], int]
+        self, producer: Callable[[], Producer | None], ready: Callable[[], bool], counts: Callable[[], tuple[int, int]]
     ) -> None:
-        self._current, self._ready, self._failures = producer, ready, failures
+        self._current, self._ready, self._counts = producer, ready, counts
 
     @override
     def collect(self) -> Iterable[Metric]:
@@ -36,9 +36,16 @@ class ProducerFigures(Collector):
         build = GaugeMetricFamily("tidemark_build_info", "1; the labels say what runs", labels=list(labels))
         build.add_metric(list(labels.values()), 1)
         yield build
+        failures, in_kafka_ms = self._counts()
         yield CounterMetricFamily(
-            "tidemark_producer_failures", "Attempts that failed and were followed by another one", value=self._failures()
+            "tidemark_producer_failures", "Attempts that failed and were followed by another one", value=failures
         )
+        if in_kafka_ms:
+            yield GaugeMetricFamily(
+                "tidemark_log_lag_seconds",
+                "Everything that the source committed up to so many seconds ago is in Kafka, at least",
+                value=max(0.0, time.time() - in_kafka_ms / 1000),
+            )
         producer = self._current()
         if producer is None or producer.reader is None:
             return
@@ -65,12 +72,6 @@ class ProducerFigures(Collector):
         ):
             if unix_ms:  # nothing yet since the start: 1970 would be an alarm
                 yield GaugeMetricFamily(name, text, value=unix_ms / 1000)
-        if progress.times.in_kafka_ms:
-            yield GaugeMetricFamily(
-                "tidemark_log_lag_seconds",
-                "Everything that the source committed up to so many seconds ago is in Kafka, at least",
-                value=max(0.0, time.time() - progress.times.in_kafka_ms / 1000),
-            )
         yield GaugeMetricFamily(
             "tidemark_producer_set_aside_tables", "Tables that are not published for now", value=len(producer.aside.tables)
         )

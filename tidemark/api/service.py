@@ -87,9 +87,10 @@ class Service:
         self._trusts_all = _is_loopback(settings.host) and self._token is None
         self._producer: Producer | None = None
         self._waits_because = ""
-        self.failures = 0
+        self._failures = 0
+        self._in_kafka_ms = 0
         self.registry = CollectorRegistry()
-        self.registry.register(ProducerFigures(lambda: self._producer, lambda: self.not_ready() is None, lambda: self.failures))
+        self.registry.register(ProducerFigures(lambda: self._producer, lambda: self.not_ready() is None, self._counts))
         self.registry.register(LagFigures(lags))
         ProcessCollector(registry=self.registry)
         try:
@@ -116,13 +117,26 @@ class Service:
 
     def waits(self, reason: str) -> None:
         """Note why the producer ended; it is started again shortly."""
-        self.failures += 1
+        self._failures += 1
         self._waits_because = reason
 
     def note_standby(self) -> None:
         """None runs here: what the last one saw is of no interest while another one leads."""
         self._producer = None
         self._waits_because = _IS_STANDBY
+        self._in_kafka_ms = 0
+
+    def _counts(self) -> tuple[int, int]:
+        """Return how many attempts have failed, and up to when everything is in Kafka (ms; 0: unknown), which no failure undoes."""
+        producer = self._producer
+        if producer is not None and producer.reader is not None:
+            self._in_kafka_ms = max(self._in_kafka_ms, producer.reader.progress.times.in_kafka_ms)
+        return self._failures, self._in_kafka_ms
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether another producer of the name leads."""
+        return self._waits_because == _IS_STANDBY
 
     def leads(self) -> None:
         """One is being started; `watch` will be called for it."""

@@ -59,30 +59,24 @@ def _document(lags: Lags) -> dict[str, Any]:
 
 
 def as_text(found: Mapping[str, Lags], *, shows_all: bool = False) -> str:
-    """Return for each sink its word, the two ways and the tables that are behind, the oldest change first."""
+    """Return for each sink its word with the reasons, both lags, and the tables that are behind: unknown ones, then the oldest."""
     return "\n\n".join("\n".join(_lines(name or "sink", lags, shows_all=shows_all)) for name, lags in found.items())
 
 
 def _lines(name: str, lags: Lags, *, shows_all: bool) -> list[str]:
-    word, *reasons = [lags.verdict.word.value.replace("_", " "), *lags.verdict.reasons]
-    lines = [f"{name}: {word}, {_worded(lags.whole)} behind the source" if lags.whole.seconds is not None else f"{name}: {word}"]
-    lines += [f"  {reason}" for reason in reasons]
-    lines += [
-        f"  source to Kafka  {lags.to_kafka.text}{_left(lags.to_kafka, 'byte')}",
-        f"  Kafka to sink    {lags.to_sink.text}{_left(lags.to_sink, 'record')}",
-    ]
+    lines = [f"{name}: {lags.verdict.word.value.replace('_', ' ')}", *(f"  {reason}" for reason in lags.verdict.reasons)]
+    lines.append(f"  source to Kafka  {lags.to_kafka.text}{_left(lags.to_kafka, 'byte')}")
+    if lags.to_sink is None:
+        return lines
+    lines.append(f"  Kafka to sink    {lags.to_sink.text}{_left(lags.to_sink, 'record')}")
     late = sorted(lags.tables.items(), key=lambda one: (-(float("inf") if one[1].seconds is None else one[1].seconds), one[0]))
-    late = late if shows_all else [(table, lag) for table, lag in late if lag.seconds != 0]
+    late = late if shows_all else [(table, lag) for table, lag in late if lag.seconds != 0 and table not in lags.left_out]
     shown = late if shows_all else late[:_SHOWN]
     width = max((len(table) for table, _ in shown), default=0)
     lines += [f"    {table.ljust(width)}  {lag.text}{_left(lag, 'record')}" for table, lag in shown]
     if len(late) > len(shown):
         lines.append(f"    and {len(late) - len(shown)} more tables: --all")
     return lines
-
-
-def _worded(lag: Lag) -> str:
-    return "at most " + lag.text if lag.seconds else lag.text
 
 
 def _left(lag: Lag, noun: str) -> str:

@@ -136,6 +136,9 @@ def _serve(settings: Settings, stack: ExitStack) -> Service:
             now = observer.settled_each()
         return status.as_json_of_sinks(now, now, status.seen(settings, service.head_room))
 
-    lags = stack.enter_context(LagWatch(settings))
+    def problem() -> str:
+        return status.seen(settings, service.head_room).problem
+
+    lags = stack.enter_context(LagWatch(settings, problem, lambda: service.is_standby))
     service = Service(settings.service, insert, describe, lambda: lags.latest)
     return stack.enter_context(service)

@@ -222,9 +222,10 @@ def _head_lines(status: Status, source: SourceLog | None) -> list[str]:
 
 
 def _lag_line(status: Status, source: SourceLog | None) -> str:
-    """Return how far a sink is behind the source, in seconds, at most."""
+    """Return how far Kafka is behind the source, and a sink behind Kafka."""
     lags = (source or _UNSEEN).lags(status)
-    return f"source to Kafka {lags.to_kafka.text}, Kafka to sink {lags.to_sink.text}"
+    to_sink = "" if lags.to_sink is None else f", Kafka to sink {lags.to_sink.text}"
+    return f"source to Kafka {lags.to_kafka.text}{to_sink}"
 
 
 def _note_lines(status: Status) -> list[str]:

@@ -1,0 +1,170 @@
+"""The alert rules and the board on a real Prometheus: every expression has data, and each alert is fired by its cause."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+import tidemark
+from devservers import Database
+from devservers.processes import free_port
+from devservers.prometheus_server import Prometheus, start_prometheus
+from schemas import signals, topics
+from tests.e2e.conftest import MakePipeline
+from tests.e2e.pipeline import PATIENCE_S, Pipeline, create_signal_table
+from tests.support.servers import new_database
+
+ROOT = Path(tidemark.__file__).parents[1]
+FOLDER = ROOT / "docker" / "observability"
+RULES = yaml.safe_load((FOLDER / "alerts.yml").read_text("utf-8"))["groups"][0]["rules"]
+ALERTS = [rule["alert"] for rule in RULES]
+BOARD = json.loads((FOLDER / "grafana" / "boards" / "tidemark.json").read_text("utf-8"))
+FAST = {"for": "3s"}
+
+
+def test_each_alert_has_its_section_and_each_section_its_alert() -> None:
+    sections = re.findall(r"^### (\w+)$", (ROOT / "docs" / "alerts.md").read_text("utf-8"), re.MULTILINE)
+    assert sections == ALERTS
+    for rule in RULES:
+        assert rule["annotations"]["runbook"] == f"docs/alerts.md#{rule['alert'].lower()}"
+        assert rule["labels"]["severity"] in ("page", "ticket")
+
+
+def expressions() -> list[str]:
+    """Those of the board."""
+    return [target["expr"] for panel in BOARD["panels"] for target in panel.get("targets", [])]
+
+
+@contextmanager
+def prometheus(folder: Path, ports: dict[str, int]) -> Iterator[Prometheus]:
+    """A server with our configuration; it looks each second, and no alert waits for minutes."""
+    settings: dict[str, Any] = yaml.safe_load((FOLDER / "prometheus.yml").read_text("utf-8"))
+    settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    for job in settings["scrape_configs"]:
+        job["static_configs"] = [{"targets": [f"127.0.0.1:{ports[job['job_name']]}"]}]
+    rules = [{**rule, **(FAST if "for" in rule else {})} for rule in RULES]
+    (folder / "alerts.yml").write_text(yaml.safe_dump({"groups": [{"name": "tidemark", "rules": rules}]}), "utf-8")
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(settings), "utf-8")
+    with start_prometheus(folder, folder / "prometheus.yml") as server:
+        for rules_file in (FOLDER / "alerts.yml", folder / "alerts.yml"):
+            subprocess.run([str(server.promtool), "check", "rules", str(rules_file)], check=True, capture_output=True)
+        yield server
+
+
+class Scene:
+    def __init__(self, pipeline: Pipeline, server: Prometheus) -> None:
+        self.pipeline = pipeline
+        self.server = server
+        self.fired: set[str] = set()
+
+    def wait(self, what: str, until: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
+        deadline = time.monotonic() + seconds
+        while not until():
+            assert time.monotonic() < deadline, f"{what}: {self.server.alerts()}"
+            time.sleep(0.5)
+
+    def fires(self, alert: str) -> None:
+        """Wait until an alert is fired."""
+        self.wait(f"{alert} to fire", lambda: self.server.alerts().get(alert) == "firing")
+        self.fired.add(alert)
+
+    def ends(self, *alerts: str) -> None:
+        """Wait until none of these is pending or firing."""
+        self.wait(f"{alerts} to end", lambda: not set(alerts) & set(self.server.alerts()))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_every_expression_has_data_and_each_alert_is_fired_by_its_cause(
+    mysql80: Database, make_pipeline: MakePipeline, tmp_path: Path
+) -> None:
+    ports = {"tidemark-producer": free_port(), "tidemark-merge": free_port()}
+    service = {"port": ports["tidemark-producer"], "merge_port": ports["tidemark-merge"]}
+    pipeline = make_pipeline(mysql80, new_database(mysql80), service=service, snapshot={"mode": "initial"})
+    with pipeline.connect() as connection:
+        create_signal_table(connection)
+    pipeline.sql("CREATE TABLE items (id INT PRIMARY KEY, n INT)", "CREATE TABLE odd (id INT PRIMARY KEY, n INT)")
+    pipeline.sql("INSERT INTO items VALUES (1, 1)", "INSERT INTO odd VALUES (1, 1)")
+    with prometheus(tmp_path, ports) as server:
+        scene = Scene(pipeline, server)
+        scene.fires("TidemarkProducerDown")  # nothing was started
+        scene.fires("TidemarkMergeDown")
+        pipeline.start("run", "merge")
+        pipeline.wait_for_sink("items", "odd")
+        _every_expression_has_data(scene)
+        scene.ends(*ALERTS)
+        _faults_of_tables(scene)
+        _faults_of_processes(scene, mysql80)
+        assert scene.fired == set(ALERTS)
+
+
+def _every_expression_has_data(scene: Scene) -> None:
+    left = expressions()
+    assert len(left) > 15
+    deadline = time.monotonic() + PATIENCE_S
+    number = 10
+    while left:
+        number += 1
+        scene.pipeline.sql(f"INSERT INTO items VALUES ({number}, 1)")
+        time.sleep(1)
+        left = [one for one in left if not scene.server.query(one)]
+        assert time.monotonic() < deadline, f"no data: {left}"
+
+
+def _faults_of_tables(scene: Scene) -> None:
+    """A table that cannot be published, a record that cannot be read, a snapshot that cannot be made: the others continue."""
+    pipeline = scene.pipeline
+    pipeline.sql("ALTER TABLE odd ADD COLUMN `a b` INT, ADD COLUMN a_b INT", "INSERT INTO odd VALUES (2, 2, 2, 2)")
+    scene.fires("TidemarkTableSetAside")
+    pipeline.sql("ALTER TABLE odd DROP COLUMN a_b")
+    scene.ends("TidemarkTableSetAside")
+
+    pipeline.send(
+        signals.EXECUTE_SNAPSHOT,
+        {
+            "data-collections": [rf"{pipeline.database}\.items"],
+            "type": "INCREMENTAL",
+            "additional-conditions": [{"data-collection": f"{pipeline.database}.items", "filter": "there_is_no_such_column = 1"}],
+        },
+    )
+    scene.fires("TidemarkSnapshotFailed")
+
+    client = Producer({"bootstrap.servers": pipeline.kafka.bootstrap_servers})
+    client.produce(topics.change_topic(pipeline.name, pipeline.database, "items"), b"no record of ours", b"no key")
+    client.flush(30)
+    scene.fires("TidemarkQuarantine")
+    scene.fires("TidemarkNeedsAPerson")
+
+
+def _faults_of_processes(scene: Scene, server: Database) -> None:
+    """A merge job that is dead for two minutes, a source that says nothing for one, and keeps its log for an hour only."""
+    pipeline = scene.pipeline
+    pipeline.sql("SET GLOBAL binlog_expire_logs_seconds = 3600")
+    try:
+        pipeline.kill("merge")
+        pipeline.sql("INSERT INTO items VALUES (1000, 1)")
+        scene.fires("TidemarkMergeDown")
+        scene.fires("TidemarkLogMayBePurged")
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            scene.fires("TidemarkLogLag")
+            scene.fires("TidemarkFailures")
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        scene.fires("TidemarkSinkLag")
+        pipeline.start("merge")
+        scene.ends("TidemarkSinkLag", "TidemarkLogLag", "TidemarkMergeDown", "TidemarkProducerDown")
+    finally:
+        pipeline.sql("SET GLOBAL binlog_expire_logs_seconds = DEFAULT")
