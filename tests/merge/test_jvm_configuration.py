@@ -30,7 +30,7 @@ print(json.dumps({"applied": applied, "seen": [line for line in lines if secret 
 """
 
 
-def test_further_configuration_reaches_spark_and_no_command_line_and_what_a_jvm_says_is_not_in_our_output() -> None:
+def test_further_configuration_reaches_spark_and_no_command_line() -> None:
     """A JVM warns on its stdout of options that do not fit: a report in JSON (`verify --output json`) is parsed by programs."""
     conf = {
         "spark.hadoop.fs.s3a.secret.key": 's3cret =: \\n"#!\'ß',

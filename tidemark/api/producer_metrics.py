@@ -15,6 +15,7 @@ from tidemark.api.build_info import build_labels
 
 if TYPE_CHECKING:
     from producer.app import Producer
+    from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.stream.reader_progress import LogProgress
     from tidemark.api.lags import Lags
 
@@ -49,53 +50,48 @@ class ProducerFigures(Collector):
         producer = self._current()
         if producer is None or producer.reader is None:
             return
-        progress = producer.reader.progress
-        for name, text, value in (
-            ("tidemark_log_transactions", "Source transactions read since the start", progress.transactions),
-            ("tidemark_log_rows", "Row changes read since the start", progress.rows),
-            ("tidemark_log_read_bytes", "Bytes of the log read since the start", progress.bytes),
-            ("tidemark_log_records", "Change records written since the start", progress.records),
-            ("tidemark_log_cuts", "Kafka transactions committed since the start", progress.checkpoints),
-        ):
-            yield CounterMetricFamily(name, text, value=value)
-        for name, text, unix_ms in (
-            (
-                "tidemark_log_committed_timestamp_seconds",
-                "When the last Kafka transaction was committed, in Unix time",
-                progress.committed_ms,
-            ),
-            (
-                "tidemark_log_source_timestamp_seconds",
-                "Time of the newest source transaction read, in Unix time",
-                progress.source_ts_ms,
-            ),
-        ):
-            if unix_ms:  # nothing yet since the start: 1970 would be an alarm
-                yield GaugeMetricFamily(name, text, value=unix_ms / 1000)
+        yield from _of_log(producer.reader.progress)
         yield GaugeMetricFamily(
             "tidemark_producer_set_aside_tables", "Tables that are not published for now", value=len(producer.aside.tables)
         )
-        yield _delays(progress)
         yield from _retention(producer)
         if producer.coordinator is not None:
-            rows = GaugeMetricFamily(
-                "tidemark_snapshot_rows", "Rows read by the newest snapshot", labels=["table"]
-            )
-            states = GaugeMetricFamily(
-                "tidemark_snapshot_tables", "Tables of remembered snapshots, by state", labels=["state"]
-            )
-            tables = producer.coordinator.progress()
-            for table, read in {one.table: one.rows for one in tables}.items():
-                rows.add_metric([table], read)
-            for state in _STATES:
-                states.add_metric([state], sum(one.state == state for one in tables))
-            yield rows
-            yield states
-            yield GaugeMetricFamily(
-                "tidemark_snapshot_waiting",
-                "1 while no chunk is read because the source is under load (snapshot.pause_when), else 0",
-                value=bool(producer.coordinator.waits_because),
-            )
+            yield from _of_snapshots(producer.coordinator)
+
+
+def _of_log(progress: LogProgress) -> Iterable[Metric]:
+    for name, text, value in (
+        ("tidemark_log_transactions", "Source transactions read since the start", progress.transactions),
+        ("tidemark_log_rows", "Row changes read since the start", progress.rows),
+        ("tidemark_log_read_bytes", "Bytes of the log read since the start", progress.bytes),
+        ("tidemark_log_records", "Change records written since the start", progress.records),
+        ("tidemark_log_cuts", "Kafka transactions committed since the start", progress.checkpoints),
+    ):
+        yield CounterMetricFamily(name, text, value=value)
+    for name, text, unix_ms in (
+        ("tidemark_log_committed_timestamp_seconds", "When Kafka committed a transaction last, Unix time", progress.committed_ms),
+        ("tidemark_log_source_timestamp_seconds", "Time of the newest source transaction read, Unix time", progress.source_ts_ms),
+    ):
+        if unix_ms:  # nothing yet since the start: 1970 would be an alarm
+            yield GaugeMetricFamily(name, text, value=unix_ms / 1000)
+    yield _delays(progress)
+
+
+def _of_snapshots(coordinator: SnapshotCoordinator) -> Iterable[Metric]:
+    rows = GaugeMetricFamily("tidemark_snapshot_rows", "Rows read by the newest snapshot", labels=["table"])
+    states = GaugeMetricFamily("tidemark_snapshot_tables", "Tables of remembered snapshots, by state", labels=["state"])
+    tables = coordinator.progress()
+    for table, read in {one.table: one.rows for one in tables}.items():
+        rows.add_metric([table], read)
+    for state in _STATES:
+        states.add_metric([state], sum(one.state == state for one in tables))
+    yield rows
+    yield states
+    yield GaugeMetricFamily(
+        "tidemark_snapshot_waiting",
+        "1 while no chunk is read because the source is under load (snapshot.pause_when), else 0",
+        value=bool(coordinator.waits_because),
+    )
 
 
 def _delays(progress: LogProgress) -> Metric:
