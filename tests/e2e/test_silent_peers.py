@@ -35,6 +35,15 @@ ENDED_WITHIN_S: Final = 15.0
 """Five seconds are promised."""
 PATIENCE_S: Final = 180.0
 PEERS: Final = ("source", "kafka", "registry")
+SILENT_NAMES: Final = """
+import socket, time
+asked = socket.getaddrinfo
+def getaddrinfo(host, *arguments, **more):
+    if host == "nobody.invalid":
+        time.sleep(600)
+    return asked(host, *arguments, **more)
+socket.getaddrinfo = getaddrinfo
+"""
 
 
 class World:
@@ -88,10 +97,13 @@ class World:
 class Command:
     """`tidemark <verb>` as a process of its own; killed at the end of the `with` block if it still runs."""
 
-    def __init__(self, folder: Path, config: Path, verb: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, config: Path, verb: str, *arguments: str, python_path: Path | None = None) -> None:
         self._log = folder / f"{unique_name(verb)}.log"
         line = [sys.executable, "-m", "tidemark", verb, "--config", str(config), *arguments]
-        self.process = GuardedProcess.spawn(line, self._log, cwd=folder, env=environment())
+        env = environment()
+        if python_path is not None:
+            env["PYTHONPATH"] = os.pathsep.join((str(python_path), env["PYTHONPATH"]))
+        self.process = GuardedProcess.spawn(line, self._log, cwd=folder, env=env)
         self.begun = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -165,6 +177,19 @@ def frozen(kafka: Kafka) -> Iterator[None]:
 @pytest.mark.parametrize("peer", PEERS)
 def test_a_producer_reports_a_peer_that_is_silent_from_the_start(world: World, peer: str) -> None:
     with SilentPeer() as silent, Command(world.folder, world.config({peer: silent.port}), "run") as producer:
+        said = producer.until_said(peer)
+        status, took = producer.end()
+    assert status == 0, (said, took)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("peer", ["source", "registry"])
+def test_a_name_server_that_does_not_answer_is_reported_as_the_peer_that_is_waited_for(world: World, peer: str) -> None:
+    """The client of Kafka looks names up in threads of its own: there it is a broker that is not reached, as any other."""
+    (world.folder / "sitecustomize.py").write_text(SILENT_NAMES, "utf-8")
+    registry = {"type": "avro", "registry": "http://nobody.invalid:8080/apis/ccompat/v7"}
+    config = world.config(source_more={"host": "nobody.invalid"}) if peer == "source" else world.config(format=registry)
+    with Command(world.folder, config, "run", python_path=world.folder) as producer:
         said = producer.until_said(peer)
         status, took = producer.end()
     assert status == 0, (said, took)
