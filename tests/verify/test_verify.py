@@ -292,6 +292,21 @@ def test_a_table_that_cannot_be_compared_is_not_ok_and_says_why(scene: Scene) ->
     assert not verify(scene.settings, tables=[r".*\.no_sink"]).ok
 
 
+def test_a_table_without_a_key_and_without_a_mirror_is_named_and_fails_nothing(scene: Scene) -> None:
+    scene.sql("CREATE TABLE no_mirror (id INT)", "INSERT INTO no_mirror VALUES (1)", "CREATE TABLE t (id INT PRIMARY KEY)")
+    empty = pa.table({"id": pa.array([], pa.int32()), "_tm_position": pa.array([], pa.string())})
+    sinks.write_table(scene.settings, scene.database, "t", empty)
+    report = verify(scene.settings, tables=[r".*\.(no_mirror|t)"], patience_s=0.5)
+    found = {table.table.split(".")[1]: (table.verdict, table.left_out) for table in report.tables}
+    assert found["t"] == ("equal", None)
+    assert found["no_mirror"][0] == "no mirror"
+    assert "add a primary key" in str(found["no_mirror"][1])
+    assert report.ok
+    assert "no_mirror: has no mirror: it has no primary key" in report.to_text()
+    assert "source equals sink: 1 tables" in report.to_text()
+    assert not verify(scene.settings, tables=[r".*\.no_mirror"]).ok, "nothing was compared"
+
+
 def test_a_child_that_foreign_keys_change_in_silence_may_only_be_late(scene: Scene) -> None:
     """Its position in the sink says nothing of changes that are in no log."""
     scene.sql("CREATE TABLE p (id INT PRIMARY KEY)", "INSERT INTO p VALUES (1)")

@@ -32,7 +32,7 @@ from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.pipeline.preview import layout_of_schemas
 from tidemark.loads.chunk_source import arrays_of
-from tidemark.verify.column_rule import IncomparableError
+from tidemark.verify.column_rule import NO_KEY, IncomparableError
 
 if TYPE_CHECKING:
     from producer.source.connection import Connection
@@ -67,7 +67,7 @@ class CodecRows:
             close_quietly(connection)
         key = schemas.texts.get(_KEY_ID)
         if key is None:
-            raise IncomparableError("it has no primary key and no unique key of NOT NULL columns: add a primary key")
+            raise IncomparableError(NO_KEY)
         self.layout: TableLayout = layout_of_schemas(key, schemas.texts[_VALUE_ID])
         """The columns, as the merge job has them of a table that was never altered."""
         try:

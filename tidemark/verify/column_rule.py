@@ -17,6 +17,9 @@ Value = Any
 Parts = dict[str, Any]
 
 
+NO_KEY: Final = "it has no primary key and no unique key of NOT NULL columns: add a primary key"
+
+
 class IncomparableError(Exception):
     """Source and sink column have no common type; the message says which and why."""
 

@@ -17,7 +17,7 @@ from schemas.connect import TimeMode
 from schemas.names import adjusted_field_name
 from spark_jobs.pipeline.select_items import columns_as_they_are, computes
 from tidemark.verify.bulk_comparison import TablePlan
-from tidemark.verify.column_rule import ColumnRule, IncomparableError
+from tidemark.verify.column_rule import NO_KEY, ColumnRule, IncomparableError
 from tidemark.verify.expected_rows import ExpectedRows, TextRows
 from tidemark.verify.image_rules import image_rule
 from tidemark.verify.rules import rule
@@ -58,7 +58,7 @@ class Comparisons:
         if not table.schema.columns:
             raise IncomparableError("the table is gone from the source")
         if not table.schema.record_key:
-            raise IncomparableError("it has no primary key and no unique key of NOT NULL columns: add a primary key")
+            raise IncomparableError(NO_KEY)
         if sink.find(POSITION_COLUMN) is None:
             message = f"the sink's table has no column {POSITION_COLUMN}: it is not one of ours"
             raise IncomparableError(message)

@@ -52,8 +52,9 @@ class TableReport:
     that differed there and were judged one by one; `differing` of them are wrong, `moving` were changed
     again and again and could not be seen standing still (no difference, see `judge`). `differences` holds
     the first of the differing rows. `not_compared` is the reason why nothing, or not everything, was
-    compared. `sink_only_columns` are columns the source no longer has; `absent_columns` those the sink does
-    not have yet, which count as NULL there; `record_columns` are of the newest record of a row, which the source does not have.
+    compared; `left_out` why there is nothing to compare, which is right. `sink_only_columns` are columns the source no longer
+    has; `absent_columns` those the sink does not have yet, which count as NULL there; `record_columns` are of the newest record
+    of a row, which the source does not have.
     `kept_column` is true in rows that were deleted at the source: those are not compared.
     """
 
@@ -66,6 +67,7 @@ class TableReport:
     moving: int = 0
     differences: tuple[Difference, ...] = ()
     not_compared: str | None = None
+    left_out: str | None = None
     sink_only_columns: tuple[str, ...] = ()
     absent_columns: tuple[str, ...] = ()
     record_columns: tuple[str, ...] = ()
@@ -75,7 +77,7 @@ class TableReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the table was compared and no row differs."""
+        """Whether the table was compared and no row differs, or is left out."""
         return self.not_compared is None and self.differing == 0
 
     @property
@@ -83,6 +85,8 @@ class TableReport:
         """One or two words."""
         if self.differing:
             return "differs"
+        if self.left_out is not None:
+            return "no mirror"
         return "equal" if self.not_compared is None else "not compared"
 
 
@@ -97,8 +101,13 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there were tables, and each was compared and is equal."""
-        return bool(self.tables) and not self.problems and all(table.ok for table in self.tables)
+        """Whether there were tables to compare, and each was compared and is equal."""
+        return bool(self.compared) and not self.problems and all(table.ok for table in self.tables)
+
+    @property
+    def compared(self) -> tuple[TableReport, ...]:
+        """The reports of tables that are not left out."""
+        return tuple(table for table in self.tables if table.left_out is None)
 
     @property
     def rows(self) -> int:
@@ -113,7 +122,7 @@ class VerifyReport:
         lines.extend(_of_records(self.tables))
         lines.extend((*self.problems, *self.notes))
         verdict = "source equals sink" if self.ok else "source does NOT equal sink"
-        lines.append(f"verify: {verdict}: {len(self.tables)} tables, {self.rows} rows, {self.seconds:.1f} s")
+        lines.append(f"verify: {verdict}: {len(self.compared)} tables, {self.rows} rows, {self.seconds:.1f} s")
         return "\n".join(lines)
 
     def to_json(self) -> str:
@@ -165,6 +174,8 @@ def _of_records(tables: Sequence[TableReport]) -> list[str]:
 
 def _details(table: TableReport) -> list[str]:
     lines = []
+    if table.left_out is not None:
+        lines.append(f"{table.table}: has no mirror: {table.left_out}")
     if table.not_compared is not None:
         lines.append(f"{table.table}: could not compare: {table.not_compared}")
     lines.extend(f"{table.table}: {difference}" for difference in table.differences)

@@ -19,7 +19,7 @@ from schemas.identity import TableName
 from schemas.settings import Settings
 from tidemark.verify.applied import read_applied
 from tidemark.verify.bulk_comparison import BulkResult, TablePlan, compare
-from tidemark.verify.column_rule import IncomparableError
+from tidemark.verify.column_rule import NO_KEY, IncomparableError
 from tidemark.verify.comparisons import Comparison, Comparisons
 from tidemark.verify.expected_rows import ExpectedRows, TextRows
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
@@ -191,12 +191,19 @@ class _Verifier:
             try:
                 return self._compare(way)
             except IncomparableError as error:
-                return _refused(way, str(error))
+                return self._without_mirror(way) or _refused(way, str(error))
             except _TROUBLE as error:
                 self._source.reconnect()
                 if attempt == _ATTEMPTS:
                     return _refused(way, _reason(error))
         raise AssertionError("unreachable")
+
+    def _without_mirror(self, way: Way) -> _Case | None:
+        """Return the case of a table without a key that the sink does not have: no mirror of it is made. None for any other."""
+        schema = self._source.table(way.table.name.database, way.table.name.table).schema
+        if not schema.columns or schema.record_key or way.target in set(self._reader.targets()):
+            return None
+        return _Case(way, _NO_COMPARISON, BulkResult(0, 0, 0), TableReport(table=way.name, left_out=NO_KEY))
 
     def _compare(self, way: Way) -> _Case:
         with closing(way.rows(self._reader)) as sink:
