@@ -32,6 +32,7 @@ from tidemark.commands import (
     run,
     signal,
     status,
+    tail,
     verify,
 )
 from tidemark.process import config, logs, shutdown
@@ -49,6 +50,7 @@ VERBS: Final[dict[str, ModuleType]] = {
     "verify": verify,
     "status": status,
     "lag": lag,
+    "tail": tail,
     "quarantine": quarantine,
     "rebuild": rebuild,
     "repair": repair,

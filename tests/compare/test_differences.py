@@ -11,10 +11,10 @@ import fastavro
 import pytest
 
 from schemas.names import NameMode, adjusted_schema_name
+from tidemark.api.record_decoding import Decoder, Record, parsed
 from tidemark.compare.comparison import UNKNOWN, Comparison
 from tidemark.compare.fit import Misfits
 from tidemark.compare.intended_differences import DIFFERENCES
-from tidemark.compare.record_decoding import Decoder, Record, parsed
 from tidemark.compare.schema_differences import UNSIGNED_TYPE
 
 DAY = "2020-01-02"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tidemark.api.record_decoding import Record
 from tidemark.compare.comparison import Comparison
 from tidemark.compare.pairing import (
     SIDES,
@@ -22,7 +23,6 @@ from tidemark.compare.pairing import (
     key_text,
     own_key,
 )
-from tidemark.compare.record_decoding import Record
 
 WHOLE = Span()
 SEQUENCE = "0000.0000000001.{:012d}.{:010d}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from tests.support.topics import Record, read_topics
-from tidemark.compare.record_decoding import Decoder
+from tidemark.api.record_decoding import Decoder
 
 
 class TopicReader:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from schemas.errors import TidemarkError
 from schemas.position import Position
+from tidemark.api.record_decoding import Record
 from tidemark.compare.difference import Difference, is_same, is_same_value
 from tidemark.compare.fit import Misfits
 from tidemark.compare.intended_differences import (
@@ -24,7 +25,6 @@ from tidemark.compare.intended_differences import (
     DIFFERENCES,
 )
 from tidemark.compare.own_records import VersionCheck, boundary_problems, is_one_time, table_of, version_of
-from tidemark.compare.record_decoding import Record
 from tidemark.compare.record_schemas import Column, SchemaPairs, Types
 
 # Of each reader's own clock: present and of one type on both sides.

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from schemas.overriding import override
 from schemas.position import file_number
+from tidemark.api.record_decoding import Record
 from tidemark.compare.comparison import Comparison, Verdict, is_boundary
-from tidemark.compare.record_decoding import Record
 
 SIDES: Final = ("left", "right")
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"

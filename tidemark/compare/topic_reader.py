@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 from producer.kafka.client import client_config, opened, watermarks, with_leaders
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import DecodeError, PublishError
+from tidemark.api.record_decoding import Decoder, Record
 from tidemark.compare.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
-from tidemark.compare.record_decoding import Decoder, Record
 
 BUFFERED: Final = 2_000
 BUFFERED_BYTES: Final = 64 * 1024 * 1024

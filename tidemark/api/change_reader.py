@@ -1,0 +1,226 @@
+"""Changes for a person or a program in Python: committed records of the change topics, decoded, as they come.
+
+    from tidemark.api.change_reader import ChangeReader
+
+    with ChangeReader("tidemark.yaml", tables=["shop.orders"], begin="earliest") as reader:
+        for change in reader:
+            print(change.op, change.key, change.after)
+
+Of a transaction all records are there or none, and each once: the reader sees what was committed in Kafka alone. It has no group:
+a program that is to continue where it ended keeps `change.partition` and `change.offset` with what it makes of them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from producer.kafka.client import client_config, opened, watermarks
+from schemas import topics
+from schemas.applied.kafka_security import client_options
+from schemas.applied.registry_access import RegistryAccess
+from schemas.errors import ConfigError, DecodeError, PublishError
+from schemas.settings import Settings
+from tidemark.api.record_decoding import Decoder
+from tidemark.process import config
+
+_BROKER_S: Final = 20.0
+_POLL_S: Final = 0.2
+_LOOK_FOR_TOPICS_S: Final = 5.0
+_TRANSIENT: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - its public name
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One record of a change topic.
+
+    `op` is Debezium's: c, u, d, r (a row of a snapshot), t (the table was emptied). `before` and `after` are rows as the records
+    have them, None where there is none; a flat row (`records.unwrap`) is `after`. `committed_ms` is the source's time, None where
+    the record has none; `position` is text that sorts as the log does, "" for a row of a snapshot and for flat rows.
+    """
+
+    table: str
+    op: str
+    key: Mapping[str, Any] | None
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+    committed_ms: int | None
+    position: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class ChangeReader:
+    """An endless iterator of changes; use it in a `with` block, in one thread.
+
+    `tables` are regular expressions on `database.table`, none for all. It begins behind what is there now (`latest`), at the oldest
+    record that Kafka has (`earliest`), or at a time (Unix, seconds). A table that is new begins at its first record. `next_change`
+    waits for a limited time only. Raises `PublishError` where Kafka cannot be reached, `DecodeError` and `RegistryError` where a
+    record cannot be decoded, `ConfigError` for a pattern that is none.
+    """
+
+    def __init__(self, settings: Settings | str | Path, tables: Collection[str] = (), begin: str | float = "latest") -> None:
+        self._settings = settings if isinstance(settings, Settings) else config.load(str(settings))
+        self._tables = [_compiled(pattern) for pattern in tables]
+        self._begin = begin
+        kafka, name = self._settings.kafka, self._settings.name
+        self._decoder = Decoder(self._settings.format.registry, RegistryAccess.of(self._settings.format))
+        self._pattern = re.compile(topics.change_topic_pattern(name, kafka.topic_delimiter))
+        self._others = _topics_that_are_none(self._settings)
+        options = {
+            **client_options(kafka),
+            "group.id": f"{name}-changes",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "allow.auto.create.topics": False,
+        }
+        self._consumer = opened(Consumer, client_config(kafka.bootstrap_servers, options))
+        self._assigned: dict[tuple[str, int], int] = {}
+        self._looked: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self._consumer.close()
+
+    def __iter__(self) -> Iterator[Change]:
+        while True:
+            change = self.next_change(_LOOK_FOR_TOPICS_S)
+            if change is not None:
+                yield change
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are read."""
+        return sorted({topic for topic, _ in self._assigned})
+
+    def next_change(self, timeout_s: float) -> Change | None:
+        """Return the next change, None when none came in that time."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._look_for_topics()
+            left = deadline - time.monotonic()
+            message = self._consumer.poll(max(0.0, min(left, _POLL_S)))
+            if message is not None and (change := self._change(message)) is not None:
+                return change
+            if message is None and left <= 0:
+                return None
+
+    def _look_for_topics(self) -> None:
+        """Read topics that are new, too."""
+        now = time.monotonic()
+        if self._looked is not None and now - self._looked < _LOOK_FOR_TOPICS_S:
+            return
+        is_first, self._looked = self._looked is None, now
+        try:
+            listed = self._consumer.list_topics(timeout=_BROKER_S).topics
+            new = [
+                TopicPartition(name, partition)
+                for name, topic in sorted(listed.items())
+                if topic.error is None and self._is_wanted(name)
+                for partition in topic.partitions
+                if (name, partition) not in self._assigned
+            ]
+            if new:
+                begin = self._offsets(new, self._begin if is_first else "earliest")
+                self._assigned |= begin
+                self._consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in begin.items()])
+        except KafkaException as error:
+            raise PublishError(f"Kafka cannot be read: {error.args[0].str()}; check kafka.bootstrap_servers") from error
+
+    def _offsets(self, new: Collection[TopicPartition], begin: str | float) -> dict[tuple[str, int], int]:
+        if begin == "earliest":
+            return {(one.topic, one.partition): OFFSET_BEGINNING for one in new}
+        if begin == "latest":
+            return {(one.topic, one.partition): watermarks(self._consumer, one, _BROKER_S)[1] for one in new}
+        asked = [TopicPartition(one.topic, one.partition, int(float(begin) * 1000)) for one in new]
+        return {(one.topic, one.partition): one.offset for one in self._consumer.offsets_for_times(asked, _BROKER_S)}
+
+    def _is_wanted(self, topic: str) -> bool:
+        if not self._pattern.fullmatch(topic) or topic in self._others:
+            return False
+        return not self._tables or any(pattern.fullmatch(self._table_of(topic)) for pattern in self._tables)
+
+    def _table_of(self, topic: str) -> str:
+        """Return the table by its topic: the names are those in Kafka, where other characters than letters and digits are `_`."""
+        delimiter = self._settings.kafka.topic_delimiter
+        return ".".join(topic.removeprefix(topics.sanitise(self._settings.name) + delimiter).split(delimiter, 1))
+
+    def _change(self, message: Message) -> Change | None:
+        """Return what a message says; None for a tombstone, and for what is no record."""
+        error = message.error()
+        if error is not None:
+            if error.code() in _TRANSIENT or error.retriable():
+                return None
+            raise PublishError(f"Kafka cannot be read: {error.str()}")
+        topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+        try:
+            key, value = (_payload(self._decoder.decode(data)) for data in (message.key(), message.value()))
+        except DecodeError as broken:
+            message_text = f"{topic}[{partition}] offset {offset} cannot be decoded: {broken}"
+            raise DecodeError(message_text) from broken
+        if not isinstance(value, Mapping):
+            return None
+        return _change_of(value, key if isinstance(key, Mapping) else None, self._table_of(topic), (topic, partition, offset))
+
+
+def _change_of(value: Mapping[str, Any], key: Mapping[str, Any] | None, table: str, where: tuple[str, int, int]) -> Change:
+    source = value.get("source")
+    if not isinstance(source, Mapping) or "op" not in value:
+        return Change(table, str(value.get("__op") or "?"), key, None, value, _whole(value.get("__source_ts_ms")), "", *where)
+    return Change(
+        f"{source.get('db')}.{source.get('table')}",
+        str(value["op"]),
+        key,
+        value.get("before"),
+        value.get("after"),
+        _whole(source.get("ts_ms")),
+        _position(source.get("sequence")),
+        *where,
+    )
+
+
+def _position(sequence: object) -> str:
+    """Return the position in the log, as `source.sequence` has it: a text, or the JSON of a list with one."""
+    return str(sequence).strip('[]"') if sequence else ""
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _payload(record: Any) -> Any:
+    return record["payload"] if isinstance(record, Mapping) else record
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, re.IGNORECASE)
+    except re.error as error:
+        raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
+
+
+def _topics_that_are_none(settings: Settings) -> frozenset[str]:
+    """Return the topics whose names are as those of change topics, and are not."""
+    name, delimiter = settings.name, settings.kafka.topic_delimiter
+    found = {
+        topics.state_topic(name, delimiter), topics.notifications_topic(name, delimiter), topics.transaction_topic(name, delimiter),
+        topics.schema_change_topic(name),
+    }  # fmt: skip
+    if settings.source.signal_names is not None:
+        found.add(topics.change_topic(name, *settings.source.signal_names, delimiter))
+    return frozenset(found)

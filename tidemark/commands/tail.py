@@ -1,0 +1,107 @@
+"""`tidemark tail`: the changes as they come, decoded: which row, what was done, which columns have other values."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from schemas.errors import ConfigError
+from tidemark.process import config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidemark.api.change_reader import Change
+
+HELP: Final = "print changes as they come, decoded: table, operation, key, and the columns with other values"
+_COLOURS: Final = {"c": "32", "u": "33", "d": "31", "r": "36", "t": "35"}
+_OPERATIONS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "read", "t": "truncate"}
+_WAIT_S: Final = 1.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Which changes, from when on, and the form."""
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table")
+    parser.add_argument("--op", default="", metavar="LETTERS", help="only these operations, of c, u, d, r, t: for example cu")
+    parser.add_argument("--key", action="append", default=[], metavar="NAME=VALUE", help="only rows with this key; may be repeated")
+    begin = parser.add_mutually_exclusive_group()
+    begin.add_argument("--from-beginning", action="store_true", help="begin with the oldest record that Kafka has (default: now)")
+    begin.add_argument("--since", type=float, metavar="SECONDS", help="begin with what was written so many seconds ago")
+    parser.add_argument("--count", type=int, metavar="N", help="end after so many changes (default: never)")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of each change, which is one line")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print changes until there are enough, or until interrupted."""
+    if unknown := set(arguments.op) - _OPERATIONS.keys():
+        raise ConfigError(f"--op: there is no operation {''.join(sorted(unknown))}; there are {', '.join(_OPERATIONS)}")
+    keys = dict(_key_part(text) for text in arguments.key)
+    settings = config.load(arguments.config)
+    from tidemark.api.change_reader import ChangeReader
+
+    begin: str | float = "earliest" if arguments.from_beginning else "latest"
+    if arguments.since is not None:
+        begin = time.time() - arguments.since
+    is_coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    printed = 0
+    with ChangeReader(settings, arguments.tables, begin) as reader:
+        while arguments.count is None or printed < arguments.count:
+            change = reader.next_change(_WAIT_S)
+            if change is None or (arguments.op and change.op not in arguments.op) or not _has_key(change, keys):
+                continue
+            print(as_json(change) if arguments.output == "json" else as_text(change, is_coloured=is_coloured), flush=True)
+            printed += 1
+    return 0
+
+
+def _key_part(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise ConfigError(f"--key: {text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _has_key(change: Change, keys: Mapping[str, str]) -> bool:
+    return all(change.key is not None and _text(change.key.get(name)) == value for name, value in keys.items())
+
+
+def as_json(change: Change) -> str:
+    """Return a change as a JSON document on one line."""
+    return json.dumps(asdict(change), ensure_ascii=False, default=_text)
+
+
+def as_text(change: Change, *, is_coloured: bool = False) -> str:
+    """Return a change as one line: time, table, operation, key, and the values; of an update those that are others than before."""
+    when = "-" if change.committed_ms is None else f"{datetime.fromtimestamp(change.committed_ms / 1000, UTC):%H:%M:%S.%f}"[:-3]
+    operation = _OPERATIONS.get(change.op, change.op).ljust(8)
+    if is_coloured:
+        operation = f"\033[{_COLOURS.get(change.op, '0')}m{operation}\033[0m"
+    return f"{when}  {change.table}  {operation}  {_row(change.key)}  {_values(change)}".rstrip()
+
+
+def _values(change: Change) -> str:
+    before, after = change.before, change.after
+    if before is None or after is None:
+        row = after if after is not None else before
+        return _row({name: value for name, value in (row or {}).items() if name not in (change.key or {})})
+    changed = [name for name in after if after[name] != before.get(name)]
+    shown = ", ".join(f"{name}: {_text(before.get(name))} → {_text(after[name])}" for name in changed)
+    return shown or "no column has another value"
+
+
+def _row(values: Mapping[str, Any] | None) -> str:
+    return ", ".join(f"{name}: {_text(value)}" for name, value in (values or {}).items())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    if value is None:
+        return "NULL"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
