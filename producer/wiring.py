@@ -65,8 +65,8 @@ from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.documents import CoverageDocument, InexactDocument
 from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
-from schemas.json_codec import decode, encode
-from schemas.liveness import SIGN_KEY, Sign
+from schemas.json_codec import encode
+from schemas.liveness import SIGN_KEY
 from schemas.schema_changes import schema_change_key, schema_change_value
 from schemas.signals import ReloadTables
 from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
@@ -188,8 +188,7 @@ class Wiring:
         participants.append(SchemaIdDocuments(self._schema_ids))  # after all that encode records
         checkpoints = self._checkpoints = self._made_checkpoints(participants, aside)
         checkpoints.restore(start.documents)
-        if SIGN_KEY in start.documents:
-            self._progress.times.known(decode(Sign, start.documents[SIGN_KEY]).in_kafka_ms)
+        self._progress.times.known(start.documents.get(SIGN_KEY, {}).get("in_kafka_ms"))  # nothing of a start rests on it
         for table in start.gone:
             effects.note_gone(table, self._offset.position)
         statement_handlers: list[StatementHandler] = [

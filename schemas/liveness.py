@@ -84,6 +84,12 @@ class Standing:
     needs_sign: bool = False
 
     @property
+    def text(self) -> str:
+        """The state and the reason for a person."""
+        word = self.state.value.replace("_", " ")
+        return f"{word}: {self.reason}" if self.reason else word
+
+    @property
     def caught_up(self) -> bool | None:
         """Whether a job that is alive has done everything there is; None where that is not known."""
         return None if self.state is JobState.UNKNOWN else self.state is JobState.CAUGHT_UP

@@ -114,12 +114,6 @@ class Verdict:
     word: Word
     reasons: tuple[str, ...]
 
-    @property
-    def text(self) -> str:
-        """The word and its reasons for a person."""
-        word = self.word.value.replace("_", " ")
-        return f"{word}: {'; '.join(self.reasons)}" if self.reasons else word
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineFacts:
@@ -143,7 +137,7 @@ class PipelineFacts:
 def verdict(facts: PipelineFacts) -> Verdict:
     """Return the word for a pipeline: good ones only where nothing that is worse holds, or may hold."""
     found: list[tuple[Word, str]] = [
-        *((_of_job(standing), f"{name}: {_worded(standing)}") for name, standing in _jobs(facts)),
+        *((_of_job(standing), f"{name}: {standing.text}") for name, standing in _jobs(facts)),
         *((Word.NEEDS_A_PERSON, one) for one in facts.asks),
         *((Word.SNAPSHOTTING, one) for one in facts.snapshots),
         (_of_lag(facts.to_kafka), f"source to Kafka: {facts.to_kafka.text}"),
@@ -189,8 +183,3 @@ def _standstill(facts: PipelineFacts) -> str:
     if runs_s < max(_STANDSTILL_S, _LONGER * last_s):
         return ""
     return f"merge job: batch {batch.get('number')} has run for {runs_s:.0f} s, the one before took {last_s:.0f} s"
-
-
-def _worded(standing: Standing) -> str:
-    word = standing.state.value.replace("_", " ")
-    return f"{word}: {standing.reason}" if standing.reason else word

@@ -72,7 +72,7 @@ class HeadRoom:
         if pos > self.sizes.get(file, -1):
             return None
         files = list(self.sizes)
-        return max(0, sum(self.sizes[name] for name in files[files.index(file) :]) - pos)
+        return sum(self.sizes[name] for name in files[files.index(file) :]) - pos
 
     def warning(self, least_s: int) -> str:
         """Return why somebody should look at it now; "" while there is room enough.

@@ -11,6 +11,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from producer.app import Producer
+from producer.sign import LivenessWriter
 from schemas.liveness import JobState
 from schemas.settings import ServiceSettings
 from tests.support.producers import Source, running
@@ -64,6 +66,27 @@ def test_it_shows_how_the_producer_goes(mysql: Source) -> None:
             answer("/readyz")
         assert json.loads(refused.value.read()) == {"error": "db:3306 refuses the user"}
         assert "tidemark_ready 0.0" in answer("/metrics")
+
+
+def test_a_start_knows_what_the_one_before_it_knew_to_be_in_kafka(mysql: Source) -> None:
+    mysql.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    settings = mysql.settings()
+
+    def known() -> int:
+        sign = observer.read().sign
+        return 0 if sign is None or sign.in_kafka_ms is None else sign.in_kafka_ms
+
+    with Observer(settings) as observer:
+        with running(settings) as run:
+            mysql.execute("INSERT INTO t VALUES (1)")
+            run.caught_up(mysql)
+            with LivenessWriter(settings) as writer:
+                writer.watch(run.producer)
+                run.until(lambda: known() > 0, "a liveness record says so")
+        before_ms = known()
+    with Producer(settings) as again:  # it has read nothing yet
+        assert again.reader is not None
+        assert again.reader.progress.times.in_kafka_ms == before_ms
 
 
 def test_a_producer_that_waits_for_its_source_says_so_from_outside(mysql: Source) -> None:

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemark.api.lags import lag_document
-from tidemark.commands.status import source_of
+from tidemark.commands.status import add_options, source_of
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -23,12 +23,8 @@ _SHOWN: Final = 10
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Form, repetition, sink."""
-    parser.add_argument("--sink", metavar="NAME", help="only this sink (default: each)")
+    add_options(parser)
     parser.add_argument("--all", action="store_true", help="each table, not only those that are behind")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
-    parser.add_argument(
-        "--watch", type=float, metavar="SECONDS", help="print again every so many seconds, until interrupted"
-    )
 
 
 def execute(arguments: argparse.Namespace) -> int:

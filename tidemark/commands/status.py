@@ -30,6 +30,11 @@ _RATE_S: Final = 2.0
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Form, repetition, sink."""
+    add_options(parser)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the commands have in common that show how far everything is: form, repetition, sink."""
     parser.add_argument("--sink", metavar="NAME", help="only this sink (default: each)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
     parser.add_argument(
@@ -71,10 +76,11 @@ class SourceLog:
 
     def lags(self, status: Status) -> Lags:
         """Return how far a sink is behind, by what the source says now."""
-        log = status.log
-        is_known = self.is_of_now and self.room is not None and log is not None
-        left_bytes = self.room.bytes_after(log.file, log.pos) if is_known and self.room is not None and log is not None else None
-        return lags_of(status, left_bytes, self.problem if self.room is not None else "")
+        room, log = self.room, status.log
+        if room is None:  # the problem is that it does not answer, which says nothing of its log
+            return lags_of(status)
+        left_bytes = room.bytes_after(log.file, log.pos) if self.is_of_now and log is not None else None
+        return lags_of(status, left_bytes, self.problem)
 
 
 _UNSEEN: Final = SourceLog(None, "")
@@ -239,13 +245,13 @@ def _log_line(status: Status) -> str:
 
 
 def _producer_line(status: Status, source: SourceLog | None) -> str:
-    return f"producer: {_worded(producer_of(status, source))}"
+    return f"producer: {producer_of(status, source).text}"
 
 
 def _sink_words(status: Status) -> str:
     if status.sink_updated_ms is None:
-        return _worded(status.merge)
-    return f"{_worded(status.merge)}, last batch {_ago(status.read_ms - status.sink_updated_ms)}"
+        return status.merge.text
+    return f"{status.merge.text}, last batch {_ago(status.read_ms - status.sink_updated_ms)}"
 
 
 def _ago(milliseconds: int) -> str:
@@ -253,11 +259,6 @@ def _ago(milliseconds: int) -> str:
     if milliseconds < 0:
         return f"{-milliseconds / 1000:.1f} s ahead of this machine's clock"
     return f"{milliseconds / 1000:.1f} s ago"
-
-
-def _worded(standing: Standing) -> str:
-    word = standing.state.value.replace("_", " ")
-    return f"{word}: {standing.reason}" if standing.reason else word
 
 
 def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
