@@ -27,7 +27,7 @@ from schemas.identity import SourceId
 from schemas.json_codec import decode
 from schemas.liveness import EVERY_S, JobState, Sign, machine
 from schemas.merge_progress import MergeProgress
-from schemas.state import StateRecords
+from schemas.state import State, StateRecords
 from schemas.waiting import waiting
 from tidemark.api.oldest_records import OldestRecords, PartitionOffset
 from tidemark.api.overview import (
@@ -99,6 +99,12 @@ class Observer:
         Raises `PublishError` when Kafka cannot be reached, `StateError` when a document cannot be understood.
         """
         return self._status(*self._ends(), self._settings)
+
+    def state(self) -> State:
+        """Return the documents of the state topic as they are now; errors as `read`. There are none before the first start."""
+        with waiting("kafka", self._settings.kafka.bootstrap_servers, f"records of {self._topic}"):
+            self._follow()
+        return self._records.state
 
     def read_each(self, *, oldest: bool = False) -> dict[str, Status]:
         """Read the same for each sink; without any, one that has no name. `oldest`: with the times of the oldest records."""
