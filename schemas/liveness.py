@@ -43,9 +43,10 @@ class Sign:
 
     `state` is what the job says of itself (`starting`, `waiting`, `reading`; of the merge job `running`; `ended` at its end), for
     `reason`, since `since_ms`. `machine` names the running kernel of the job's machine. `batch` are facts of the merge job's
-    batches: the `number` of the one that runs and `since_ms`, and the seconds `last_s` that the one before took. `snapshot_waits`
-    is why the producer reads no chunk at the moment although there are some to read, "" where it does. Everything that the source
-    committed up to `in_kafka_ms` is in Kafka, by the producer; None where that is not known.
+    batches: the `number` of the one that runs and `since_ms`, the seconds `last_s` that the one before took, and the `recent` ones
+    (`schemas.batch_stages`). `snapshot_waits` is why the producer reads no chunk at the moment although there are some to read, ""
+    where it does. Everything that the source committed up to `in_kafka_ms` is in Kafka, by the producer; None where that is not
+    known.
     """
 
     JSON: ClassVar = Form(head=lambda _: {"v": 1})

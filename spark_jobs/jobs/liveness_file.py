@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import structlog
 
+from schemas.batch_stages import RECENT, BatchStages
 from schemas.json_codec import encode
 from schemas.liveness import EVERY_S, Sign, machine
 
@@ -35,6 +36,7 @@ class LivenessFile:
         self._ended = threading.Event()
         self._write = threading.Lock()
         self._batch: dict[str, Any] = {}
+        self._stages: dict[str, Any] = {}
         self._state, self._reason = "running", ""
         self._failed = False
         self._thread: threading.Thread | None = None
@@ -68,6 +70,10 @@ class LivenessFile:
             self._thread.join()
         self._give("ended", reason)
 
+    def note_stages(self, recent: Sequence[BatchStages]) -> None:
+        """Write with the next record how long the stages of the last batches took."""
+        self._stages = {RECENT: [one.document for one in recent]}
+
     @contextmanager
     def batch(self, number: int) -> Iterator[None]:
         """Write that this batch runs, and afterwards how long it took."""
@@ -75,7 +81,7 @@ class LivenessFile:
         self._batch = {**self._batch, "number": number, "since_ms": time.time_ns() // 1_000_000}
         self._give("running")
         yield
-        self._batch = {"last_s": round(time.monotonic() - began, 1)}
+        self._batch = {**self._stages, "last_s": round(time.monotonic() - began, 1)}
         self._give("running")
 
     def _run(self) -> None:

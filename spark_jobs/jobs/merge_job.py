@@ -271,6 +271,7 @@ class MergeJob:
                 try:
                     with self._liveness.batch(batch_id):
                         merger(records, batch_id)
+                        self._liveness.note_stages(merger.stages.recent)
                 except BaseException as error:
                     self._problem = error
                     raise

@@ -53,6 +53,7 @@ from spark_jobs.merge.schema_sources import SchemaSources
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.source_part import LOOK_AGAIN_S, require_readable
 from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.merge.stage_clock import StageClock
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
 from spark_jobs.merge.table_delays import TableDelays
 from spark_jobs.merge.table_input import TableInput, inputs_of
@@ -121,6 +122,7 @@ class BatchMerger:
         self._failed_with: dict[SourceTable, tuple[int, ...]] = {}
         self.state: JobState | None = None
         self.counts = BatchCounts()
+        self.stages = StageClock()
 
     @property
     def delays(self) -> dict[SourceTable, DelayCounter]:
@@ -134,6 +136,7 @@ class BatchMerger:
     def __call__(self, _records: DataFrame, batch_id: int) -> None:
         """Merge a batch. Its records are read by offset; Spark's own frame of them is not needed."""
         started = time.monotonic()
+        self.stages.begin()
         context = self._shared_by_tables()
         context.schemas.given.begin()
         before = self._states.load(context.query_id, batch_id - 1)
@@ -147,7 +150,9 @@ class BatchMerger:
         found = inputs_of(self._spark, kafka, source, self._tables, examined.slices, ends)
         context.plan = plan_of(self._parts.naming.routes, {*before.sources, *(one.table for one in found)})
         context.topic_ids = examined.topics
+        self.stages.passed("read_s")
         merged = self._merged([one for one in found if context.plan.has(one.table)], before, batch_id)
+        self.stages.passed("merge_s")
         self._on_step("merged", batch_id)
         left_out = {one.table: _left_out(before.source(one.table), one) for one in found if not context.plan.has(one.table)}
         records = {**examined.records, **merged.sources, **left_out}
@@ -155,6 +160,7 @@ class BatchMerger:
         sources = {table: self._loads.unwritten(record) for table, record in {**before.sources, **sources}.items()}
         targets |= merged.targets
         loaded = self._loaded(before, sources, targets, batch_id)
+        self.stages.passed("load_s")
         self._on_step("loaded", batch_id)
         sources |= {table: records.source for table, records in loaded.items()}
         targets |= {context.target_of(table): one.target for table, one in loaded.items() if table in context.plan.alone}
@@ -390,7 +396,10 @@ class BatchMerger:
         document = progress_document(state, time.time_ns() // 1_000_000, self._delays.tables, caught_up=caught_up)
         self._files.write(PROGRESS, json.dumps(document, indent=1))
         merged = document["rows_total"] - sum(record.merged for record in before.sources.values())
-        self.counts = self.counts.with_batch(read, merged, seconds, time.time_ns() // 1_000_000)
+        self.stages.passed("save_s")
+        ended_ms = time.time_ns() // 1_000_000
+        self.stages.end(state.batch_id, read, ended_ms)
+        self.counts = self.counts.with_batch(read, merged, seconds, ended_ms)
         report = log.info if merged else log.debug
         report("merge.batch", batch_id=state.batch_id, records=read, merged=merged, seconds=round(seconds, 2))
 

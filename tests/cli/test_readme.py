@@ -24,7 +24,7 @@ from tests.support.servers import unique_name
 from tests.support.topics import Record, read_topic
 from tidemark.api.observe import Observer
 from tidemark.api.sending import insert
-from tidemark.commands.status import source_of
+from tidemark.api.source_log import source_of
 from tidemark.verify.source import Source
 
 NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)

@@ -19,8 +19,9 @@ from schemas.settings import Settings, from_mapping
 from schemas.state import State
 from tidemark.api import overview
 from tidemark.api.overview import FOLLOWING, NOT_FOLLOWED, SinkFacts, Status
+from tidemark.api.source_log import SourceLog
 from tidemark.commands import run
-from tidemark.commands.status import SourceLog, as_json, as_json_of_sinks, as_text, as_text_of_sinks
+from tidemark.commands.status import as_json, as_json_of_sinks, as_text, as_text_of_sinks
 
 if TYPE_CHECKING:
     from producer.app import Producer

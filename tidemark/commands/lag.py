@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemark.api.lags import lag_document
-from tidemark.commands.status import add_options, source_of
+from tidemark.api.source_log import source_of
+from tidemark.commands.status import add_options
 from tidemark.process import config
 
 if TYPE_CHECKING:

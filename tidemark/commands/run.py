@@ -126,6 +126,7 @@ def _serve(settings: Settings, stack: ExitStack) -> Service:
     from tidemark.api.lag_watch import LagWatch
     from tidemark.api.observe import Observer
     from tidemark.api.service import Service
+    from tidemark.api.source_log import seen
     from tidemark.commands import status
 
     def insert(signal_id: str, kind: str, data: str | None) -> None:
@@ -134,10 +135,10 @@ def _serve(settings: Settings, stack: ExitStack) -> Service:
     def describe() -> str:
         with Observer(settings) as observer:
             now = observer.settled_each()
-        return status.as_json_of_sinks(now, now, status.seen(settings, service.head_room))
+        return status.as_json_of_sinks(now, now, seen(settings, service.head_room))
 
     def problem() -> str:
-        return status.seen(settings, service.head_room).problem
+        return seen(settings, service.head_room).problem
 
     lags = stack.enter_context(LagWatch(settings, problem, lambda: service.is_standby))
     service = Service(settings.service, insert, describe, lambda: lags.latest)

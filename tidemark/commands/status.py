@@ -5,24 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from schemas.errors import TidemarkError
-from tidemark.api.lags import Lags, lag_document, lags_of
+from tidemark.api.lags import lag_document
 from tidemark.api.overview import RELEASED
+from tidemark.api.source_log import UNSEEN, producer_of, source_of
+from tidemark.api.table_words import consistency, eta_s, rates_of
 from tidemark.process import config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from producer.source.retention import HeadRoom
-    from schemas.liveness import Standing
     from schemas.position import Position
-    from schemas.settings import Settings
     from tidemark.api.delay_status import DelayStatus
     from tidemark.api.observe import Status, TableStatus
+    from tidemark.api.source_log import SourceLog
 
 HELP: Final = "show how far log, snapshots and sink are"
 _RATE_S: Final = 2.0
@@ -63,50 +60,6 @@ def execute(arguments: argparse.Namespace) -> int:
             time.sleep(arguments.watch)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLog:
-    """The source's log as the source itself reports it; `problem` says why it could not be asked, or why to worry.
-
-    `is_of_now`: it was asked for this answer, not some time before.
-    """
-
-    room: HeadRoom | None
-    problem: str
-    is_of_now: bool = False
-
-    def lags(self, status: Status) -> Lags:
-        """Return how far a sink is behind, by what the source says now."""
-        room, log = self.room, status.log
-        if room is None:  # the problem is that it does not answer, which says nothing of its log
-            return lags_of(status)
-        left_bytes = room.bytes_after(log.file, log.pos) if self.is_of_now and log is not None else None
-        return lags_of(status, left_bytes, self.problem)
-
-
-_UNSEEN: Final = SourceLog(None, "")
-
-
-def source_of(settings: Settings, status: Status) -> SourceLog:
-    """Ask the source how long it keeps what is not in Kafka yet; that it does not answer is no error here."""
-    from producer.source.connection import connect
-    from producer.source.retention import ResumePosition, head_room
-
-    if status.log is None:
-        return SourceLog(None, "")
-    position = ResumePosition(status.log.needed_file, status.log.needed_pos, status.log.read_ms / 1000, status.log.server)
-    try:
-        with closing(connect(settings.source)) as connection:
-            room = head_room(connection, position, time.time())
-    except TidemarkError as error:
-        return SourceLog(None, f"the source cannot be asked: {error}")
-    return seen(settings, room, is_of_now=True)
-
-
-def seen(settings: Settings, room: HeadRoom | None, *, is_of_now: bool = False) -> SourceLog:
-    """Return what was seen of the source's log, None where nobody has looked yet, and whether to worry."""
-    return SourceLog(room, "" if room is None else room.warning(settings.source.log_head_room_s), is_of_now)
-
-
 def as_json_of_sinks(found: Mapping[str, Status], before: Mapping[str, Status], source: SourceLog | None = None) -> str:
     """Return one JSON document on one line: of one sink as `as_json`, of several `{"sinks": {name: document}}`."""
     documents = {name: as_json(status, before[name], source) for name, status in found.items()}
@@ -123,14 +76,14 @@ def as_text_of_sinks(found: Mapping[str, Status], before: Mapping[str, Status], 
     lines = [*_head_lines(first, source), *_note_lines(first)]
     for name, status in found.items():
         lag = _lag_line(status, source)
-        lines += ["", f"sink {name}: {_sink_words(status)}", f"lag:   {lag}", *_table_lines(status, _rates(status, before[name]))]
+        lines += ["", f"sink {name}: {_sink_words(status)}", f"lag:   {lag}", *_table_lines(status, rates_of(status, before[name]))]
     return "\n".join(lines)
 
 
 def as_json(status: Status, before: Status, source: SourceLog | None = None) -> str:
     """Return one JSON document on one line."""
     log = status.log
-    rates, lags = _rates(status, before), (source or _UNSEEN).lags(status)
+    rates, lags = rates_of(status, before), (source or UNSEEN).lags(status)
     document = {
         "read_ms": status.read_ms,
         "log": log
@@ -161,7 +114,7 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
                 "rows_read": table.rows_read,
                 "rows_estimated": table.rows_estimated,
                 "rows_per_s": round(rates[table.table], 1),
-                "eta_s": _eta_s(table, rates[table.table]),
+                "eta_s": eta_s(table, rates[table.table]),
                 "error": table.error,
                 "waiting": table.waits,
                 "via": table.via,
@@ -184,11 +137,6 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
         },
     }
     return json.dumps(document)
-
-
-def producer_of(status: Status, source: SourceLog | None) -> Standing:
-    """Return the producer's state, by what the source said of its log's end."""
-    return status.producer(None if source is None or source.room is None else source.room.behind_bytes)
 
 
 def _producer_document(status: Status, source: SourceLog | None) -> dict[str, Any]:
@@ -219,7 +167,7 @@ def as_text(status: Status, before: Status, source: SourceLog | None = None) -> 
     """Return a few lines and a table."""
     lag = _lag_line(status, source)
     head = [*_head_lines(status, source), f"sink:  {_sink_words(status)}", f"lag:   {lag}", *_note_lines(status)]
-    return "\n".join([*head, "", *_table_lines(status, _rates(status, before))])
+    return "\n".join([*head, "", *_table_lines(status, rates_of(status, before))])
 
 
 def _head_lines(status: Status, source: SourceLog | None) -> list[str]:
@@ -229,7 +177,7 @@ def _head_lines(status: Status, source: SourceLog | None) -> list[str]:
 
 def _lag_line(status: Status, source: SourceLog | None) -> str:
     """Return how far Kafka is behind the source, and a sink behind Kafka."""
-    lags = (source or _UNSEEN).lags(status)
+    lags = (source or UNSEEN).lags(status)
     to_sink = "" if lags.to_sink is None else f", Kafka to sink {lags.to_sink.text}"
     return f"source to Kafka {lags.to_kafka.text}{to_sink}"
 
@@ -265,7 +213,7 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
     rows = [("table", "snapshot", "rows read", "of about", "rows/s", "ETA", "merged", "to Kafka", "to lake", "sink")]
     for table in status.tables:
         rate = rates[table.table]
-        eta = _eta_s(table, rate)
+        eta = eta_s(table, rate)
         rows.append(
             (
                 table.table,
@@ -277,7 +225,7 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
                 "-" if table.sink_rows is None else f"{table.sink_rows:,}",
                 _delay_cell(status.to_kafka(table)),
                 _delay_cell(status.to_lake(table)),
-                _consistency(table, status),
+                consistency(table, status),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -323,39 +271,6 @@ def _delay_notes(status: Status) -> list[str]:
 
 def _is_loading(table: TableStatus) -> bool:
     return table.via == "spark" and table.snapshot in {"queued", "running", "paused"}
-
-
-def _consistency(table: TableStatus, status: Status) -> str:
-    if table.released:
-        return "released"
-    if table.set_aside is not None:
-        return "set aside"
-    if table.skipped is not None:
-        return "not mirrored"
-    if table.inexact is not None:
-        return "inexact"
-    if table.consistent_at is None:
-        return "partial: read with a condition" if table.partial and table.snapshot == "done" else "not consistent yet"
-    if table.applied is None:
-        return f"consistent since {table.consistent_at.text}"
-    if status.log is not None and table.applied >= status.log.position:
-        return "consistent, all applied that is in Kafka"
-    return f"consistent, applied to {table.applied.text}"
-
-
-def _rates(status: Status, before: Status) -> dict[str, float]:
-    seconds = (status.read_ms - before.read_ms) / 1000
-    earlier = {table.table: table.rows_read for table in before.tables}
-    return {
-        table.table: max(0, table.rows_read - earlier.get(table.table, 0)) / seconds if seconds > 0 else 0.0
-        for table in status.tables
-    }
-
-
-def _eta_s(table: TableStatus, rate: float) -> float | None:
-    if table.snapshot != "running" or not rate or table.rows_estimated is None or table.rows_read >= table.rows_estimated:
-        return None  # read more than was estimated: nobody knows how much is left
-    return round((table.rows_estimated - table.rows_read) / rate, 1)
 
 
 def _text(position: Position | None) -> Any:

@@ -1,0 +1,67 @@
+"""The source's log, as the source itself reports it: how much of it is not in Kafka, and how long the source keeps it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from schemas.errors import TidemarkError
+from tidemark.api.lags import Lags, lags_of
+
+if TYPE_CHECKING:
+    from producer.source.retention import HeadRoom
+    from schemas.liveness import Standing
+    from schemas.settings import Settings
+    from tidemark.api.overview import Status
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLog:
+    """What was seen of the log; `problem` says why the source could not be asked, or why to worry.
+
+    `is_of_now`: it was asked for this answer, not some time before.
+    """
+
+    room: HeadRoom | None
+    problem: str
+    is_of_now: bool = False
+
+    def lags(self, status: Status) -> Lags:
+        """Return how far a sink is behind, by what the source says now."""
+        room, log = self.room, status.log
+        if room is None:  # the problem is that it does not answer, which says nothing of its log
+            return lags_of(status)
+        left_bytes = room.bytes_after(log.file, log.pos) if self.is_of_now and log is not None else None
+        return lags_of(status, left_bytes, self.problem)
+
+
+UNSEEN: Final = SourceLog(None, "")
+"""Nobody has looked."""
+
+
+def source_of(settings: Settings, status: Status) -> SourceLog:
+    """Ask the source how long it keeps what is not in Kafka yet; that it does not answer is no error here."""
+    from producer.source.connection import connect
+    from producer.source.retention import ResumePosition, head_room
+
+    if status.log is None:
+        return UNSEEN
+    position = ResumePosition(status.log.needed_file, status.log.needed_pos, status.log.read_ms / 1000, status.log.server)
+    try:
+        with closing(connect(settings.source)) as connection:
+            room = head_room(connection, position, time.time())
+    except TidemarkError as error:
+        return SourceLog(None, f"the source cannot be asked: {error}")
+    return seen(settings, room, is_of_now=True)
+
+
+def seen(settings: Settings, room: HeadRoom | None, *, is_of_now: bool = False) -> SourceLog:
+    """Return what was seen of the source's log, None where nobody has looked yet, and whether to worry."""
+    return SourceLog(room, "" if room is None else room.warning(settings.source.log_head_room_s), is_of_now)
+
+
+def producer_of(status: Status, source: SourceLog | None) -> Standing:
+    """Return the producer's state, by what the source said of its log's end."""
+    return status.producer(None if source is None or source.room is None else source.room.behind_bytes)
