@@ -24,6 +24,7 @@ from tidemark.commands import (
     import_flink_cdc,
     lag,
     merge,
+    page,
     plan,
     quarantine,
     rebuild,
@@ -49,6 +50,7 @@ VERBS: Final[dict[str, ModuleType]] = {
     "reload": reload,
     "verify": verify,
     "status": status,
+    "page": page,
     "lag": lag,
     "tail": tail,
     "quarantine": quarantine,
@@ -141,7 +143,7 @@ def _failed(error: TidemarkError, code: int) -> int:
 
 
 def _not_installed(error: ModuleNotFoundError, verb: str) -> int:
-    extra = {"run": "producer", "repair": "producer", "compare": "producer", "merge": "spark"}.get(
+    extra = {"run": "producer", "repair": "producer", "compare": "producer", "merge": "spark", "page": "producer,page,verify"}.get(
         verb, "producer,spark,verify"
     )
     missing = (error.name or "").partition(".")[0]

@@ -108,6 +108,13 @@ class ChangeReader:
         """The topics that are read."""
         return sorted({topic for topic, _ in self._assigned})
 
+    @property
+    def unread(self) -> int:
+        """How many records there are that were not read yet, as the brokers said with their last answers: at least so many."""
+        here = self._consumer.position([TopicPartition(*where) for where in self._assigned])
+        ends = {(one.topic, one.partition): self._consumer.get_watermark_offsets(one, cached=True)[1] for one in here}
+        return sum(max(0, ends[one.topic, one.partition] - one.offset) for one in here if one.offset >= 0)
+
     def next_change(self, timeout_s: float) -> Change | None:
         """Return the next change, None when none came in that time."""
         deadline = time.monotonic() + timeout_s

@@ -137,7 +137,7 @@ def post(
 
     Raises `SignalError` with the endpoint's words when it refuses, `PublishError` when it is not to be reached.
     """
-    from tidemark.api.service import token_of
+    from tidemark.api.access import token_of
 
     base = url or _address(service)
     headers = {"Content-Type": "application/json"}

@@ -20,16 +20,13 @@ number, size and time. A client that does not finish its request makes room for 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import json
 import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
-from urllib.parse import urlsplit
 
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -38,6 +35,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from schemas import signals
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from schemas.overriding import override
+from tidemark.api.access import foreign_name, is_loopback, token_of
 from tidemark.api.health import HealthHandler, HealthServer
 from tidemark.api.producer_metrics import LagFigures, ProducerFigures
 
@@ -84,7 +82,7 @@ class Service:
         self._insert, self.describe = insert, describe
         self._token = token_of(settings)
         self._host = settings.host.lower()
-        self._trusts_all = _is_loopback(settings.host) and self._token is None
+        self._trusts_all = is_loopback(settings.host) and self._token is None
         self._producer: Producer | None = None
         self._waits_because = ""
         self._failures = 0
@@ -181,22 +179,8 @@ class Service:
 
         Such a page is in the browser of somebody on this machine; with a token it cannot ask for anything.
         """
-        if not self._trusts_all:
-            return
-        for header, value in (("Host", host), ("Origin", origin)):
-            if value is not None and not self._is_own(value if header == "Origin" else f"//{value}"):
-                reason = (
-                    f"the header {header} is {value[:80]!r}: without service.token this endpoint answers to localhost, 127.0.0.1, "
-                    "[::1] and service.host only"
-                )
-                raise RefusedError(HTTPStatus.FORBIDDEN, reason)
-
-    def _is_own(self, url: str) -> bool:
-        try:
-            name = urlsplit(url).hostname or ""
-        except ValueError:  # brackets that are none
-            return False
-        return _is_loopback(name) or name == self._host
+        if self._trusts_all and (reason := foreign_name(self._host, host, origin)):
+            raise RefusedError(HTTPStatus.FORBIDDEN, reason)
 
     def _require_permission(self, authorization: str | None) -> None:
         if self._trusts_all:
@@ -241,28 +225,6 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def token_of(settings: ServiceSettings) -> str | None:
-    """Return what a signal must show, None where nothing is; `ConfigError` for a file that has none."""
-    if settings.token_file is None:
-        return settings.token or None
-    try:
-        token = Path(settings.token_file).read_text(encoding="utf-8").split("\n", 1)[0].strip()
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"service.token_file: {settings.token_file} cannot be read: {error}"
-        raise ConfigError(message) from error
-    if not token:
-        message = f"service.token_file: the first line of {settings.token_file} is empty"
-        raise ConfigError(message)
-    return token
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class _Server(HealthServer):

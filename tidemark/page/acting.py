@@ -1,0 +1,57 @@
+"""What the page does for somebody who may act: signals, put where the producer hears them. A form or JSON enters, an id leaves."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from schemas import signals
+from schemas.errors import ConfigError
+from tidemark.api import sending
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+
+ACTIONS: Final = {
+    "start": signals.EXECUTE_SNAPSHOT,
+    "stop": signals.STOP_SNAPSHOT,
+    "pause": signals.PAUSE_SNAPSHOT,
+    "resume": signals.RESUME_SNAPSHOT,
+}
+
+
+def signal_of_form(action: str, form: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return type and data of the signal that a form of the page means.
+
+    `tables` are patterns on `database.table`, one per line or between commas; `where` is a condition on all of them. Raises
+    `ConfigError` for a form that means nothing.
+    """
+    kind = ACTIONS.get(action)
+    if kind is None:
+        message = f"there is no action {action!r}; there are {', '.join(ACTIONS)}"
+        raise ConfigError(message)
+    if action in ("pause", "resume"):
+        return kind, None
+    patterns = [part for line in form.get("tables", "").splitlines() for one in line.split(",") if (part := one.strip())]
+    if not patterns and action == "start":
+        message = "tables: give at least one pattern, for example shop\\.orders"
+        raise ConfigError(message)
+    data: dict[str, Any] = {"type": "INCREMENTAL"}
+    if patterns:
+        data["data-collections"] = patterns
+    if (where := form.get("where", "").strip()) and action == "start":
+        data["additional-conditions"] = [{"data-collection": one, "filter": where} for one in patterns]
+    return kind, json.dumps(data, ensure_ascii=False)
+
+
+def send_signal(settings: Settings, kind: str, data: str | None) -> str:
+    """Check a signal, put it where the producer hears it, and return its id.
+
+    Raises `SignalError` for one that means nothing, and what `sending.send` does.
+    """
+    signal_id = f"page-{secrets.token_hex(6)}"
+    signals.parse_signal(signal_id, kind, data)
+    sending.send(sending.lasting(settings), settings, signal_id, kind, data)
+    return signal_id

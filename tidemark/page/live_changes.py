@@ -1,0 +1,189 @@
+"""The newest changes, decoded, for as long as somebody looks: the first view starts a thread that reads the change topics."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import structlog
+
+from schemas.errors import TidemarkError
+from tidemark.api.change_reader import Change, ChangeReader
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+KEPT: Final = 500
+_FORGOTTEN_S: Final = 60.0
+"""Nobody has looked for so long: the reader is closed."""
+_SINCE_S: Final = 60.0
+"""The first view begins with changes that are so old."""
+_LATE: Final = 20 * KEPT
+"""So many records are not read yet: they come faster than they are decoded."""
+_TURN_S: Final = 0.5
+_LONGEST: Final = 200
+_NAMES: Final = {"c": "insert", "u": "update", "d": "delete", "r": "read", "t": "truncate"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A column of a change: its value before and after as text, None where there is no such row, and whether they differ."""
+
+    name: str
+    before: str | None
+    after: str | None
+    is_changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveChange:
+    """A change as text. `cells` are its columns.
+
+    `number` counts what this process has read. `gap`: changes before this one were left out, since they came faster than they can
+    be shown.
+    """
+
+    number: int
+    table: str
+    op: str
+    key: str
+    cells: tuple[Cell, ...]
+    committed_ms: int | None
+    position: str
+    topic: str
+    partition: int
+    offset: int
+    gap: bool = False
+
+    @property
+    def operation(self) -> str:
+        """The operation as a word."""
+        return _NAMES.get(self.op, self.op)
+
+    @property
+    def changed(self) -> tuple[Cell, ...]:
+        """The columns that differ; all of a row that is new or gone."""
+        return tuple(one for one in self.cells if one.is_changed)
+
+
+class LiveChanges:
+    """The ring of changes. `look` starts the reader where none runs; `trouble` is why there are no newer ones, "" else."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._ring: deque[LiveChange] = deque(maxlen=KEPT)
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._looked_s = 0.0
+        self._thread: threading.Thread | None = None
+        self._number = 0
+        self.trouble = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._ended.set()
+
+    def look(self) -> tuple[LiveChange, ...]:
+        """Return what is there, newest first, and have the reader run for the next minute."""
+        with self._lock:
+            self._looked_s = time.monotonic()
+            if self._thread is None and not self._ended.is_set():
+                self._thread = threading.Thread(target=self._run, name="changes", daemon=True)
+                self._thread.start()
+            return tuple(reversed(self._ring))
+
+    def _is_wanted(self) -> bool:
+        """Return whether to continue; else the thread is forgotten under the lock, so that the next look starts another one."""
+        with self._lock:
+            if not self._ended.is_set() and time.monotonic() - self._looked_s < _FORGOTTEN_S:
+                return True
+            self._thread = None
+            self._ring.clear()  # what comes after a pause does not follow on it
+            return False
+
+    def _run(self) -> None:
+        begin: float | str = time.time() - _SINCE_S
+        gap = False
+        while self._is_wanted():
+            try:
+                with ChangeReader(self._settings, begin=begin) as reader:
+                    self.trouble = ""
+                    self._read(reader, is_gap=gap)
+            except TidemarkError as error:
+                self.trouble = str(error)
+                log.debug("page.changes_unknown", reason=self.trouble)
+                self._ended.wait(_TURN_S)
+            begin, gap = "latest", True
+
+    def _read(self, reader: ChangeReader, *, is_gap: bool) -> None:
+        """Keep changes until nobody wants them, or until they come too fast: reading then continues with the newest ones."""
+        while self._is_wanted():
+            change = reader.next_change(_TURN_S)
+            if change is None:
+                continue
+            self._number += 1
+            with self._lock:
+                self._ring.append(live_change(change, self._number, gap=is_gap))
+            is_gap = False
+            if self._number % KEPT == 0 and reader.unread > _LATE:
+                return
+
+
+def live_change(change: Change, number: int, *, gap: bool = False) -> LiveChange:
+    """Return a change as text; long values are cut, with their length."""
+    before, after = change.before, change.after
+    names = list(dict.fromkeys([*(after or {}), *(before or {})]))
+    return LiveChange(
+        number=number,
+        table=change.table,
+        op=change.op,
+        key=_row(change.key),
+        cells=tuple(_cell(before, after, name) for name in names),
+        committed_ms=change.committed_ms,
+        position=change.position,
+        topic=change.topic,
+        partition=change.partition,
+        offset=change.offset,
+        gap=gap,
+    )
+
+
+def wanted(changes: tuple[LiveChange, ...], table: str, op: str, key: str, most: int) -> tuple[LiveChange, ...]:
+    """Return the changes whose table and key contain the texts, of that operation ("" for all)."""
+    table, key = table.casefold(), key.casefold()
+    is_wanted = (
+        (one, table in one.table.casefold() and (not op or one.op == op) and key in one.key.casefold()) for one in changes
+    )
+    found = (one for one, is_so in is_wanted if is_so)
+    return tuple(one for _, one in zip(range(most), found, strict=False))
+
+
+def _cell(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, name: str) -> Cell:
+    old, new = (None if row is None or name not in row else text_of(row[name]) for row in (before, after))
+    is_changed = before is None or after is None or (name in before) != (name in after) or before.get(name) != after.get(name)
+    return Cell(name, old, new, is_changed)
+
+
+def _row(values: Mapping[str, Any] | None) -> str:
+    return ", ".join(f"{name}={text_of(value)}" for name, value in (values or {}).items())
+
+
+def text_of(value: Any) -> str:
+    """Return a value for a person."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        shown = f"0x{value[: _LONGEST // 2].hex()}"
+        return shown if len(value) <= _LONGEST // 2 else f"{shown}… ({len(value):,} bytes)"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"

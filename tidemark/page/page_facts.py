@@ -1,0 +1,172 @@
+"""What is known of a pipeline now: looked up every few seconds on a thread, so that no request waits for Kafka or the source."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NoAnswerError
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import structlog
+
+from schemas.errors import TidemarkError
+from tidemark.api.chunk_map import ChunkMap, chunk_maps
+from tidemark.api.lags import Lags
+from tidemark.api.observe import Observer
+from tidemark.api.snapshot_list import SnapshotList, snapshot_list
+from tidemark.api.source_log import UNSEEN, SourceLog, source_of
+from tidemark.page.lag_history import History, sample_of
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+    from tidemark.api.overview import Status
+
+log = structlog.get_logger(__name__)
+
+EVERY_S: Final = 2.0
+BELIEVED_S: Final = 10.0
+"""A look that is older says nothing of now."""
+_SOURCE_S: Final = 3.0
+_RATE_LOOKS: Final = 6
+_JOIN_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """One look: the status, the lags of each sink, the source's log and the snapshots.
+
+    `looked_s` is when, by the monotonic clock, `read_ms` by that of this machine. `before` and `snapshots_before` are of a look
+    some seconds earlier, for rates; the first look is its own. `chunks` is by request and table.
+    """
+
+    looked_s: float
+    read_ms: int
+    statuses: Mapping[str, Status]
+    lags: Mapping[str, Lags]
+    source: SourceLog
+    snapshots: SnapshotList
+    before: Mapping[str, Status]
+    snapshots_before: SnapshotList
+    chunks: Mapping[tuple[str, str], ChunkMap]
+
+    @property
+    def first(self) -> Status:
+        """The status of the first sink: what it says of the source and of the snapshots is the same for all."""
+        return next(iter(self.statuses.values()))
+
+
+class FactsWatch:
+    """Looks while it is entered.
+
+    `latest` is the newest look, however old; `trouble` is why there is no newer one, "" while looks succeed.
+    """
+
+    def __init__(self, settings: Settings, every_s: float = EVERY_S) -> None:
+        self._settings = settings
+        self._every_s = every_s
+        self._ended = threading.Event()
+        self._source = SourceLook(lambda status: source_of(settings, status))
+        self._looks: deque[Facts] = deque(maxlen=_RATE_LOOKS)
+        self._thread = threading.Thread(target=self._run, name="facts", daemon=True)
+        self.history = History()
+        self.trouble = ""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join(_JOIN_S)
+        self._source.close()
+
+    @property
+    def latest(self) -> Facts | None:
+        """The newest look; None before the first one."""
+        return self._looks[-1] if self._looks else None
+
+    @property
+    def age_s(self) -> float:
+        """How old the newest look is; infinite before the first one."""
+        latest = self.latest
+        return float("inf") if latest is None else time.monotonic() - latest.looked_s
+
+    @property
+    def is_of_now(self) -> bool:
+        """Whether the newest look says how it is now."""
+        return self.age_s <= BELIEVED_S
+
+    def _run(self) -> None:
+        observer: Observer | None = None
+        while True:
+            try:
+                observer = observer or Observer(self._settings)
+                self._look(observer)
+                self.trouble = ""
+            except TidemarkError as error:
+                self.trouble = str(error)
+                log.debug("page.unknown", reason=self.trouble)
+                if observer is not None:
+                    observer.close()
+                observer = None
+            if self._ended.wait(self._every_s):
+                break
+        if observer is not None:
+            observer.close()
+
+    def _look(self, observer: Observer) -> None:
+        looked_s = time.monotonic()
+        statuses = observer.read_each(oldest=True)
+        first = next(iter(statuses.values()))
+        source = self._source.ask(first)  # after Kafka: what is not in Kafka is counted up to an end that is newer
+        state = observer.state()
+        snapshots = snapshot_list(state, first.read_ms)
+        earlier = self._looks[0] if self._looks else None
+        facts = Facts(
+            looked_s=looked_s,
+            read_ms=first.read_ms,
+            statuses=statuses,
+            lags={name: source.lags(status) for name, status in statuses.items()},
+            source=source,
+            snapshots=snapshots,
+            before=statuses if earlier is None else earlier.statuses,
+            snapshots_before=snapshots if earlier is None else earlier.snapshots,
+            chunks=chunk_maps(state),
+        )
+        self._looks.append(facts)
+        self.history.add(sample_of(facts))
+
+
+class SourceLook:
+    """Asks the source on a thread of its own: a source that is silent makes its own part unknown, and delays nothing else."""
+
+    def __init__(self, ask: Callable[[Status], SourceLog], patience_s: float = _SOURCE_S) -> None:
+        self._ask = ask
+        self._patience_s = patience_s
+        self._pool = ThreadPoolExecutor(1, "source-look")
+        self._asked: Future[SourceLog] | None = None
+        self._since_s = 0.0
+
+    def close(self) -> None:
+        """Wait for nobody."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def ask(self, status: Status) -> SourceLog:
+        """Return what the source says now; that it does not answer, if it does not soon."""
+        if status.log is None:
+            return UNSEEN
+        is_late = self._asked is not None
+        if self._asked is None:
+            self._asked, self._since_s = self._pool.submit(self._ask, status), time.monotonic()
+        try:
+            answer = self._asked.result(self._patience_s)
+        except NoAnswerError:
+            silent_s = time.monotonic() - self._since_s
+            return SourceLog(None, f"the source cannot be asked: no answer for {silent_s:.0f} s")
+        self._asked = None
+        return answer if not is_late else SourceLog(answer.room, answer.problem)  # an answer to an older question is not of now

@@ -1,0 +1,360 @@
+"""Requests → answers: each view as HTML, its part that is renewed, and the same document as JSON.
+
+=============================  =========================================================================================
+`GET /`, `/tables`, …          a view; `GET /parts/<view>` the part of it that a browser asks for every two seconds
+`GET /api/v1/<view>`           the document behind it, as JSON
+`GET /schema/<table>`          the history of a table's columns; `/changes/<number>` a change with all its columns
+`POST /snapshots/<action>`     start, stop, pause, resume; `POST /api/v1/signals` any signal, as JSON
+`GET /livez`, `/readyz`        whether the process answers, and whether it knows how it is now
+=============================  =========================================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from schemas.errors import ConfigError, SignalError, TidemarkError
+from tidemark.page import acting
+from tidemark.page import view_documents as documents
+from tidemark.page.live_changes import wanted
+from tidemark.page.pictures import pictures_of
+from tidemark.page.rendering import Templates
+from tidemark.page.schema_looks import history_document
+from tidemark.page.snapshot_documents import snapshots
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from schemas.settings import Settings
+    from tidemark.page.parts import Parts
+    from tidemark.page.sign_in import Access, Refusal
+
+VIEWS: Final = ("overview", "tables", "changes", "snapshots", "schema", "sinks", "checks", "problems")
+_FOLDER: Final = Path(__file__).parent
+_ANSWER_S: Final = 30.0
+_BODY_S: Final = 10.0
+_LARGEST_BODY: Final = 64 * 1024
+_MOST_SLOW: Final = 8
+_MOST_CHANGES: Final = 100
+_MINUTES: Final = (5, 15, 60)
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class Views:
+    """The application. `parts` are what looks at the pipeline, `access` says who may read and act."""
+
+    def __init__(self, settings: Settings, parts: Parts, access: Access) -> None:
+        self._settings, self._parts, self._access = settings, parts, access
+        self._templates = Templates(_FOLDER / "templates")
+        self._slow = asyncio.Semaphore(_MOST_SLOW)
+        self._documents: Mapping[str, Callable[[Request], Awaitable[Any]]] = {
+            "overview": self._overview,
+            "tables": self._tables,
+            "changes": self._changes,
+            "snapshots": self._snapshots,
+            "schema": self._schemas,
+            "sinks": self._sinks,
+            "checks": self._checks,
+            "problems": self._problems,
+        }
+
+    def application(self) -> Starlette:
+        """Return the application for an ASGI server."""
+        routes = [
+            Route("/livez", self._guarded(self._alive, is_open=True)),
+            Route("/readyz", self._guarded(self._ready, is_open=True)),
+            Route("/sign-in", self._guarded(self._sign_in, is_open=True), methods=["GET", "POST"]),
+            Route("/sign-out", self._guarded(self._sign_out, acts=True), methods=["POST"]),
+            Route("/api/v1/signals", self._guarded(self._signal, acts=True), methods=["POST"]),
+            Route("/snapshots/{action}", self._guarded(self._act, acts=True), methods=["POST"]),
+            Route("/api/v1/schema/{table:path}", self._guarded(self._history_json)),
+            Route("/schema/{table:path}", self._guarded(self._history)),
+            Route("/changes/{number:int}", self._guarded(self._change)),
+            *(Route(f"/api/v1/{name}", self._guarded(self._json(name))) for name in VIEWS),
+            *(Route(f"/parts/{name}", self._guarded(self._view(name, is_part=True))) for name in VIEWS),
+            *(Route("/" if name == "overview" else f"/{name}", self._guarded(self._view(name))) for name in VIEWS),
+            Mount("/static", StaticFiles(directory=_FOLDER / "static")),
+        ]
+        return Starlette(routes=routes, exception_handlers={HTTPException: self._failed, Exception: self._failed})
+
+    # ── who may, and for how long ─────────────────────
+
+    def _guarded(
+        self, answer: Callable[[Request], Awaitable[Response]], *, acts: bool = False, is_open: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def guarded(request: Request) -> Response:
+            refusal = None
+            if acts:
+                refusal = self._access.refusal_to_act(request)
+            elif not is_open:
+                refusal = self._access.refusal_to_read(request)
+            if refusal is None and acts:
+                refusal = self._access.refusal_to_read(request)  # a session does not excuse a foreign name of loopback
+            if refusal is not None:
+                return self._refused(request, refusal)
+            try:
+                async with asyncio.timeout(_ANSWER_S):
+                    response = await answer(request)
+            except ClientDisconnect:
+                return Response(status_code=HTTPStatus.BAD_REQUEST)  # nobody reads it
+            except TimeoutError:
+                return self._refused(request, (HTTPStatus.SERVICE_UNAVAILABLE, f"there was no answer within {_ANSWER_S:.0f} s"))
+            except (ConfigError, SignalError) as error:
+                return self._refused(request, (HTTPStatus.BAD_REQUEST, str(error)))
+            except TidemarkError as error:
+                return self._refused(request, (HTTPStatus.SERVICE_UNAVAILABLE, str(error)))
+            response.headers.update(_HEADERS)
+            return response
+
+        return guarded
+
+    def _refused(self, request: Request, refusal: Refusal) -> Response:
+        status, reason = refusal
+        if _wants_json(request):
+            return JSONResponse({"error": reason}, status, _HEADERS)
+        if status is HTTPStatus.UNAUTHORIZED and request.method == "GET":
+            return RedirectResponse("/sign-in", HTTPStatus.SEE_OTHER, _HEADERS)
+        body = self._templates.page("refused", self._context(request, "") | {"status": status.value, "reason": reason})
+        return HTMLResponse(body, status, _HEADERS)
+
+    def _failed(self, request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            return self._refused(request, (HTTPStatus(error.status_code), str(error.detail)))
+        return self._refused(request, (HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: see the log of `tidemark page`"))
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        """Run what asks Kafka, a registry or the source; not more than a few at once, so that others have threads."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._slow)
+            return await run_in_threadpool(work)
+
+    # ── the forms of a view ───────────────────────────
+
+    def _context(self, request: Request, view: str) -> dict[str, Any]:
+        watch = self._parts.facts
+        fresh = documents.freshness(watch.latest, watch.age_s, watch.trouble, is_of_now=watch.is_of_now)
+        return {
+            "name": self._settings.name,
+            "view": view,
+            "views": VIEWS,
+            "fresh": fresh,
+            "may_act": self._access.is_known(request),
+            "needs_token": self._access.is_made_here,
+        }
+
+    def _json(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            fresh = self._context(request, name)["fresh"]
+            return _json({**fresh, name: await self._documents[name](request)})
+
+        return answer
+
+    def _view(self, name: str, *, is_part: bool = False) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            document = await self._documents[name](request)
+            context = self._context(request, name) | {"document": document, "query": dict(request.query_params)}
+            if document is not None:
+                context |= pictures_of(name, document, self._parts, _minutes(request))
+            body = self._templates.part(name, context) if is_part else self._templates.page(name, context)
+            return HTMLResponse(body)
+
+        return answer
+
+    # ── documents ─────────────────────────────────────
+
+    async def _overview(self, _request: Request) -> Any:
+        watch = self._parts.facts
+        if watch.latest is None:
+            return None
+        return documents.overview(self._settings, watch.latest, watch.history, self._unknown())
+
+    async def _tables(self, request: Request) -> Any:
+        facts = self._parts.facts.latest
+        if facts is None:
+            return None
+        try:
+            versions = await self._in_thread(self._parts.schemas.versions)
+        except TidemarkError:
+            versions = {}  # the versions are then unknown; the rest of a table is not
+        part = request.query_params.get("q", "").casefold()
+        return [one for one in documents.tables(facts, versions) if part in one["table"].casefold()]
+
+    async def _changes(self, request: Request) -> Any:
+        query = request.query_params
+        found = self._parts.changes.look()
+        shown = wanted(found, query.get("table", ""), query.get("op", ""), query.get("key", ""), _MOST_CHANGES)
+        return {
+            "changes": [documents.change(one) for one in shown],
+            "kept": len(found),
+            "trouble": self._parts.changes.trouble or None,
+        }
+
+    async def _snapshots(self, _request: Request) -> Any:
+        facts = self._parts.facts.latest
+        return None if facts is None else snapshots(facts)
+
+    async def _schemas(self, _request: Request) -> Any:
+        look = await self._in_thread(self._parts.schemas.look)
+        versions = await self._in_thread(self._parts.schemas.versions)
+        return {
+            "missing": look.missing or None,
+            "tables": [{"table": one.plain, "version": versions.get(one.plain)} for one in look.tables],
+        }
+
+    async def _sinks(self, _request: Request) -> Any:
+        watch = self._parts.facts
+        return None if watch.latest is None else documents.sinks(self._settings, watch.latest, watch.history)
+
+    async def _checks(self, request: Request) -> Any:
+        return self._parts.checks.latest(again="again" in request.query_params)
+
+    async def _problems(self, _request: Request) -> Any:
+        facts = self._parts.facts.latest
+        return [] if facts is None else documents.problems(facts, self._unknown())
+
+    def _unknown(self) -> str:
+        watch = self._parts.facts
+        return str(documents.freshness(watch.latest, watch.age_s, watch.trouble, is_of_now=watch.is_of_now)["unknown"])
+
+    # ── single things ─────────────────────────────────
+
+    async def _found_history(self, request: Request) -> dict[str, Any]:
+        table = request.path_params["table"]
+        look = await self._in_thread(self._parts.schemas.look)
+        history = look.history(table)
+        if history is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, look.missing or f"the schema-change topic has no table {table[:100]!r}")
+        return history_document(history)
+
+    async def _history(self, request: Request) -> Response:
+        document = await self._found_history(request)
+        return HTMLResponse(self._templates.page("history", self._context(request, "schema") | {"document": document}))
+
+    async def _history_json(self, request: Request) -> Response:
+        return _json(await self._found_history(request))
+
+    async def _change(self, request: Request) -> Response:
+        number = request.path_params["number"]
+        found = next((one for one in self._parts.changes.look() if one.number == number), None)
+        if found is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"change {number} is not kept any more")
+        context = self._context(request, "changes") | {"document": documents.change(found)}
+        return HTMLResponse(self._templates.page("change", context))
+
+    async def _alive(self, _request: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def _ready(self, _request: Request) -> Response:
+        unknown = self._unknown()
+        return JSONResponse({"error": unknown}, HTTPStatus.SERVICE_UNAVAILABLE) if unknown else JSONResponse({"status": "ready"})
+
+    # ── acting ────────────────────────────────────────
+
+    async def _sign_in(self, request: Request) -> Response:
+        wrong = False
+        if request.method == "POST":
+            form = await _form(request)
+            session = self._access.sign_in(form.get("token", ""))
+            if session is not None:
+                response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+                response.set_cookie(
+                    self._access.cookie, session, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+                )
+                return response
+            wrong = True
+            await asyncio.sleep(0.5)  # guessing takes time
+        body = self._templates.page("sign_in", self._context(request, "") | {"wrong": wrong})
+        return HTMLResponse(body, HTTPStatus.UNAUTHORIZED if wrong else HTTPStatus.OK)
+
+    async def _sign_out(self, request: Request) -> Response:
+        self._access.sign_out(request)
+        return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+
+    async def _act(self, request: Request) -> Response:
+        action = request.path_params["action"]
+        kind, data = acting.signal_of_form(action, await _form(request))
+        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, kind, data))
+        return RedirectResponse(f"/snapshots?sent={signal_id}", HTTPStatus.SEE_OTHER)
+
+    async def _signal(self, request: Request) -> Response:
+        document = await _json_body(request)
+        kind, data = document.get("type"), document.get("data")
+        if not isinstance(kind, str) or document.keys() - {"type", "data"}:
+            raise ConfigError("the body has to be a JSON object with type (text) and data")
+        text = data if data is None or isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, kind, text))
+        return JSONResponse({"id": signal_id}, HTTPStatus.ACCEPTED)
+
+
+def _minutes(request: Request) -> int:
+    asked = request.query_params.get("minutes", "")
+    return int(asked) if asked in {str(one) for one in _MINUTES} else _MINUTES[1]
+
+
+def _wants_json(request: Request) -> bool:
+    return request.url.path.startswith(("/api/", "/livez", "/readyz"))
+
+
+def _json(document: Any) -> Response:
+    return Response(json.dumps(document, ensure_ascii=False, default=str), media_type="application/json")
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body; it must be small and come soon."""
+    found = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_S):
+            async for piece in request.stream():
+                found += piece
+                if len(found) > _LARGEST_BODY:
+                    raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {_LARGEST_BODY} bytes")
+    except TimeoutError:
+        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {_BODY_S:.0f} s") from None
+    return bytes(found)
+
+
+async def _json_body(request: Request) -> dict[str, Any]:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the header Content-Type: application/json is missing")
+    try:
+        document = json.loads(await _body(request))
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
+    return document
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """Return the fields of a form as a browser sends it."""
+    from urllib.parse import parse_qsl
+
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the form is not URL-encoded")
+    try:
+        return dict(parse_qsl((await _body(request)).decode(), keep_blank_values=True, max_num_fields=50))
+    except ValueError as error:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"the form cannot be read: {error}") from None

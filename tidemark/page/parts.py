@@ -1,0 +1,80 @@
+"""What looks at a pipeline for the page: one of each, for as long as the page runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import asdict
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import structlog
+
+from schemas.errors import TidemarkError
+from tidemark.doctor.examination import examine
+from tidemark.page.live_changes import LiveChanges
+from tidemark.page.page_facts import FactsWatch
+from tidemark.page.schema_looks import SchemaLooks
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+_NOTHING: Final[dict[str, Any]] = {"findings": [], "checked": [], "unchecked": {}, "ended_ms": None}
+_AT_LEAST_S: Final = 10.0
+"""An examination that is younger is not repeated: it asks every server."""
+
+
+class Parts:
+    """Facts, changes, schemas and checks, while entered."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.facts = FactsWatch(settings)
+        self.changes = LiveChanges(settings)
+        self.schemas = SchemaLooks(settings)
+        self.checks = Checks(settings)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self.facts)
+        self._stack.enter_context(self.changes)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+
+class Checks:
+    """The examinations of `tidemark doctor`, one at a time, on a thread: the first view starts one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._document: dict[str, Any] | None = None
+        self._ended_s = 0.0
+        self._is_running = False
+
+    def latest(self, *, again: bool) -> dict[str, Any]:
+        """Return the newest examination (`findings`, `checked`, `unchecked`, `ended_ms`), and whether one runs now."""
+        with self._lock:
+            is_due = self._document is None or (again and time.monotonic() - self._ended_s > _AT_LEAST_S)
+            if is_due and not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name="checks", daemon=True).start()
+            return {**_NOTHING, **(self._document or {}), "running": self._is_running}
+
+    def _run(self) -> None:
+        try:
+            found = examine(self._settings)
+            document = {
+                "findings": [asdict(one) for one in found.findings],
+                "checked": list(found.checked),
+                "unchecked": dict(found.unchecked),
+            }
+        except TidemarkError as error:
+            document = {"findings": [], "checked": [], "unchecked": {"all": str(error)}}
+        with self._lock:
+            self._document = {**document, "ended_ms": time.time_ns() // 1_000_000}
+            self._ended_s, self._is_running = time.monotonic(), False

@@ -1,0 +1,242 @@
+"""What each view says, as a document: facts enter, what JSON and HTML show alike leaves (pure).
+
+Times are Unix times in ms (`…_ms`), durations seconds (`…_s`). What is not known is None, and a sentence says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from schemas.batch_stages import recent_batches
+from schemas.pipeline_lag import Word
+from tidemark.api.lags import Lags, lag_document
+from tidemark.api.source_log import producer_of
+from tidemark.api.table_words import consistency, eta_s, rates_of
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+    from tidemark.api.overview import Status, TableStatus
+    from tidemark.page.lag_history import History
+    from tidemark.page.live_changes import LiveChange
+    from tidemark.page.page_facts import Facts
+
+RATE_S: Final = 30.0
+"""Rates are means over that time."""
+KAFKA_ALONE: Final = "Kafka"
+"""What a pipeline without a sink is called."""
+
+Document = dict[str, Any]
+
+
+def freshness(facts: Facts | None, age_s: float, trouble: str, *, is_of_now: bool) -> Document:
+    """Return whether what follows is of now: `unknown` says why not, "" where it is."""
+    if facts is None:
+        unknown = trouble or "the first look is not over"
+        return {"as_of_ms": None, "age_s": None, "unknown": unknown}
+    unknown = "" if is_of_now else f"nothing is known of the last {age_s:.0f} s: {trouble or 'Kafka has not answered yet'}"
+    return {"as_of_ms": facts.read_ms, "age_s": round(age_s, 1), "unknown": unknown}
+
+
+def overview(settings: Settings, facts: Facts, history: History, unknown: str) -> Document:
+    """Return the state of all: a word for each sink with its reasons, lags, rates, log, jobs. `unknown`: the facts are too old."""
+    first, source = facts.first, facts.source
+    room, log = source.room, first.log
+    producer = producer_of(first, source)
+    return {
+        "name": settings.name,
+        "source": f"{settings.source.host}:{settings.source.port}",
+        "sinks": [_sink_word(name, lags, facts, history, unknown) for name, lags in facts.lags.items()],
+        "to_kafka": lag_document(next(iter(facts.lags.values())).to_kafka, "bytes"),
+        "producer": {"state": "unknown" if unknown else producer.state.value, "text": unknown or producer.text},
+        "log": log
+        and {
+            "file": log.file,
+            "pos": log.pos,
+            "gtid_set": log.gtid_set,
+            "position": log.position.text,
+            "committed_ms": log.committed_ms,
+            "bytes_per_s": history.log_rate(RATE_S, facts.read_ms),
+        },
+        "retention": {
+            "oldest_file": room and room.oldest_file,
+            "newest_file": room and room.newest_file,
+            "keeps_s": room and room.keeps_s,
+            "head_room_s": room and room.left_s,
+            "problem": source.problem or None,
+        },
+        "tables": _table_counts(first),
+        "notes": list(first.notes),
+    }
+
+
+def _sink_word(name: str, lags: Lags, facts: Facts, history: History, unknown: str) -> Document:
+    status, document = facts.statuses[name], lags.document
+    if unknown:
+        document |= {"word": Word.UNKNOWN.value, "reasons": [unknown]}
+    return {
+        **document,
+        "name": name or KAFKA_ALONE,
+        "merge": None if not status.has_sink else {"state": status.merge.state.value, "text": status.merge.text},
+        "updated_ms": status.sink_updated_ms,
+        "records_per_s": history.sink_rate(name, RATE_S, facts.read_ms) if name else None,
+    }
+
+
+def _table_counts(status: Status) -> Document:
+    tables = [table for table in status.tables if not table.released]
+    return {
+        "captured": len(tables),
+        "consistent": sum(table.is_consistent for table in tables),
+        "snapshotting": sum(table.snapshot in {"queued", "running", "paused"} for table in tables),
+        "set_aside": sum(table.set_aside is not None for table in tables),
+        "quarantined_records": sum(table.quarantined for table in tables),
+    }
+
+
+def tables(facts: Facts, versions: Mapping[str, int]) -> list[Document]:
+    """Return each table: its snapshot, its state and lag in each sink, its newest change. `versions` are those of its columns."""
+    rates = rates_of(facts.first, next(iter(facts.before.values())))
+    found = []
+    for table in facts.first.tables:
+        delay = table.kafka_delays
+        found.append(
+            {
+                "table": table.table,
+                "snapshot": _snapshot(table, rates.get(table.table, 0.0)),
+                "last_change_ms": None if delay is None else delay.newest_ms,
+                "schema_version": versions.get(table.table),
+                "released": table.released,
+                "set_aside": table.set_aside,
+                "sinks": [_table_in_sink(name, facts, table.table) for name in facts.statuses if name],
+                "to_kafka": _delay(facts.first, table),
+            }
+        )
+    return found
+
+
+def _snapshot(table: TableStatus, rate: float) -> Document | None:
+    if table.snapshot is None:
+        return None
+    return {
+        "state": table.snapshot,
+        "rows": table.rows_read,
+        "estimate": table.rows_estimated,
+        "share": table.share,
+        "rows_per_s": round(rate, 1),
+        "eta_s": eta_s(table, rate),
+        "waits": table.waits,
+        "error": table.error,
+        "via": table.via,
+        "via_reason": table.via_reason,
+    }
+
+
+def _table_in_sink(name: str, facts: Facts, table: str) -> Document:
+    status, lags = facts.statuses[name], facts.lags[name]
+    one = next((one for one in status.tables if one.table == table), None)
+    if one is None:
+        return {"name": name, "state": "unknown: it came a moment ago", "lag": None, "merged": None, "problem": None}
+    delay = status.to_lake(one)
+    return {
+        "name": name,
+        "state": consistency(one, status),
+        "lag": lag_document(lags.tables[table], "records"),
+        "lag_text": lags.tables[table].text,
+        "merged": one.sink_rows,
+        "quarantined": one.quarantined,
+        "problem": one.inexact or one.skipped or one.set_aside,
+        "commit_to_lake": None if delay is None else delay.document,
+        "delay_text": None if delay is None else delay.text,
+    }
+
+
+def _delay(status: Status, table: TableStatus) -> Document | None:
+    delay = status.to_kafka(table)
+    return None if delay is None else delay.document
+
+
+def sinks(settings: Settings, facts: Facts, history: History) -> list[Document]:
+    """Return each sink: its merge job, its last batches with their stages, and its tables with records in quarantine."""
+    found = []
+    for sink in settings.sinks:
+        status, lags = facts.statuses[sink.name], facts.lags[sink.name]
+        batch = {} if status.merge_sign is None else status.merge_sign.batch
+        found.append(
+            {
+                "name": sink.name,
+                "type": sink.type,
+                "mode": sink.mode,
+                "where": sink.path or "",
+                "word": lags.verdict.word.value,
+                "merge": status.merge.text,
+                "alive": status.merge.alive,
+                "updated_ms": status.sink_updated_ms,
+                "records_per_s": history.sink_rate(sink.name, RATE_S, facts.read_ms),
+                "lag": None if lags.to_sink is None else lag_document(lags.to_sink, "records"),
+                "running": {"number": batch.get("number"), "since_ms": batch.get("since_ms")} if "since_ms" in batch else None,
+                "batches": [one.document for one in recent_batches(batch)],
+                "quarantine": [{"table": one.table, "records": one.quarantined} for one in status.tables if one.quarantined],
+            }
+        )
+    return found
+
+
+def problems(facts: Facts, unknown: str) -> list[Document]:
+    """Return what is wrong now, the worst first: what, in which sink, and what to do."""
+    if unknown:
+        advice_then = "Check that the Kafka brokers answer: tidemark doctor"
+        return [{"sink": None, "word": Word.UNKNOWN.value, "what": unknown, "advice": advice_then}]
+    found: list[Document] = []
+    for name, lags in facts.lags.items():
+        words = [lags.verdict.word.value, *(None for _ in lags.verdict.reasons)]  # the first reason is that of the word
+        found += [
+            {"sink": name or KAFKA_ALONE, "word": one, "what": reason, "advice": advice(reason)}
+            for one, reason in zip(words, lags.verdict.reasons, strict=False)
+        ]
+    found += [{"sink": None, "word": None, "what": note, "advice": advice(note)} for note in facts.first.notes]
+    return found
+
+
+_ADVICE: Final = (
+    ("quarantine list", "See the records with `tidemark quarantine list`; merge them with `tidemark quarantine retry`"),
+    ("set aside", "Remove the cause; the table is taken up by itself. `tidemark doctor` checks source and sink"),
+    ("snapshot failed", "Remove the cause, then read the table again: `tidemark snapshot start`, or the view Snapshots"),
+    ("start `tidemark run`", "Start the producer: `tidemark run`. It continues where it ended"),
+    ("start `tidemark merge`", "Start the merge job: `tidemark merge`. It continues where it ended"),
+    ("no liveness record", "Look whether the process runs and reaches Kafka; its log names what it waits for"),
+    ("the source cannot be asked", "Check the network and the user of `source`: `tidemark doctor`"),
+    ("is purged", "The log is lost: `tidemark repair` starts over, and reads the tables again"),
+    ("may purge", "Let the producer run, or keep the log for longer at the source"),
+    ("matches no table", "Correct `source.tables`, or create the table"),
+    ("may not be read", "Run the GRANT as an administrator of the source"),
+    ("source to Kafka", "It is behind: look at the view Overview for the rate; `docs/alerts.md` has the causes"),
+    ("Kafka to sink", "It is behind: look at the view Sinks for the stages of the batches; `docs/alerts.md` has the causes"),
+    ("rows read", "Nothing: the snapshot is being read"),
+    ("batch", "Look at the view Sinks, and into the log of the merge job"),
+)
+
+
+def advice(reason: str) -> str:
+    """Return what to do about a reason."""
+    return next((text for part, text in _ADVICE if part in reason), "`tidemark doctor` checks everything from here")
+
+
+def change(one: LiveChange) -> Document:
+    """Return a change with all its columns."""
+    return {
+        "number": one.number,
+        "table": one.table,
+        "op": one.op,
+        "operation": one.operation,
+        "key": one.key,
+        "cells": [asdict(cell) for cell in one.cells],
+        "changed": [asdict(cell) for cell in one.changed],
+        "committed_ms": one.committed_ms,
+        "position": one.position,
+        "topic": one.topic,
+        "partition": one.partition,
+        "offset": one.offset,
+        "gap": one.gap,
+    }
