@@ -52,6 +52,7 @@ PACKAGES: Final[dict[str, tuple[str, ...]]] = {
     "libzstd.so.1": ("libzstd1",),
     "libstdc++.so.6": ("libstdc++6",),
     "libgcc_s.so.1": ("libgcc-s1",),
+    "libatomic.so.1": ("libatomic1",),
 }
 
 

@@ -56,6 +56,13 @@ def test_a_file_is_fetched_once(empty_cache: Path, monkeypatch: pytest.MonkeyPat
     assert list((empty_cache / "staging").iterdir()) == []
 
 
+def test_a_bundle_may_have_a_fetcher_of_its_own(empty_cache: Path) -> None:
+    scoped = Artifact("b", "npm:@x/name:1.0:tgz", GOOD.sha256, GOOD.size)
+    assert scoped.file_name == "npm__@x+name__1.0.tgz"
+    (path,) = artifacts.bundle_files("b", fetcher=lambda missing, folder: (folder / missing[0].file_name).write_bytes(CONTENT) and None)
+    assert path.read_bytes() == CONTENT
+
+
 def test_a_corrupted_download_is_refused_and_not_kept(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,7 +81,12 @@ class Artifact:
     def file_name(self) -> str:
         """Unique in the cache: two versions of one jar live side by side."""
         organisation, name, version, extension, classifier = self.parts
+        name = name.replace("/", "+")  # npm's scopes
         return f"{organisation}__{name}__{version}{'-' + classifier if classifier else ''}.{extension}"
+
+
+Fetcher = Callable[[list[Artifact], Path], None]
+"""Brings files into a folder, each under its `file_name`. Raises ArtifactError when it cannot."""
 
 
 @cache
@@ -191,10 +196,11 @@ def is_bundle_here(bundle: str, lock: Path = LOCK_FILE) -> bool:
 
 
 def bundle_files(
-    bundle: str, say: Callable[[str], None] | None = None, lock: Path = LOCK_FILE
+    bundle: str, say: Callable[[str], None] | None = None, lock: Path = LOCK_FILE, fetcher: Fetcher | None = None
 ) -> list[Path]:
     """Return the paths of a bundle in the cache, in the order of the lock file; fetch what is missing.
 
+    Without a `fetcher`, pip fetches wheels and Ivy everything else.
     Raises ArtifactError when a file cannot be fetched or is not the expected one.
     """
     entries = bundle_entries(bundle, lock)
@@ -204,23 +210,24 @@ def bundle_files(
         with exclusive(f"artifacts-{bundle}"):
             missing = [entry for entry in entries if not (store / entry.file_name).is_file()]
             if missing:
-                _fetch(bundle, missing, store, say or log.info)
+                _fetch(bundle, missing, store, say or log.info, fetcher)
     paths = [store / entry.file_name for entry in entries]
     for path, entry in zip(paths, entries, strict=True):
         check(path, entry, f"Delete {path} and retry")
     return paths
 
 
-def _fetch(bundle: str, missing: list[Artifact], store: Path, say: Callable[[str], None]) -> None:
+def _fetch(
+    bundle: str, missing: list[Artifact], store: Path, say: Callable[[str], None], fetcher: Fetcher | None
+) -> None:
+    if fetcher is None:
+        fetcher = _pip_download if missing[0].coordinate.startswith("pypi:") else _ivy_download
     total = sum(entry.size for entry in missing)
     say(f"{bundle}: fetching {len(missing)} file(s), {total / 1e6:.1f} MB")
     begin = time.monotonic()
     with staging(bundle) as folder:
         with _progress(bundle, folder, total, say):
-            if missing[0].coordinate.startswith("pypi:"):
-                _pip_download(missing, folder)
-            else:
-                _ivy_download(missing, folder)
+            fetcher(missing, folder)
         for entry in missing:
             fetched = folder / entry.file_name
             check(
@@ -232,7 +239,7 @@ def _fetch(bundle: str, missing: list[Artifact], store: Path, say: Callable[[str
 
 @contextlib.contextmanager
 def _progress(bundle: str, folder: Path, total: int, say: Callable[[str], None]) -> Iterator[None]:
-    """Report the size of the growing files: neither Ivy nor pip reports its progress to a pipe."""
+    """Report the size of the growing files: no fetching program reports its progress to a pipe."""
     end = threading.Event()
 
     def watch() -> None:
