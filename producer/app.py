@@ -148,7 +148,8 @@ class Producer:
 
     `ident` is the id of the process's start, the same for all attempts at it: a snapshot at every start is requested
     once. `restart_reason` is a reason to restart at the log's present end even where reading could resume. `lost` says why it
-    restarted there although there was a start before it, "" where it did not. `hint` is of a transaction that an
+    restarted there although there was a start before it, "" where it did not. `flavour` is the server's, ""
+    while that is not known. `hint` is of a transaction that an
     attempt before this one has seen. `reload` is the handler of the signal that asks for the tables of the file.
     """
 
@@ -176,6 +177,7 @@ class Producer:
         self.aside: AsideTables
         self.cascades: Cascades | None = None
         self.lost = ""
+        self.flavour = ""
         self.retention: RetentionWatch | None = None
         self._registry_watch: RegistryWatch | None = None
         self._resources = ExitStack()
@@ -288,6 +290,7 @@ class Producer:
         connection = connect(settings.source)
         try:
             facts = server_facts(connection)
+            self.flavour = facts.flavour
             preflight(facts, connection)
             require_stored_name(facts, "source.signal_table", settings.source.signal_table)
             require_own_server_id(settings, connection, facts)

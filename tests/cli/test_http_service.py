@@ -32,6 +32,7 @@ from tidemark.api.service import LARGEST_BODY, Service
 
 if TYPE_CHECKING:
     from producer.app import Producer
+    from producer.snapshot.coordinator import SnapshotCoordinator
 
 JSON = {"Content-Type": "application/json"}
 SLOW_BODY = b"POST /api/v1/signals HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
@@ -239,7 +240,8 @@ def test_a_method_that_is_not_known_is_refused_with_a_clear_error(service: Servi
 def producer_that_reads(progress: LogProgress) -> Producer:
     """One of which only the log reader's figures are known."""
     found = SimpleNamespace(
-        reader=SimpleNamespace(progress=progress), retention=None, coordinator=None, aside=SimpleNamespace(tables=set())
+        reader=SimpleNamespace(progress=progress), retention=None, coordinator=None, aside=SimpleNamespace(tables=set()),
+        flavour="mysql",
     )
     return cast("Producer", found)
 
@@ -288,6 +290,31 @@ def test_the_metrics_have_the_lag_of_each_table_and_the_word_for_each_sink_as_fa
     }
     words = {word.value: found[f'tidemark_state{{sink="lake",state="{word.value}"}}'] for word in Word}
     assert words == {word.value: float(word is Word.BEHIND) for word in Word}
+
+
+def test_the_figures_have_debeziums_names_for_those_who_ask_for_them(taken: Taken) -> None:
+    tables = [
+        SimpleNamespace(table="shop.a", state="done", rows=7),
+        SimpleNamespace(table="shop.b", state="running", rows=3),
+        SimpleNamespace(table="shop.a", state="done", rows=9),  # its newest request
+    ]
+    with Service(ServiceSettings(), taken.insert, str, name="shop") as service:
+        assert "debezium" not in ask(service, "GET", "/metrics?format=debezium")[1]  # not before the server is known
+        producer = producer_that_reads(LogProgress(Position(0, 1, 400), rows=12, transactions=5, source_ts_ms=1_000))
+        producer.coordinator = cast("SnapshotCoordinator", SimpleNamespace(progress=lambda: tables, waits_because=""))
+        service.watch(producer)
+        text = ask(service, "GET", "/metrics?format=debezium")[1]
+        assert "debezium_metrics" not in ask(service, "GET", "/metrics")[1]
+    found = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("debezium"))
+    stream, snapshot = (f'{{context="{one}",name="shop",plugin="mysql"}}' for one in ("streaming", "snapshot"))
+    assert float(found[f"debezium_metrics_TotalNumberOfEventsSeen{stream}"]) == 12
+    assert float(found[f"debezium_metrics_NumberOfCommittedTransactions{stream}"]) == 5
+    assert float(found[f"debezium_metrics_BinlogPosition{stream}"]) == 400
+    assert float(found[f"debezium_metrics_MilliSecondsSinceLastEvent{stream}"]) > 1e12
+    assert f"debezium_metrics_MilliSecondsBehindSource{stream}" not in found  # nothing is proved to be in Kafka
+    assert [float(found[f"debezium_metrics_{one}TableCount{snapshot}"]) for one in ("Total", "Remaining")] == [2, 1]
+    assert [float(found[f"debezium_metrics_Snapshot{one}{snapshot}"]) for one in ("Running", "Paused", "Completed")] == [1, 0, 0]
+    assert float(found['debezium_metrics_RowsScanned{context="snapshot",name="shop",plugin="mysql",table="shop.a"}']) == 9
 
 
 def test_one_that_is_standby_has_no_figures_of_the_time_when_it_led(service: Service) -> None:

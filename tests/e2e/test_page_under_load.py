@@ -85,6 +85,7 @@ def test_every_view_is_shown_while_rows_are_written_and_a_snapshot_runs(pipeline
     pipeline.start("run", "merge", "page")
     site = page_of_log(pipeline.log_path("page"))
     with written(pipeline):
+        pipeline.wait_for_log()  # a signal from before the first start is not heard
         pipeline.request_snapshot("customers")
         pipeline.wait_for_sink("customers")
         pipeline.sql("ALTER TABLE orders ADD COLUMN paid BOOLEAN DEFAULT FALSE AFTER amount, MODIFY note VARCHAR(100)")

@@ -62,6 +62,18 @@ def test_the_browser_says_when_the_process_of_the_page_is_gone(page: OpenPage, s
     expect(shown.get_by_role("alert").filter(has_text="has not answered since")).to_be_visible()
 
 
+def test_a_form_of_the_page_is_accepted_as_its_own(page: OpenPage, stack: ExitStack) -> None:
+    site = page_of(stack, token=TOKEN)
+    shown = page()
+    sign_in(shown, site)
+    shown.goto(f"{site.origin}/snapshots")
+    shown.get_by_label("Tables").first.fill(r"shop\.orders")
+    page.expect_error("503")
+    shown.get_by_role("button", name="Start the snapshot").click()
+
+    expect(shown.get_by_role("alert").filter(has_text="127.0.0.1:1")).to_be_visible()  # the source, which does not answer
+
+
 def test_everything_is_reached_by_keyboard(page: OpenPage, stack: ExitStack) -> None:
     site = page_of(stack)
     shown = page()

@@ -4,7 +4,7 @@
 `GET /livez`               200 while the process answers
 `GET /readyz`              200 while the log reader runs; 503 and the reason while it starts, waits for a server, or
                            stands by
-`GET /metrics`             Prometheus' text format
+`GET /metrics`             Prometheus' text format; `/metrics?format=debezium` has Debezium's names
 `GET /api/v1/status`       what `tidemark status --output json` prints
 `POST /api/v1/signals`     `{"type": …, "data": {…}, "id": …}` becomes a row of the signal table, or what else keeps
                            signals where the source is only read: 202 and its id
@@ -36,6 +36,7 @@ from schemas import signals
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from schemas.overriding import override
 from tidemark.api.access import foreign_name, is_loopback, token_of
+from tidemark.api.debezium_metrics import DebeziumFigures
 from tidemark.api.health import HealthHandler, HealthServer
 from tidemark.api.producer_metrics import LagFigures, ProducerFigures
 
@@ -72,12 +73,17 @@ class Service:
     """Listens while it is entered. `watch` is called at every start of the producer (`producer.app.run`).
 
     `insert` puts a signal into the signal table, `describe` gives the status as JSON, `lags` how far the sinks are behind, without
-    delay: empty where that is not known. Raises `ConfigError` when
+    delay: empty where that is not known. `name` is the prefix of the topics, for Debezium's metrics. Raises `ConfigError` when
     the port is taken or the token cannot be read.
     """
 
     def __init__(
-        self, settings: ServiceSettings, insert: Insert, describe: Describe, lags: Callable[[], Mapping[str, Lags]] = dict
+        self,
+        settings: ServiceSettings,
+        insert: Insert,
+        describe: Describe,
+        lags: Callable[[], Mapping[str, Lags]] = dict,
+        name: str = "",
     ) -> None:
         self._insert, self.describe = insert, describe
         self._token = token_of(settings)
@@ -91,6 +97,9 @@ class Service:
         self.registry.register(ProducerFigures(lambda: self._producer, lambda: self.not_ready() is None, self._counts))
         self.registry.register(LagFigures(lags))
         ProcessCollector(registry=self.registry)
+        self.debezium_registry = CollectorRegistry()
+        figures = DebeziumFigures(name, self._flavour, lambda: self._producer, lambda: self.not_ready() is None, self._counts)
+        self.debezium_registry.register(figures)
         try:
             self._server = _Server((settings.host, settings.port), self)
         except OSError as error:
@@ -130,6 +139,9 @@ class Service:
         if producer is not None and producer.reader is not None:
             self._in_kafka_ms = max(self._in_kafka_ms, producer.reader.progress.times.in_kafka_ms)
         return self._failures, self._in_kafka_ms
+
+    def _flavour(self) -> str:
+        return "" if self._producer is None else self._producer.flavour
 
     @property
     def is_standby(self) -> bool:
@@ -243,7 +255,9 @@ class _Handler(HealthHandler):
     def _answer_at(self, path: str) -> None:
         service = self.server.service
         if path == "/metrics":
-            self._send(HTTPStatus.OK, generate_latest(service.registry), CONTENT_TYPE_LATEST)
+            has_other_names = "format=debezium" in self.path.partition("?")[2].split("&")
+            registry = service.debezium_registry if has_other_names else service.registry
+            self._send(HTTPStatus.OK, generate_latest(registry), CONTENT_TYPE_LATEST)
         elif path == "/api/v1/status":
             self._refusing(lambda: self._guarded(self._describe))
         else:

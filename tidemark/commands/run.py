@@ -141,5 +141,5 @@ def _serve(settings: Settings, stack: ExitStack) -> Service:
         return seen(settings, service.head_room).problem
 
     lags = stack.enter_context(LagWatch(settings, problem, lambda: service.is_standby))
-    service = Service(settings.service, insert, describe, lambda: lags.latest)
+    service = Service(settings.service, insert, describe, lambda: lags.latest, settings.name)
     return stack.enter_context(service)
