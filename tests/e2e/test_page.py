@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+from confluent_kafka import Producer
 
 from devservers import Database
 from schemas.batch_stages import STAGES
@@ -23,6 +26,12 @@ def pipeline(mysql80: Database, make_pipeline: MakePipeline) -> Pipeline:
         "CREATE TABLE others (id INT PRIMARY KEY)",
     )
     return made
+
+
+def produce(bootstrap_servers: str, topic: str, key: bytes, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer.produce(topic, value, key)
+    assert producer.flush(30) == 0
 
 
 def word_of(page: PageClient) -> str:
@@ -91,3 +100,41 @@ def test_the_page_says_what_is_true_of_a_pipeline_and_starts_snapshots(pipeline:
     pipeline.start("merge")
     page.wait("the merge job again", "overview", lambda found: found["sinks"][0]["word"] == "running", 90)
     assert pipeline.stop("page") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_record_that_cannot_be_read_is_shown_and_retried(pipeline: Pipeline) -> None:
+    pipeline.start("run", "merge", "page")
+    page = page_of_log(pipeline.log_path("page"))
+    page.sign_in()
+    pipeline.wait_for_log()
+    pipeline.sql("INSERT INTO others VALUES (1)")
+    pipeline.wait_for_sink("others", consistent=False)
+    produce(pipeline.kafka.bootstrap_servers, f"{pipeline.name}.{pipeline.database}.others", b"key", b"no Avro")
+    page.wait("the quarantine", "sinks", lambda found: found[0]["quarantine"], 90)
+
+    detail = page.get("/api/v1/sinks/lake").document
+    (group,) = detail["quarantine"]["groups"]
+    assert (group["table"], group["records"]) == (f"{pipeline.database}.others", 1)
+    counted = {one["table"]: one["files"] for one in detail["files"]["tables"]}
+    assert counted == {f"{pipeline.database}.others": 1}
+    assert any("quarantine" in one["what"] for one in page.json("problems"))
+    assert word_of(page) == "needs_a_person"
+
+    def retried() -> dict[str, object]:
+        assert page.post("/sinks/lake/retry", {"table": group["table"]}).status == 303
+        assert page.post("/sinks/lake/retry", {"table": group["table"]}).status == 400  # one runs
+        deadline = time.monotonic() + 120
+        while (found := page.get("/api/v1/sinks/lake").document["retry"])["running"]:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.5)
+        return found
+
+    beside = retried()
+    assert beside["code"] == 1, beside  # the merge job has the sink
+    pipeline.stop("merge")
+    alone = retried()
+    assert alone["code"] == 1, alone  # it still cannot be read
+    assert "0 merged and out of quarantine, 1 still in it" in str(alone["said"]), alone
+    assert "no Avro" not in page.get("/sinks/lake").text  # what a record says is shown by no page

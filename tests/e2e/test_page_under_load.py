@@ -71,6 +71,7 @@ def pipeline(mysql80: Database, make_pipeline: MakePipeline) -> Pipeline:
         cursor.execute(f"INSERT INTO orders {numbers} SELECT i, i MOD 90, i / 3, 'first' FROM n")
         cursor.execute("CREATE TABLE customers (id INT PRIMARY KEY, name VARCHAR(60), visits INT)")
         cursor.execute(f"INSERT INTO customers {numbers} SELECT i, CONCAT('customer ', i), 0 FROM n WHERE i <= 90")
+        cursor.execute("ANALYZE TABLE orders")
     return made
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def test_a_line_has_the_key_and_the_columns_with_other_values() -> None:
     assert as_text(replace(CHANGE, after=CHANGE.before)).endswith("no column has another value")
     assert as_text(replace(CHANGE, op="t", key=None, before=None, after=None, committed_ms=None)) == "-  shop.a  truncate"
     assert "\033[33mupdate  \033[0m" in as_text(CHANGE, is_coloured=True)
+    assert as_text(replace(CHANGE, op="c", before=None, after={"n": Decimal("4.50")})).endswith("n: 4.50")
 
 
 def test_a_document_has_everything_and_bytes_as_text() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from schemas.batch_stages import BatchStages, recent_batches
 from spark_jobs.merge.stage_clock import StageClock
+from tidemark.api.overview import TableStatus
 from tidemark.page.lag_history import KEPT_S, History, Sample, rate, runs
 from tidemark.page.plots import Line, ceiling, cells, line_plot, stacked_bars
 from tidemark.page.rendering import count, percent, seconds, size
@@ -95,3 +96,9 @@ def test_numbers_are_written_for_people_and_the_unknown_is_not_zero() -> None:
     assert [count(value) for value in (None, 0, 1234)] == ["–", "0", "1,234"]
     assert [size(value) for value in (None, 0, 2048, 3 * 1024**4)] == ["unknown", "0 B", "2.0 KiB", "3.0 TiB"]
     assert [percent(value) for value in (None, 0.999, 1.0)] == ["unknown", "99 %", "100 %"]
+
+
+def test_more_rows_than_the_estimate_make_the_share_unknown() -> None:
+    assert TableStatus(table="a", snapshot="running", rows_read=5, rows_estimated=10).share == 0.5
+    assert TableStatus(table="a", snapshot="running", rows_read=11, rows_estimated=10).share is None
+    assert TableStatus(table="a", snapshot="done", rows_read=11, rows_estimated=10).share == 1.0

@@ -123,5 +123,6 @@ def _mends_itself(table: TableStatus, inexact: str) -> bool:
 
 
 def _reading(table: TableStatus) -> str:
-    of = "" if not table.rows_estimated else f" of about {table.rows_estimated:,}"
+    says_something = table.rows_estimated and table.rows_read <= table.rows_estimated
+    of = f" of about {table.rows_estimated:,}" if says_something else ""
     return f"{table.table}: {table.snapshot}, {table.rows_read:,}{of} rows read"

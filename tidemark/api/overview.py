@@ -133,10 +133,13 @@ class TableStatus:
 
     @property
     def share(self) -> float | None:
-        """The part of the snapshot that has been read, 0 to 1, and 1 when it is done only; None where the estimate says nothing."""
+        """The part of the snapshot that has been read, 0 to 1, and 1 when it is done only; None where the estimate says nothing.
+
+        More rows than the estimate prove that it is wrong.
+        """
         if self.snapshot == "done":
             return 1.0
-        if not self.rows_estimated:
+        if not self.rows_estimated or self.rows_read > self.rows_estimated:
             return None
         return min(_NOT_DONE, self.rows_read / self.rows_estimated)
 

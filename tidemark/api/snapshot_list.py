@@ -43,10 +43,10 @@ class SnapshotTask:
 
     @property
     def share(self) -> float | None:
-        """The part that is read, 0 to 1, and 1 only when it is done; None where the estimate says nothing."""
+        """The part that is read, 0 to 1, and 1 only when it is done; None where the estimate says nothing, or is proved wrong."""
         if self.state is SnapshotState.DONE:
             return 1.0
-        return min(0.99, self.rows / self.estimate) if self.estimate else None
+        return min(0.99, self.rows / self.estimate) if self.estimate and self.rows <= self.estimate else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ def execute(arguments: argparse.Namespace) -> int:
         from tidemark.page.sign_in import Access
 
         access = Access(service, port)
-        parts = Parts(settings)
+        parts = Parts(settings, arguments.config)
         with PageServer(Views(settings, parts, access).application(), service.host, port) as server, parts:
             print(f"page: http://{_shown(service.host)}:{server.port}/", flush=True)
             if access.is_made_here:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import ConfigError
+from tidemark.api.value_text import value_text
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -68,12 +69,12 @@ def _key_part(text: str) -> tuple[str, str]:
 
 
 def _has_key(change: Change, keys: Mapping[str, str]) -> bool:
-    return all(change.key is not None and _text(change.key.get(name)) == value for name, value in keys.items())
+    return all(change.key is not None and value_text(change.key.get(name)) == value for name, value in keys.items())
 
 
 def as_json(change: Change) -> str:
     """Return a change as a JSON document on one line."""
-    return json.dumps(asdict(change), ensure_ascii=False, default=_text)
+    return json.dumps(asdict(change), ensure_ascii=False, default=value_text)
 
 
 def as_text(change: Change, *, is_coloured: bool = False) -> str:
@@ -91,17 +92,9 @@ def _values(change: Change) -> str:
         row = after if after is not None else before
         return _row({name: value for name, value in (row or {}).items() if name not in (change.key or {})})
     changed = [name for name in after if after[name] != before.get(name)]
-    shown = ", ".join(f"{name}: {_text(before.get(name))} → {_text(after[name])}" for name in changed)
+    shown = ", ".join(f"{name}: {value_text(before.get(name))} → {value_text(after[name])}" for name in changed)
     return shown or "no column has another value"
 
 
 def _row(values: Mapping[str, Any] | None) -> str:
-    return ", ".join(f"{name}: {_text(value)}" for name, value in (values or {}).items())
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bytes):
-        return f"0x{value.hex()}"
-    if value is None:
-        return "NULL"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return ", ".join(f"{name}: {value_text(value)}" for name, value in (values or {}).items())

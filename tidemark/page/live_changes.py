@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import deque
@@ -15,6 +14,7 @@ import structlog
 
 from schemas.errors import TidemarkError
 from tidemark.api.change_reader import Change, ChangeReader
+from tidemark.api.value_text import value_text
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -180,10 +180,8 @@ def _row(values: Mapping[str, Any] | None) -> str:
 
 def text_of(value: Any) -> str:
     """Return a value for a person."""
-    if value is None:
-        return "NULL"
     if isinstance(value, bytes):
         shown = f"0x{value[: _LONGEST // 2].hex()}"
         return shown if len(value) <= _LONGEST // 2 else f"{shown}… ({len(value):,} bytes)"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = value_text(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"

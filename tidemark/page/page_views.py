@@ -3,8 +3,9 @@
 =============================  =========================================================================================
 `GET /`, `/tables`, …          a view; `GET /parts/<view>` the part of it that a browser asks for every two seconds
 `GET /api/v1/<view>`           the document behind it, as JSON
-`GET /schema/<table>`          the history of a table's columns; `/changes/<number>` a change with all its columns
-`POST /snapshots/<action>`     start, stop, pause, resume; `POST /api/v1/signals` any signal, as JSON
+`GET /schema/<table>`          the history of a table's columns; `/changes/<number>` a change with all its columns; `/sinks/<sink>`
+                               the files of a sink, and its quarantine
+`POST /snapshots/<action>`     start, stop, pause, resume; `POST /api/v1/signals` any signal, as JSON; `POST /sinks/<sink>/retry`
 `GET /livez`, `/readyz`        whether the process answers, and whether it knows how it is now
 =============================  =========================================================================================
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from http import HTTPStatus
@@ -34,6 +36,7 @@ from tidemark.page.live_changes import wanted
 from tidemark.page.pictures import pictures_of
 from tidemark.page.rendering import Templates
 from tidemark.page.schema_looks import history_document
+from tidemark.page.sink_looks import files_of, quarantine_of
 from tidemark.page.snapshot_documents import snapshots
 
 if TYPE_CHECKING:
@@ -92,6 +95,9 @@ class Views:
             Route("/snapshots/{action}", self._guarded(self._act, acts=True), methods=["POST"]),
             Route("/api/v1/schema/{table:path}", self._guarded(self._history_json)),
             Route("/schema/{table:path}", self._guarded(self._history)),
+            Route("/api/v1/sinks/{sink}", self._guarded(self._sink_json)),
+            Route("/sinks/{sink}", self._guarded(self._sink)),
+            Route("/sinks/{sink}/retry", self._guarded(self._retry, acts=True), methods=["POST"]),
             Route("/changes/{number:int}", self._guarded(self._change)),
             *(Route(f"/api/v1/{name}", self._guarded(self._json(name))) for name in VIEWS),
             *(Route(f"/parts/{name}", self._guarded(self._view(name, is_part=True))) for name in VIEWS),
@@ -256,6 +262,26 @@ class Views:
     async def _history_json(self, request: Request) -> Response:
         return _json(await self._found_history(request))
 
+    async def _found_sink(self, request: Request) -> dict[str, Any]:
+        name = request.path_params["sink"]
+        if name not in [sink.name for sink in self._settings.sinks]:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"the settings have no sink {name[:100]!r}")
+        one = self._settings.of_sink(name)
+        return {
+            "name": name,
+            "mode": one.sink.mode,
+            "files": await self._in_thread(lambda: files_of(one)),
+            "quarantine": await self._in_thread(lambda: quarantine_of(one)),
+            "retry": self._parts.retries.latest(name),
+        }
+
+    async def _sink(self, request: Request) -> Response:
+        document = await self._found_sink(request)
+        return HTMLResponse(self._templates.page("sink", self._context(request, "sinks") | {"document": document}))
+
+    async def _sink_json(self, request: Request) -> Response:
+        return _json(await self._found_sink(request))
+
     async def _change(self, request: Request) -> Response:
         number = request.path_params["number"]
         found = next((one for one in self._parts.changes.look() if one.number == number), None)
@@ -298,6 +324,14 @@ class Views:
         kind, data = acting.signal_of_form(action, await _form(request))
         signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, kind, data))
         return RedirectResponse(f"/snapshots?sent={signal_id}", HTTPStatus.SEE_OTHER)
+
+    async def _retry(self, request: Request) -> Response:
+        document = await self._found_sink(request)
+        if document["mode"] != "mirror":
+            raise ConfigError("records of a changelog are not retried: snapshot their tables again")
+        table = (await _form(request)).get("table", "")
+        self._parts.retries.begin(document["name"], [re.escape(table)] if table else [])
+        return RedirectResponse(f"/sinks/{document['name']}", HTTPStatus.SEE_OTHER)
 
     async def _signal(self, request: Request) -> Response:
         document = await _json_body(request)

@@ -16,6 +16,8 @@ from tidemark.doctor.examination import examine
 from tidemark.page.live_changes import LiveChanges
 from tidemark.page.page_facts import FactsWatch
 from tidemark.page.schema_looks import SchemaLooks
+from tidemark.page.sink_looks import Retries
+from tidemark.process.config import DEFAULT_PATH
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -30,7 +32,8 @@ _AT_LEAST_S: Final = 10.0
 class Parts:
     """Facts, changes, schemas and checks, while entered."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, config_path: str = DEFAULT_PATH) -> None:
+        self.retries = Retries(config_path)
         self.facts = FactsWatch(settings)
         self.changes = LiveChanges(settings)
         self.schemas = SchemaLooks(settings)

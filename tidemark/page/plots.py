@@ -13,9 +13,12 @@ from tidemark.page.lag_history import runs
 
 WIDTH: Final = 720
 HEIGHT: Final = 180
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 8, 22
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 8, 12, 24
 _STEPS: Final = (1, 2, 5)
 _LINES: Final = 4
+_WIDEST: Final = 40.0
+_CLASSES: Final = ("major", "minor")
+"""Of labels: a narrow screen shows every other one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ def line_plot(lines: Sequence[Line], begin_ms: int, end_ms: int, unit: str, labe
 def stacked_bars(bars: Sequence[tuple[str, Sequence[float]]], unit: str, label: str) -> Markup:
     """Return a bar per entry, a title each, its parts one on the other. Class `part-0` is that of the lowest part."""
     top = ceiling(max((sum(parts) for _, parts in bars), default=0.0))
-    width = (WIDTH - _LEFT - _RIGHT) / max(len(bars), 1)
+    width = min(_WIDEST, (WIDTH - _LEFT - _RIGHT) / max(len(bars), 1))
     body = [_grid(top, unit)]
     for number, (title, parts) in enumerate(bars):
         x, at, rects = _LEFT + number * width, 0.0, []
@@ -105,8 +108,8 @@ def _grid(top: float, unit: str) -> Markup:
         value = top * number / _LINES
         y = _y(value, top)
         found.append(Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, WIDTH - _RIGHT, y, y))
-        text = Markup('<text x="{}" y="{:.1f}" text-anchor="end">{:g} {}</text>')
-        found.append(text.format(_LEFT - 6, y + 4, value, escape(unit)))
+        text = Markup('<text class="{}" x="{}" y="{:.1f}" text-anchor="end">{:g} {}</text>')
+        found.append(text.format(_CLASSES[number % 2], _LEFT - 6, y + 4, value, escape(unit)))
     return Markup("").join(found)
 
 
@@ -117,5 +120,6 @@ def _times(begin_ms: int, end_ms: int) -> Markup:
         anchor = ("start", "middle", "middle", "middle", "end")[number]
         text = f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S}"
         x = _x(at_ms, begin_ms, end_ms)
-        found.append(Markup('<text x="{:.1f}" y="{}" text-anchor="{}">{}</text>').format(x, HEIGHT - 6, anchor, text))
+        label = Markup('<text class="{}" x="{:.1f}" y="{}" text-anchor="{}">{}</text>')
+        found.append(label.format(_CLASSES[number % 2], x, HEIGHT - 6, anchor, text))
     return Markup("").join(found)
