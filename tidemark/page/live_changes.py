@@ -123,6 +123,10 @@ class LiveChanges:
                 self.trouble = str(error)
                 log.debug("page.changes_unknown", reason=self.trouble)
                 self._ended.wait(_TURN_S)
+            except Exception as error:  # the thread must live: no look would start another one
+                self.trouble = f"reading failed: {error!r}; see the log of `tidemark page`"
+                log.exception("page.changes_failed")
+                self._ended.wait(_TURN_S)
             begin, gap = "latest", True
 
     def _read(self, reader: ChangeReader, *, is_gap: bool) -> None:

@@ -111,13 +111,16 @@ class FactsWatch:
             except TidemarkError as error:
                 self.trouble = str(error)
                 log.debug("page.unknown", reason=self.trouble)
-                if observer is not None:
-                    observer.close()
+                _close(observer)
+                observer = None
+            except Exception as error:  # the thread must live: the page would say for ever that Kafka does not answer
+                self.trouble = f"the look failed: {error!r}; see the log of `tidemark page`"
+                log.exception("page.look_failed")
+                _close(observer)
                 observer = None
             if self._ended.wait(self._every_s):
                 break
-        if observer is not None:
-            observer.close()
+        _close(observer)
 
     def _look(self, observer: Observer) -> None:
         looked_s = time.monotonic()
@@ -140,6 +143,11 @@ class FactsWatch:
         )
         self._looks.append(facts)
         self.history.add(sample_of(facts))
+
+
+def _close(observer: Observer | None) -> None:
+    if observer is not None:
+        observer.close()
 
 
 class SourceLook:

@@ -50,6 +50,8 @@ VIEWS: Final = ("overview", "tables", "changes", "snapshots", "schema", "sinks",
 _FOLDER: Final = Path(__file__).parent
 _ANSWER_S: Final = 30.0
 _BODY_S: Final = 10.0
+_GUESS_S: Final = 0.5
+"""So long takes a wrong token, one after the other."""
 _LARGEST_BODY: Final = 64 * 1024
 _MOST_SLOW: Final = 8
 _MOST_CHANGES: Final = 100
@@ -72,7 +74,7 @@ class Views:
     def __init__(self, settings: Settings, parts: Parts, access: Access) -> None:
         self._settings, self._parts, self._access = settings, parts, access
         self._templates = Templates(_FOLDER / "templates")
-        self._slow = asyncio.Semaphore(_MOST_SLOW)
+        self._slow, self._guesses = asyncio.Semaphore(_MOST_SLOW), asyncio.Lock()
         self._documents: Mapping[str, Callable[[Request], Awaitable[Any]]] = {
             "overview": self._overview,
             "tables": self._tables,
@@ -232,7 +234,7 @@ class Views:
 
     async def _sinks(self, _request: Request) -> Any:
         watch = self._parts.facts
-        return None if watch.latest is None else documents.sinks(self._settings, watch.latest, watch.history)
+        return None if watch.latest is None else documents.sinks(self._settings, watch.latest, watch.history, self._unknown())
 
     async def _checks(self, request: Request) -> Any:
         return self._parts.checks.latest(again="again" in request.query_params)
@@ -311,7 +313,8 @@ class Views:
                 )
                 return response
             wrong = True
-            await asyncio.sleep(0.5)  # guessing takes time
+            async with self._guesses:
+                await asyncio.sleep(_GUESS_S)
         body = self._templates.page("sign_in", self._context(request, "") | {"wrong": wrong})
         return HTMLResponse(body, HTTPStatus.UNAUTHORIZED if wrong else HTTPStatus.OK)
 

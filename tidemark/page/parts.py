@@ -78,6 +78,9 @@ class Checks:
             }
         except TidemarkError as error:
             document = {"findings": [], "checked": [], "unchecked": {"all": str(error)}}
+        except Exception as error:  # else the view would say for ever that the checks run
+            document = {"findings": [], "checked": [], "unchecked": {"all": f"{error!r}; see the log of `tidemark page`"}}
+            log.exception("page.checks_failed")
         with self._lock:
             self._document = {**document, "ended_ms": time.time_ns() // 1_000_000}
             self._ended_s, self._is_running = time.monotonic(), False

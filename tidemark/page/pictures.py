@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.batch_stages import STAGES
+from tidemark.page.page_facts import BELIEVED_S
 from tidemark.page.plots import Line, cells, line_plot, stacked_bars
 
 if TYPE_CHECKING:
@@ -34,9 +36,8 @@ def _line_names(parts: Parts) -> list[str]:
 
 
 def _lags(parts: Parts, minutes: int) -> Markup:
-    """Return the lags over the last minutes, up to the newest look."""
-    facts = parts.facts.latest
-    end_ms = 0 if facts is None else facts.read_ms
+    """Return the lags over the last minutes, up to now."""
+    facts, end_ms = parts.facts.latest, time.time_ns() // 1_000_000
     samples = parts.facts.history.last(minutes * 60, end_ms)
     names = _line_names(parts)
     lines = [Line(names[0], [(one.at_ms, one.to_kafka_s) for one in samples])]
@@ -44,12 +45,12 @@ def _lags(parts: Parts, minutes: int) -> Markup:
     lines += [
         Line(title, [(one.at_ms, one.to_sink_s.get(name)) for one in samples]) for name, title in zip(sinks, names[1:], strict=True)
     ]
-    now = ", ".join(f"{line.name} {_now(line)}" for line in lines)
+    now = ", ".join(f"{line.name} {_now(line, end_ms)}" for line in lines)
     return line_plot(lines, end_ms - minutes * 60_000, end_ms, "s", f"Lag in seconds over the last {minutes} minutes. Now: {now}")
 
 
-def _now(line: Line) -> str:
-    value = line.points[-1][1] if line.points else None
+def _now(line: Line, end_ms: int) -> str:
+    value = line.points[-1][1] if line.points and end_ms - line.points[-1][0] <= BELIEVED_S * 1000 else None
     return "unknown" if value is None else f"{value:g} s"
 
 

@@ -6,6 +6,7 @@ one that has been asking for the longest time makes room. So clients that hang o
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -80,6 +81,7 @@ class PageServer:
             proxy_headers=False, timeout_keep_alive=int(REQUEST_S), h11_max_incomplete_event_size=_LARGEST_HEAD,
             timeout_graceful_shutdown=1,
         )  # fmt: skip
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a request that is none is no news
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="page", daemon=True)
 

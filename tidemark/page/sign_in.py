@@ -46,6 +46,8 @@ class Access:
         """Return why this request is not answered; None where it may read."""
         if "host" not in request.headers:
             return HTTPStatus.BAD_REQUEST, "the header Host is missing"
+        if request.headers.get("sec-fetch-site") == "cross-site" and request.headers.get("sec-fetch-mode") != "navigate":
+            return HTTPStatus.FORBIDDEN, "the request comes from a page of another origin"
         if self._is_loopback:
             reason = foreign_name(self._host, request.headers.get("host"), request.headers.get("origin"))
             return (HTTPStatus.FORBIDDEN, reason) if reason else None

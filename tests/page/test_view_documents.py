@@ -1,0 +1,121 @@
+"""The documents of the views: what is too old, or not known, is said so and has no figure."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Event
+
+import pytest
+
+from schemas.identity import SourceId
+from schemas.state import State
+from tests.cli.test_status import documents, progress, status_of
+from tests.page.test_page_access import settings_of
+from tidemark.api.chunk_map import chunk_maps
+from tidemark.api.overview import Status
+from tidemark.api.snapshot_list import snapshot_list
+from tidemark.api.source_log import UNSEEN, SourceLog
+from tidemark.page import view_documents
+from tidemark.page.lag_history import History, sample_of
+from tidemark.page.page_facts import Facts, SourceLook
+from tidemark.page.snapshot_documents import snapshots
+
+NOW_MS = 1_000_000
+SETTINGS = settings_of()
+OLD = "nothing is known of the last 30 s: Kafka is silent"
+
+
+def facts_of(status: Status) -> Facts:
+    state = State(documents(), SourceId("shop"))
+    listed = snapshot_list(state, NOW_MS)
+    statuses = {"lake": status}
+    return Facts(
+        looked_s=0.0, read_ms=NOW_MS, statuses=statuses, lags={"lake": UNSEEN.lags(status)}, source=UNSEEN, snapshots=listed,
+        before=statuses, snapshots_before=listed, chunks=chunk_maps(state),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def facts() -> Facts:
+    return facts_of(status_of(documents(), progress(), NOW_MS))
+
+
+def test_nothing_of_an_old_look_passes_for_what_is_now(facts: Facts) -> None:
+    history = History()
+    history.add(sample_of(facts))
+
+    overview = view_documents.overview(SETTINGS, facts, history, OLD)
+    (sink,) = overview["sinks"]
+    assert (sink["word"], sink["reasons"]) == ("unknown", [OLD])
+    for lag in (sink["to_kafka"], sink["to_sink"], overview["to_kafka"]):
+        assert lag["lag_s"] is None
+        assert lag["unknown"] == OLD
+    assert (sink["merge"]["state"], overview["producer"]["state"]) == ("unknown", "unknown")
+    assert sink["records_per_s"] is None
+    (listed,) = view_documents.sinks(SETTINGS, facts, history, OLD)
+    assert (listed["word"], listed["alive"], listed["records_per_s"]) == ("unknown", None, None)
+    assert listed["lag"]["lag_s"] is None
+    (problem,) = view_documents.problems(facts, OLD)
+    assert problem["what"] == OLD
+
+
+def test_a_look_says_when_it_was_and_why_there_is_no_newer_one(facts: Facts) -> None:
+    of_now = view_documents.freshness(facts, 1.0, "", is_of_now=True)
+    assert of_now == {"as_of_ms": NOW_MS, "age_s": 1.0, "unknown": ""}
+    old = view_documents.freshness(facts, 30.0, "Kafka is silent", is_of_now=False)
+    assert old["unknown"] == OLD
+    assert view_documents.freshness(None, float("inf"), "Kafka is silent", is_of_now=False)["unknown"] == "Kafka is silent"
+
+
+def test_each_reason_has_an_advice_and_the_first_has_the_word(facts: Facts) -> None:
+    found = view_documents.problems(facts, "")
+
+    assert found
+    assert found[0]["word"] == facts.lags["lake"].verdict.word.value
+    assert all(one["word"] is None for one in found[1:])
+    assert all(one["advice"] for one in found)
+    assert "tidemark merge" in view_documents.advice("merge job: not running: start `tidemark merge`")
+    assert "doctor" in view_documents.advice("something that nobody has thought of")
+
+
+def test_tables_and_snapshots_show_what_the_status_says(facts: Facts) -> None:
+    orders, quiet = view_documents.tables(facts, {"shop.orders": 3})
+
+    assert (orders["table"], orders["schema_version"], quiet["schema_version"]) == ("shop.orders", 3, None)
+    assert (orders["snapshot"]["state"], orders["snapshot"]["share"]) == ("running", 0.4)
+    assert orders["sinks"][0]["merged"] == 77
+    newest, oldest = snapshots(facts)["requests"]
+    assert (newest["id"], newest["rows"], oldest["state"]) == ("r2", 400, "done")
+    assert newest["tables"][0]["chunks"]["cells"] == []
+
+
+def test_a_table_that_another_sink_does_not_know_yet_is_unknown_there(facts: Facts) -> None:
+    both = replace(facts, statuses={**facts.statuses, "other": status_of({}, {}, NOW_MS)}, lags={**facts.lags, "other": facts.lags["lake"]})
+
+    assert view_documents.tables(both, {})[0]["sinks"][1]["state"].startswith("unknown")
+
+
+def test_a_source_that_does_not_answer_makes_its_part_unknown_and_its_late_answer_is_not_of_now() -> None:
+    released, asked = Event(), []
+
+    def ask(status: Status) -> SourceLog:
+        asked.append(status)
+        released.wait(30)
+        return SourceLog(None, "the answer", is_of_now=True)
+
+    status = status_of(documents(), progress(), NOW_MS)
+    look = SourceLook(ask, patience_s=0.2)
+    began = time.monotonic()
+    assert look.ask(status).problem.startswith("the source cannot be asked: no answer for")
+    assert look.ask(status).problem.startswith("the source cannot be asked: no answer for")
+    assert time.monotonic() - began < 10
+    released.set()
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(look.ask, status).result(10)
+    assert (late.problem, late.is_of_now) == ("the answer", False)
+    assert look.ask(status).is_of_now
+    assert len(asked) == 2
+    assert look.ask(status_of({}, {}, NOW_MS)) == UNSEEN  # nothing is published: there is nothing to ask
+    look.close()
