@@ -60,7 +60,7 @@ def written(pipeline: Pipeline) -> Iterator[None]:
 
 @pytest.fixture
 def pipeline(mysql80: Database, make_pipeline: MakePipeline) -> Pipeline:
-    settings = {"service": {"page_port": 0}, "snapshot": {"mode": "never", "chunk_rows": 300, "readers": 1, "max_rows_per_s": 500}}
+    settings = {"service": {"page_port": 0}, "snapshot": {"mode": "never", "chunk_rows": 300, "readers": 1, "max_rows_per_s": 200}}
     made = make_pipeline(mysql80, new_database(mysql80), **settings)
     with made.connect() as connection:
         create_signal_table(connection)
