@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Final
 
 from schemas.errors import ConfigError, TidemarkError
+from tidemark.api import build_info
 from tidemark.commands import (
     compare,
     demo,
@@ -132,7 +133,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _version() -> str:
     try:
-        return metadata.version("tidemark")
+        return metadata.version(build_info.DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return "(not installed)"
 
@@ -149,5 +150,5 @@ def _not_installed(error: ModuleNotFoundError, verb: str) -> int:
     missing = (error.name or "").partition(".")[0]
     if missing in {"producer", "spark_jobs", "schemas", "tidemark"}:
         raise error
-    print(f"tidemark: {verb} needs {missing}: pip install 'tidemark[{extra}]'", file=sys.stderr)
+    print(f"tidemark: {verb} needs {missing}: pip install 'tidemark-cdc[{extra}]'", file=sys.stderr)
     return USAGE

@@ -54,7 +54,7 @@ _FIXED: Final[Mapping[str, str]] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Casts and dates mean the same on every machine.
     "spark.sql.session.timeZone": "UTC",
-    "spark.python.daemon.module": "spark_jobs.jobs.worker_daemon",
+    "spark.python.daemon.module": f"{__package__}.worker_daemon",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
     # Batches are many and small: what is planned once per partition or per table must stay cheap.

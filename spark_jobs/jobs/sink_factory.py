@@ -51,7 +51,7 @@ def _kafka(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
     except ModuleNotFoundError as error:
         if error.name != "confluent_kafka":
             raise
-        message = f"sinks: {job.sink.name}: type: kafka needs a client of Kafka: pip install 'tidemark[kafka-sink]'"
+        message = f"sinks: {job.sink.name}: type: kafka needs a client of Kafka: pip install 'tidemark-cdc[kafka-sink]'"
         raise ConfigError(message) from None
     return KafkaSink(layout, query_id, job)
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_OF_WORKERS: Final = ("spark_jobs.merge.worker_run", "spark_jobs.sinks.delta.arrow_put")
+# A wheel has this package below `tidemark`.
+_PACKAGE: Final = __name__.removesuffix(".jobs.warm_up")
+_OF_WORKERS: Final = (f"{_PACKAGE}.merge.worker_run", f"{_PACKAGE}.sinks.delta.arrow_put")
 
 
 def import_meanwhile() -> threading.Thread:

@@ -11,14 +11,17 @@ from typing import Final
 
 from pyspark import daemon
 
+# `__name__` is `__main__` here, and a wheel has this package below `tidemark`.
+_PACKAGE: Final = str(__package__).removesuffix(".jobs")
+
 NEEDED: Final = (
     "pandas",  # PySpark imports it in the middle of the first task
     "pyspark.sql.conversion",
     "pyspark.sql.functions",
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.pandas.types",
-    "spark_jobs.merge.worker_run",
-    "spark_jobs.sinks.delta.arrow_put",  # unpickled by workers
+    f"{_PACKAGE}.merge.worker_run",
+    f"{_PACKAGE}.sinks.delta.arrow_put",  # unpickled by workers
 )
 
 if __name__ == "__main__":

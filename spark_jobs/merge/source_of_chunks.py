@@ -21,8 +21,8 @@ log = structlog.get_logger()
 _MODULE: Final = "tidemark.loads.chunk_source"
 _FUNCTION: Final = "open_source"
 _ADVICE: Final = (
-    "install tidemark[spark,load] on the driver and on every executor, give the merge job the section source of the settings, and "
-    "restart it; where the producer chose this way by itself, it reads these chunks into Kafka after a while"
+    "install tidemark-cdc[spark,load] on the driver and on every executor, give the merge job the section source of the settings, "
+    "and restart it; where the producer chose this way by itself, it reads these chunks into Kafka after a while"
 )
 
 

@@ -161,7 +161,7 @@ def test_a_missing_package_names_the_extra_to_install(
     monkeypatch.setattr(cli.VERBS["merge"], "execute", without_spark)
 
     assert cli.main(["merge", "--config", config]) == 2
-    assert capsys.readouterr().err == "tidemark: merge needs pyspark: pip install 'tidemark[spark]'\n"
+    assert capsys.readouterr().err == "tidemark: merge needs pyspark: pip install 'tidemark-cdc[spark]'\n"
 
 
 def test_an_interrupt_ends_with_130(config: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from typing import Final
 
-_PACKAGE = "tidemark"
+DISTRIBUTION: Final = "tidemark-cdc"
+"""The name on the package index, where `tidemark` is another project."""
 
 
 def build_labels(command: str) -> dict[str, str]:
     """Return the labels of `tidemark_build_info`; the version is "unknown" where the package is not installed."""
     try:
-        number = version(_PACKAGE)
+        number = version(DISTRIBUTION)
     except PackageNotFoundError:
         number = "unknown"
     return {"command": command, "version": number, "python": platform.python_version()}
