@@ -12,15 +12,16 @@
 #   make mutations                 each mechanism switched off in turn; a test must notice
 #   make compose-test              compose.yaml through a signal, an ALTER, a restart of every service, down and up
 #   make bench [WORKLOADS=...] [ROWS=...] [MORE="--compare docs/bench/result.json"]  rows per second and CPU per row, beside peers; into docs/bench
+#   make dist                      source archive, wheel, locked requirements, SBOM and hashes; into dist/
 #   make clean                     remove .venv and what tools leave behind (not the cache of downloads)
 
 DB ?= mysql
 BIN := .venv/bin
 RUN_EXTRAS := producer,spark,verify
-ALL_EXTRAS := $(RUN_EXTRAS),test,lint
+ALL_EXTRAS := $(RUN_EXTRAS),test,lint,dist
 SOURCES := devservers schemas producer spark_jobs tidemark tests $(wildcard bench)
 
-.PHONY: help demo test test-all lint fuzz-ddl conformance chaos fuzz sinks mutations compose-test bench clean
+.PHONY: help demo test test-all lint fuzz-ddl conformance chaos fuzz sinks mutations compose-test bench dist clean
 .DEFAULT_GOAL := help
 
 help:
@@ -79,6 +80,9 @@ compose-test: .venv/.installed-all
 
 bench: .venv/.installed-all
 	@exec $(BIN)/python -m bench $(WORKLOADS) $(if $(ROWS),--rows $(ROWS)) --store docs/bench $(MORE)
+
+dist: .venv/.installed-all
+	@exec $(BIN)/python tools/make_dist.py
 
 clean:
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-data
