@@ -57,9 +57,14 @@ def _cache_folder() -> Path:
     for candidate in candidates:
         if candidate and _is_writable(folder := Path(candidate) / name):
             return folder
-    own = tempfile.mkdtemp(prefix="tidemark-numba-")
+    own = Path(tempfile.mkdtemp(prefix="tidemark-numba-"))
     atexit.register(shutil.rmtree, own, ignore_errors=True)
-    return Path(own)
+    # Numba reads no cache that it cannot write: with a read-only root file system, what an image has is copied.
+    for candidate in filter(None, candidates):
+        if os.access(Path(candidate) / name, os.R_OK | os.X_OK):
+            shutil.copytree(Path(candidate) / name, own, dirs_exist_ok=True)
+            break
+    return own
 
 
 def _is_writable(folder: Path) -> bool:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 FIRST_ROW = """
 import numpy as np
@@ -26,6 +28,17 @@ with event.install_recorder("numba:compile") as recorder:
             assert codec.encode_rows(rows, 0, rows.size, context).count
 print(len(recorder.buffer))
 """
+START = """
+from numba.core import event
+with event.install_recorder("numba:compile") as recorder:
+    {}
+print(len(recorder.buffer))
+"""
+READ_ONLY = """
+import os
+access = os.access
+os.access = lambda path, mode: not mode & os.W_OK and access(path, mode)
+"""
 
 
 def python(code: str, **environment: str) -> str:
@@ -43,6 +56,23 @@ def python(code: str, **environment: str) -> str:
 
 def test_nothing_compiles_at_the_first_row() -> None:
     assert python(FIRST_ROW) == "0"
+
+
+@pytest.mark.parametrize(
+    ("start", "module"),
+    [
+        ("import producer.app; from producer.codec.jit import compile_kernels; compile_kernels()", "producer.codec.jit"),
+        ("import spark_jobs.merge.worker_run", "spark_jobs.arrow.kernel_cache"),
+    ],
+    ids=["producer", "merge"],
+)
+def test_nothing_compiles_where_the_cache_of_an_image_is_read_only(start: str, module: str) -> None:
+    code = START.format(start)
+    python(code)  # fills the cache
+    folder, compiled = python(f"{READ_ONLY}\nfrom {module} import CACHE_FOLDER; print(CACHE_FOLDER)\n{code}").split()
+    assert Path(folder).name.startswith("tidemark-numba-")
+    assert not Path(folder).exists()
+    assert compiled == "0"
 
 
 def test_the_cache_is_in_the_first_folder_that_can_be_written(tmp_path: Path) -> None:
