@@ -13,15 +13,16 @@
 #   make compose-test              compose.yaml through a signal, an ALTER, a restart of every service, down and up
 #   make bench [WORKLOADS=...] [ROWS=...] [MORE="--compare docs/bench/result.json"]  rows per second and CPU per row, beside peers; into docs/bench
 #   make dist                      source archive, wheel, locked requirements, SBOM and hashes; into dist/
+#   make docs                      the documentation as a site, into build/site
 #   make clean                     remove .venv and what tools leave behind (not the cache of downloads)
 
 DB ?= mysql
 BIN := .venv/bin
-RUN_EXTRAS := producer,spark,verify
-ALL_EXTRAS := $(RUN_EXTRAS),test,lint,dist
+RUN_EXTRAS := producer,page,spark,verify
+ALL_EXTRAS := $(RUN_EXTRAS),test,lint,dist,docs
 SOURCES := devservers schemas producer spark_jobs tidemark tests $(wildcard bench)
 
-.PHONY: help demo test test-all lint fuzz-ddl conformance chaos fuzz sinks mutations compose-test bench dist clean
+.PHONY: help demo test test-all lint fuzz-ddl conformance chaos fuzz sinks mutations compose-test bench dist docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -83,6 +84,10 @@ bench: .venv/.installed-all
 
 dist: .venv/.installed-all
 	@exec $(BIN)/python tools/make_dist.py
+
+docs: .venv/.installed-all
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "docs: build/site/index.html"
 
 clean:
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-data
