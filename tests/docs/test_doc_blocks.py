@@ -9,6 +9,7 @@ import pytest
 
 from tests.docs.doc_blocks import PAGES, ROOT, Block, UnmarkedBlockError, language_of, page_of
 from tests.docs.doc_execution import SETUPS, check_statically, counted
+from tidemark import cli
 
 LEAST = {"shell": 75, "sql": 12, "yaml": 26, "python": 4, "json": 7}
 """Blocks that are run, by language. Raise a number when blocks are added; lower it only with the page that lost one."""
@@ -109,3 +110,11 @@ def test_the_words_that_the_page_of_troubles_quotes_are_in_the_code() -> None:
 
     assert len(quoted) >= 6
     assert [part for quote in quoted for part in quote.split("…") if part.strip() not in code] == []
+
+
+def test_a_verb_that_a_sentence_names_exists() -> None:
+    for path in PAGES:
+        for verb in dict.fromkeys(re.findall(r"`tidemark ([a-z][a-z-]*)(?![\w(-])", path.read_text("utf-8"))):
+            with pytest.raises(SystemExit) as ended:
+                cli.parser().parse_args([verb, "--help"])
+            assert ended.value.code == 0, f"{path.name}: there is no tidemark {verb}"
