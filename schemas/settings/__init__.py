@@ -3,6 +3,7 @@
 from schemas.settings.described import Described, describe, file_keys, json_schema, secret_keys
 from schemas.settings.format_section import FormatSettings, RegistrySettings
 from schemas.settings.kafka_section import KafkaSettings, KafkaTlsSettings, SaslSettings
+from schemas.settings.problems import problems_of
 from schemas.settings.records_section import (
     CharsMaskSettings,
     HashMaskSettings,
@@ -49,5 +50,6 @@ __all__ = [
     "from_mapping",
     "json_schema",
     "parse_text",
+    "problems_of",
     "secret_keys",
 ]

@@ -27,16 +27,22 @@ def build(kind: type, value: object, path: str) -> object:
             if value[key] is None and name != str(key):
                 refuse(join(path, name), "its colon needs a blank behind it, else what follows is a part of the key")
             _unknown(str(key), known, path)
-    built = {key: _member(kind, known[key], given, join(path, key)) for key, given in value.items()}
+    built = {key: member(kind, known[key], given, join(path, key)) for key, given in value.items()}
     for name, item in known.items():
         if name in built:
-            _check_bounds(item, built[name], join(path, name))
-        elif item.default is MISSING and item.default_factory is MISSING:
-            refuse(join(path, name), f"is missing: {item.metadata['help']}")
+            check_bounds(item, built[name], join(path, name))
+        else:
+            require_default(item, join(path, name))
     return kind(**built)
 
 
-def _member(kind: type, item: Field[Any], value: object, path: str) -> object:
+def require_default(item: Field[Any], path: str) -> None:
+    """Raise `ConfigError` for a setting that is not given and has no default."""
+    if item.default is MISSING and item.default_factory is MISSING:
+        refuse(path, f"is missing: {item.metadata['help']}")
+
+
+def member(kind: type, item: Field[Any], value: object, path: str) -> object:
     """Return the value of one key; an error about a secret does not show it."""
     reason = item.metadata["unavailable"].get(str(value).lower())
     if reason is not None:
@@ -151,7 +157,8 @@ def _texts(value: object, path: str) -> dict[str, str]:
     return texts
 
 
-def _check_bounds(item: Field[Any], value: object, path: str) -> None:
+def check_bounds(item: Field[Any], value: object, path: str) -> None:
+    """Raise `ConfigError` for an integer that is too small or too large."""
     minimum, maximum = item.metadata["minimum"], item.metadata["maximum"]
     if not isinstance(value, int) or isinstance(value, bool):
         return

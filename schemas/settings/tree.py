@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -98,6 +98,14 @@ def from_mapping(mapping: Mapping[str, object]) -> Settings:
     """
     settings = build(Settings, mapping, "")
     assert isinstance(settings, Settings)
+    settings = completed(settings)
+    for _, check in CHECKS:
+        check(settings)
+    return settings
+
+
+def completed(settings: Settings) -> Settings:
+    """Return the settings with what follows from others filled in. Raises `ConfigError` for a folder of a sink that is none."""
     source = settings.source
     if source.server_id is None:
         source = replace(source, server_id=_derived_server_id(settings.name))
@@ -108,9 +116,7 @@ def from_mapping(mapping: Mapping[str, object]) -> Settings:
         with_folder(sink, local_path(sink.folder, f"sinks.{number}.{folder_key(sink)}"))
         for number, sink in enumerate(settings.sinks)
     )
-    settings = replace(settings, source=source, format=wire, sinks=sinks)
-    _check(settings)
-    return settings
+    return replace(settings, source=source, format=wire, sinks=sinks)
 
 
 def parse_text(path: Sequence[str], text: str) -> object:
@@ -150,20 +156,31 @@ def _check_no_circle(settings: Settings) -> None:
             refuse(where, f"this is the server that is read, and {circle[0]} is captured there: rows would come round")
 
 
-def _check(settings: Settings) -> None:
+def _check_name(settings: Settings) -> None:
     if _NAME.match(settings.name) is None:
         refuse("name", f"{settings.name!r} is not a topic prefix: 1 to 100 of A-Z a-z 0-9 . _ -")
-    check_source(settings.source)
-    check_kafka(settings.kafka)
-    check_format(settings.format)
-    check_records(settings.records)
-    check_service(settings.service)
-    check_snapshot(settings.snapshot)
-    check_signal(settings.signal)
-    check_sinks(settings.sinks)
-    _check_no_circle(settings)
-    check_udfs(settings.udfs)
+
+
+def _check_loads(settings: Settings) -> None:
     if settings.snapshot.via == "spark":
         reason = settings.why_no_loads or ("snapshot.merge is producer" if settings.snapshot.merge == "producer" else "")
         if reason:
             refuse("snapshot.via", f"the merge job cannot read tables itself: {reason}")
+
+
+_ALL: Final = tuple(Settings.__dataclass_fields__)
+CHECKS: Final[tuple[tuple[tuple[str, ...], Callable[[Settings], None]], ...]] = (
+    (("name",), _check_name),
+    (("source",), lambda settings: check_source(settings.source)),
+    (("kafka",), lambda settings: check_kafka(settings.kafka)),
+    (("format",), lambda settings: check_format(settings.format)),
+    (("records",), lambda settings: check_records(settings.records)),
+    (("service",), lambda settings: check_service(settings.service)),
+    (("snapshot",), lambda settings: check_snapshot(settings.snapshot)),
+    (("signal",), lambda settings: check_signal(settings.signal)),
+    (("sinks",), lambda settings: check_sinks(settings.sinks)),
+    (("sinks", "source"), _check_no_circle),
+    (("udfs",), lambda settings: check_udfs(settings.udfs)),
+    (_ALL, _check_loads),
+)
+"""The checks that go beyond one value, in their order, each with the sections that it looks at."""

@@ -68,24 +68,49 @@ def overlay(mapping: dict[str, object], environment: Mapping[str, str]) -> None:
     belong to the process. One that nearly names a top-level key is refused, as it is a slip of the pen.
     """
     for variable in sorted(environment):
-        if not variable.startswith(PREFIX):
-            continue
-        keys = tuple(variable.removeprefix(PREFIX).lower().split("__"))
-        if len(keys) == 1 and keys[0] not in _TOP_LEVEL:
-            _refuse_near_miss(variable, keys[0])
-            continue
+        _overlay_one(mapping, variable, environment[variable])
+
+
+def problems(path: str | Path, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return everything that is wrong with a file and the environment laid over it, each as `load` would say it."""
+    given = os.environ if environment is None else environment
+    try:
+        mapping = _read_yaml(Path(path))
+    except ConfigError as error:
+        return (str(error),)
+    found: list[str] = []
+    for variable in sorted(given):
         try:
-            _put(mapping, keys, tree.parse_text(keys, environment[variable]))
+            _overlay_one(mapping, variable, given[variable])
         except ConfigError as error:
-            message = f"environment variable {variable}: {error}"
-            raise ConfigError(message) from None
+            found.append(str(error))
+    try:
+        _resolve_files(mapping, Path(path).parent)
+    except ConfigError as error:
+        found.append(str(error))
+    return tuple(dict.fromkeys([*found, *tree.problems_of(mapping)]))
+
+
+def _overlay_one(mapping: dict[str, object], variable: str, text: str) -> None:
+    """Lay one variable over a mapping, if it is a setting."""
+    if not variable.startswith(PREFIX):
+        return
+    keys = tuple(variable.removeprefix(PREFIX).lower().split("__"))
+    if len(keys) == 1 and keys[0] not in _TOP_LEVEL:
+        _refuse_near_miss(variable, keys[0])
+        return
+    try:
+        _put(mapping, keys, tree.parse_text(keys, text))
+    except ConfigError as error:
+        message = f"environment variable {variable}: {error}"
+        raise ConfigError(message) from None
 
 
 def _read_yaml(path: Path) -> dict[str, object]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        message = f"no configuration at {path}: name the file with --config, the README has an example"
+        message = f"no configuration at {path}: name the file with --config, or have one written: tidemark init"
         raise ConfigError(message) from None
     except (OSError, UnicodeDecodeError) as error:
         message = f"cannot read the configuration {path}: {error}"
