@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from types import ModuleType
 from typing import Final
@@ -18,11 +18,16 @@ from typing import Final
 from schemas.errors import ConfigError, TidemarkError
 from tidemark.api import build_info
 from tidemark.commands import (
+    committed_offset,
     compare,
+    completion,
+    configuration,
     demo,
     doctor,
     import_debezium,
     import_flink_cdc,
+    init,
+    installed_parts,
     lag,
     merge,
     page,
@@ -32,11 +37,15 @@ from tidemark.commands import (
     reload,
     repair,
     run,
+    schema_versions,
     signal,
+    snapshot_actions,
     status,
+    table_list,
     tail,
     verify,
 )
+from tidemark.commands.action import Action
 from tidemark.process import config, logs, shutdown
 
 OK: Final = 0
@@ -62,7 +71,19 @@ VERBS: Final[dict[str, ModuleType]] = {
     "import-debezium": import_debezium,
     "import-flink-cdc": import_flink_cdc,
     "compare": compare,
+    "tables": table_list,
+    "init": init,
+    "version": installed_parts,
+    "completion": completion,
 }
+GROUPS: Final[dict[str, ModuleType]] = {
+    "snapshot": snapshot_actions,
+    "schema": schema_versions,
+    "offsets": committed_offset,
+    "config": configuration,
+}
+"""Verbs with actions of their own, each a module with `HELP` and `ACTIONS`."""
+_WITHOUT_SETTINGS: Final = ("demo", "import-debezium", "import-flink-cdc", "init", "version", "completion")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _executed(arguments: argparse.Namespace) -> int:
     """Return the exit code of the verb."""
     try:
-        code: int = VERBS[arguments.verb].execute(arguments)
+        code = _command(arguments)(arguments)
     except ConfigError as error:
         return _failed(error, USAGE)
     except TidemarkError as error:
@@ -97,6 +118,15 @@ def _executed(arguments: argparse.Namespace) -> int:
     return code
 
 
+def _command(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
+    """Return what the verb, or the action of a group, does."""
+    if arguments.verb in GROUPS:
+        action: Action = GROUPS[arguments.verb].ACTIONS[arguments.action]
+        return action.execute
+    execute: Callable[[argparse.Namespace], int] = VERBS[arguments.verb].execute
+    return execute
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command."""
     root = argparse.ArgumentParser(
@@ -108,27 +138,40 @@ def parser() -> argparse.ArgumentParser:
     verbs = root.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, module in VERBS.items():
         verb = verbs.add_parser(name, help=module.HELP, description=module.HELP, epilog=root.epilog)
-        if name not in ("demo", "import-debezium", "import-flink-cdc"):
-            verb.add_argument(
-                "--config",
-                default=config.DEFAULT_PATH,
-                metavar="FILE",
-                help="YAML file with the settings (default: %(default)s); TIDEMARK_* variables win over it",
-            )
-        verb.add_argument(
-            "--log-level",
-            default="info",
-            choices=logs.LEVELS,
-            help="least level of the log (default: %(default)s)",
-        )
-        verb.add_argument(
-            "--log-format",
-            default="auto",
-            choices=logs.FORMS,
-            help="auto: text on a terminal, JSON elsewhere",
-        )
+        _add_common(verb, has_settings=name not in _WITHOUT_SETTINGS)
         module.configure(verb)
+    for name, module in GROUPS.items():
+        group = verbs.add_parser(name, help=module.HELP, description=module.HELP, epilog=root.epilog)
+        actions = group.add_subparsers(dest="action", required=True, metavar="ACTION")
+        for title, action in module.ACTIONS.items():
+            part = actions.add_parser(title, help=action.help, description=action.help, epilog=root.epilog)
+            _add_common(part, has_settings=action.has_settings)
+            action.configure(part)
+    root.set_defaults(root=root)
     return root
+
+
+def _add_common(verb: argparse.ArgumentParser, *, has_settings: bool) -> None:
+    """Add the options that all verbs and actions have, first of all."""
+    if has_settings:
+        verb.add_argument(
+            "--config",
+            default=config.DEFAULT_PATH,
+            metavar="FILE",
+            help="YAML file with the settings (default: %(default)s); TIDEMARK_* variables win over it",
+        )
+    verb.add_argument(
+        "--log-level",
+        default="info",
+        choices=logs.LEVELS,
+        help="least level of the log (default: %(default)s)",
+    )
+    verb.add_argument(
+        "--log-format",
+        default="auto",
+        choices=logs.FORMS,
+        help="auto: text on a terminal, JSON elsewhere",
+    )
 
 
 def _version() -> str:
@@ -144,9 +187,8 @@ def _failed(error: TidemarkError, code: int) -> int:
 
 
 def _not_installed(error: ModuleNotFoundError, verb: str) -> int:
-    extra = {"run": "producer", "repair": "producer", "compare": "producer", "merge": "spark", "page": "producer,page,verify"}.get(
-        verb, "producer,spark,verify"
-    )
+    extras = dict.fromkeys(("run", "repair", "compare", "snapshot", "schema", "offsets", "init"), "producer")
+    extra = {**extras, "merge": "spark", "page": "producer,page,verify"}.get(verb, "producer,spark,verify")
     missing = (error.name or "").partition(".")[0]
     if missing in {"producer", "spark_jobs", "schemas", "tidemark"}:
         raise error

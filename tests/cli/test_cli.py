@@ -49,7 +49,10 @@ def test_the_command_starts_without_importing_spark_kafka_or_numba() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("verb", [[], *[[verb] for verb in cli.VERBS]])
+ACTIONS = [[group, action] for group, module in cli.GROUPS.items() for action in module.ACTIONS]
+
+
+@pytest.mark.parametrize("verb", [[], *[[verb] for verb in [*cli.VERBS, *cli.GROUPS]], *ACTIONS])
 def test_every_verb_has_a_help_that_names_the_exit_codes(
     verb: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,11 +70,19 @@ def test_wrong_usage_ends_with_2() -> None:
     assert ended.value.code == 2
 
 
-@pytest.mark.parametrize("verb", ["run", "merge", "verify", "status"])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *[[verb] for verb in ("run", "merge", "verify", "status", "tables")],
+        ["snapshot", "list"],
+        ["schema", "history", "shop.orders"],
+        ["offsets", "show"],
+    ],
+)
 def test_a_missing_configuration_ends_with_2_and_one_line(
-    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = cli.main([verb, "--config", str(tmp_path / "none.yaml")])
+    code = cli.main([*verb, "--config", str(tmp_path / "none.yaml")])
 
     assert code == 2
     error = capsys.readouterr().err

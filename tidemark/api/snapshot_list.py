@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from schemas.documents import Origin, RequestDocument, SnapshotState, TaskDocument
@@ -127,6 +127,12 @@ def snapshot_list(state: State, now_ms: int) -> SnapshotList:
     )
 
 
+def running_only(found: SnapshotList) -> SnapshotList:
+    """Return the list without what has ended."""
+    requests = tuple(request for request in found.requests if not request.state.final)
+    return replace(found, requests=requests, children=tuple(task for task in found.children if not task.state.final))
+
+
 def rates(before: SnapshotList, now: SnapshotList) -> Mapping[tuple[str, str], float]:
     """Return the rows per second by request and table, of those that were seen twice and have not ended."""
     seconds = (now.read_ms - before.read_ms) / 1000
@@ -151,7 +157,7 @@ def document_of(now: SnapshotList, pace: Mapping[tuple[str, str], float]) -> dic
     """Return the list in JSON; what is not known is null."""
     return {
         "read_ms": now.read_ms,
-        "requests": [_request_document(request, pace) for request in now.requests],
+        "requests": [request_document(request, pace) for request in now.requests],
         "children": [_task_document(task, pace) for task in now.children],
     }
 
@@ -192,7 +198,8 @@ def _task(task: TaskDocument, request: RequestDocument | None, waits: str) -> Sn
     )
 
 
-def _request_document(request: SnapshotRequest, pace: Mapping[tuple[str, str], float]) -> dict[str, Any]:
+def request_document(request: SnapshotRequest, pace: Mapping[tuple[str, str], float]) -> dict[str, Any]:
+    """Return a request with its tables in JSON."""
     return {
         "id": request.id,
         "origin": request.origin.value,

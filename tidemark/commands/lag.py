@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemark.api.lags import lag_document
 from tidemark.api.source_log import source_of
+from tidemark.commands.redraw import show
 from tidemark.commands.status import add_options
 from tidemark.process import config
 
@@ -35,14 +35,15 @@ def execute(arguments: argparse.Namespace) -> int:
     from tidemark.api.observe import Observer
 
     with Observer(settings) as observer:
-        while True:
+
+        def look() -> str:
             statuses = observer.settled_each()
             source = source_of(settings, next(iter(statuses.values())))
             found = {name: source.lags(status) for name, status in statuses.items()}
-            print(as_json(found) if arguments.output == "json" else as_text(found, shows_all=arguments.all), flush=True)
-            if arguments.watch is None:
-                return 0
-            time.sleep(arguments.watch)
+            return as_json(found) if arguments.output == "json" else as_text(found, shows_all=arguments.all)
+
+        show(look, arguments.watch, redraws=arguments.output == "text")
+    return 0
 
 
 def as_json(found: Mapping[str, Lags]) -> str:

@@ -6,12 +6,15 @@ import argparse
 import json
 import secrets
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from schemas import signals
 from schemas.errors import ConfigError, SignalError
 from tidemark.api import sending
 from tidemark.process import config
+
+if TYPE_CHECKING:
+    from schemas.notifications import Notification
 
 HELP: Final = "give the producer a signal, by a row in the signal table or another channel, and print its id"
 TYPES: Final = (
@@ -32,7 +35,7 @@ _TAKES: Final = {
     signals.RELOAD_TABLES: (),
 }
 _DATA_ARGUMENTS: Final = ("tables", "where", "blocking", "merge", "via", "surrogate_key", "message")
-_ANSWER_S: Final = 30.0
+ANSWER_S: Final = 30.0
 # The signal table's columns; the HTTP endpoint puts a signal there too.
 _WIDEST_ID: Final = 42
 _WIDEST_DATA: Final = 2048
@@ -44,36 +47,47 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "tables", nargs="*", metavar="TABLE", help="database.table, or a regular expression for it"
     )
+    add_snapshot_options(parser, "execute-snapshot: ")
+    parser.add_argument("--message", help="log: the text for the producer's log")
+    parser.add_argument("--data", metavar="JSON", help="the signal's data as it is, instead of the above")
+    add_way(parser)
+    add_wait(parser)
+
+
+def add_snapshot_options(parser: argparse.ArgumentParser, head: str = "") -> None:
+    """Add what a snapshot may be asked for with; each help begins with `head`."""
     parser.add_argument(
         "--where",
         action="append",
         default=[],
         metavar="TABLE:PREDICATE",
-        help="execute-snapshot: read only these rows of a table, for example 'shop.orders: id > 500'",
+        help=f"{head}read only these rows of a table, for example 'shop.orders: id > 500'",
     )
     parser.add_argument(
         "--blocking",
         action="store_true",
-        help="execute-snapshot: read all tables as of one position, while the log waits",
+        help=f"{head}read all tables as of one position, while the log waits",
     )
     parser.add_argument(
         "--merge",
         choices=("spark", "producer"),
-        help="execute-snapshot: who merges the rows with the log (default: snapshot.merge); `producer` writes them "
+        help=f"{head}who merges the rows with the log (default: snapshot.merge); `producer` writes them "
         "into the change topics, as Debezium does",
     )
     parser.add_argument(
         "--via",
         choices=("auto", "kafka", "spark"),
-        help="execute-snapshot: the way of the rows (default: snapshot.via); with `spark` the merge job reads them itself",
+        help=f"{head}the way of the rows (default: snapshot.via); with `spark` the merge job reads them itself",
     )
     parser.add_argument(
         "--surrogate-key",
         metavar="COLUMN",
-        help="execute-snapshot: cut the tables by this column instead of their key; it may repeat and be NULL",
+        help=f"{head}cut the tables by this column instead of their key; it may repeat and be NULL",
     )
-    parser.add_argument("--message", help="log: the text for the producer's log")
-    parser.add_argument("--data", metavar="JSON", help="the signal's data as it is, instead of the above")
+
+
+def add_way(parser: argparse.ArgumentParser) -> None:
+    """Add the signal's id, and the way to the producer."""
     parser.add_argument("--id", help="the signal's id (default: a random one)")
     parser.add_argument(
         "--channel",
@@ -85,11 +99,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url", help="http: where the endpoint is, http://host:port (default: service.host and service.port)"
     )
+
+
+def add_wait(parser: argparse.ArgumentParser) -> None:
+    """Add whether to wait for the answer, and the form of what is printed."""
     parser.add_argument(
         "--wait",
         nargs="?",
         type=float,
-        const=_ANSWER_S,
+        const=ANSWER_S,
         metavar="SECONDS",
         help="wait for the answer, 30 s by default; exit code 1 when it is a refusal",
     )
@@ -98,10 +116,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Send the signal; 1 when an awaited answer is a refusal or does not come."""
-    signal_id = arguments.id or f"cli-{secrets.token_hex(6)}"
-    _require_fitting(arguments)
-    data = arguments.data if arguments.data is not None else data_of(arguments)
-    _check(arguments.channel, signal_id, arguments.type, data)
+    signal_id, data = prepared(arguments)
     settings = config.load(arguments.config)
     if arguments.wait is None:
         sending.send(arguments.channel, settings, signal_id, arguments.type, data, arguments.url)
@@ -112,10 +127,24 @@ def execute(arguments: argparse.Namespace) -> int:
     with NotificationReader(settings) as reader:
         sending.send(arguments.channel, settings, signal_id, arguments.type, data, arguments.url)
         answer = reader.answer(signal_id, time.monotonic() + arguments.wait)
+    return report_answer(arguments, signal_id, answer, arguments.wait)
+
+
+def prepared(arguments: argparse.Namespace) -> tuple[str, str | None]:
+    """Return id and data of the signal. `ConfigError` for what the producer would refuse, and for arguments that do not fit."""
+    signal_id = arguments.id or f"cli-{secrets.token_hex(6)}"
+    _require_fitting(arguments)
+    data = arguments.data if arguments.data is not None else data_of(arguments)
+    _check(arguments.channel, signal_id, arguments.type, data)
+    return signal_id, data
+
+
+def report_answer(arguments: argparse.Namespace, signal_id: str, answer: Notification | None, seconds: float) -> int:
+    """Print the answer to a signal, or that there was none in that time; return the exit code."""
     if answer is None:
         text = (
-            f"{signal_id}: no answer within {arguments.wait:g} s; is `tidemark run` running? The signal stays where it is, and "
-            "is carried out when the producer comes to it"
+            f"{signal_id}: no answer within {seconds:g} s; is `tidemark run` running? The signal stays where "
+            "it is, and is carried out when the producer comes to it"
         )
         _print(arguments, {"id": signal_id, "answer": None}, text)
         return 1

@@ -11,6 +11,7 @@ from tidemark.api.lags import lag_document
 from tidemark.api.overview import RELEASED
 from tidemark.api.source_log import UNSEEN, producer_of, source_of
 from tidemark.api.table_words import consistency, eta_s, rates_of
+from tidemark.commands.redraw import add_watch, show
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what the commands have in common that show how far everything is: form, repetition, sink."""
     parser.add_argument("--sink", metavar="NAME", help="only this sink (default: each)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
-    parser.add_argument(
-        "--watch", type=float, metavar="SECONDS", help="print again every so many seconds, until interrupted"
-    )
+    add_watch(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -46,18 +45,18 @@ def execute(arguments: argparse.Namespace) -> int:
     from tidemark.api.observe import Observer
 
     with Observer(settings) as observer:
-        before = observer.read_each()
-        if any(status.snapshot_running for status in before.values()):
+        last = observer.read_each()
+        if any(status.snapshot_running for status in last.values()):
             time.sleep(_RATE_S)  # a rate needs two looks
-        while True:
-            found = observer.settled_each()
-            source = source_of(settings, next(iter(found.values())))
-            as_words = as_json_of_sinks if arguments.output == "json" else as_text_of_sinks
-            print(as_words(found, before, source), flush=True)
-            if arguments.watch is None:
-                return 0
-            before = found
-            time.sleep(arguments.watch)
+        as_words = as_json_of_sinks if arguments.output == "json" else as_text_of_sinks
+
+        def look() -> str:
+            nonlocal last
+            before, last = last, observer.settled_each()
+            return as_words(last, before, source_of(settings, next(iter(last.values()))))
+
+        show(look, arguments.watch, redraws=arguments.output == "text")
+    return 0
 
 
 def as_json_of_sinks(found: Mapping[str, Status], before: Mapping[str, Status], source: SourceLog | None = None) -> str:

@@ -1,0 +1,63 @@
+"""`tidemark config`: check the file of settings, look a setting up, print the JSON Schema of the file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import Final
+
+from schemas.settings import Described, describe, json_schema
+from tidemark.commands.action import Action, add_output, nothing_more
+from tidemark.process import config
+
+HELP: Final = "check the file of settings, look up what a setting means, print the JSON Schema of the file"
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    """Name everything that is wrong with the file and the environment: 2 where something is. No server is asked."""
+    problems = config.problems(arguments.config)
+    if arguments.output == "json":
+        print(json.dumps({"file": arguments.config, "valid": not problems, "problems": list(problems)}, ensure_ascii=False))
+    else:
+        print("\n".join(problems) if problems else f"{arguments.config}: valid; `tidemark doctor` asks the servers")
+    return 2 if problems else 0
+
+
+def _configure_reference(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("keys", nargs="*", metavar="KEY", help="only keys that contain this text, for example source.tables")
+    add_output(parser)
+
+
+def _reference(arguments: argparse.Namespace) -> int:
+    """Print the settings; 1 where a text is in no key."""
+    found = [one for one in describe() if not arguments.keys or any(key.lower() in one.path for key in arguments.keys)]
+    if arguments.output == "json":
+        print(json.dumps([asdict(one) for one in found]))
+    elif found:
+        print("\n\n".join(_text(one) for one in found))
+    else:
+        print(f"no key contains {' or '.join(map(repr, arguments.keys))}; `tidemark config reference` prints all")
+    return 0 if found else 1
+
+
+def _text(one: Described) -> str:
+    default = "required" if one.default == "required" else f"default {one.default.strip('`')}"
+    kind = one.type.replace("\\|", "|").replace("`", "")
+    variable = f"TIDEMARK_{one.path.replace('[]', '.0').replace('.', '__').upper()}"
+    return f"{one.path}  ({kind}, {default})\n    {one.help}\n    {variable}"
+
+
+def _schema(_arguments: argparse.Namespace) -> int:
+    """Print the JSON Schema, for an editor."""
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    return 0
+
+
+ACTIONS: Final[dict[str, Action]] = {
+    "validate": Action("name everything that is wrong with the file and the environment; asks no server", add_output, _validate),
+    "reference": Action(
+        "print what each setting is, with its default and its variable", _configure_reference, _reference, has_settings=False
+    ),
+    "schema": Action("print the JSON Schema of the file, for an editor", nothing_more, _schema, has_settings=False),
+}

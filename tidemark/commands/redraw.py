@@ -1,0 +1,69 @@
+"""`--watch`: the same again every so many seconds, in place on a terminal, one after the other elsewhere; tables of text."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+EVERY_S: Final = 2.0
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    """Add `--watch`."""
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=_seconds,
+        const=EVERY_S,
+        metavar="SECONDS",
+        help="show it again every so many seconds (%(const)g), until interrupted; a terminal is redrawn",
+    )
+
+
+def show(look: Callable[[], str], every_s: float | None, *, redraws: bool = True) -> None:
+    """Print what `look` returns, once or every so many seconds; with `redraws` a terminal shows the newest text only."""
+    if every_s is not None and redraws and sys.stdout.isatty():
+        _redraw(look, every_s)
+        return
+    print(look(), flush=True)
+    while every_s is not None:
+        time.sleep(every_s)
+        print(look(), flush=True)
+
+
+def _redraw(look: Callable[[], str], every_s: float) -> None:
+    """Show the text in place; it is cut where the terminal ends, and the last one stays when the command is interrupted."""
+    from rich.live import Live
+    from rich.text import Text
+
+    def drawn() -> Text:
+        now = f"every {every_s:g} s, {datetime.now(UTC):%H:%M:%S} UTC; Ctrl-C ends it"
+        return Text(f"{now}\n{look()}", no_wrap=True, overflow="ellipsis")
+
+    with Live(drawn(), auto_refresh=False, vertical_overflow="ellipsis") as live:
+        while True:
+            time.sleep(every_s)
+            live.update(drawn(), refresh=True)
+
+
+def aligned(rows: Iterable[Sequence[str]], indent: str = "") -> list[str]:
+    """Return the rows as lines with columns below each other."""
+    cells = list(rows)
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))] if cells else []
+    return [indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def moment(milliseconds: int | None) -> str:
+    """Return a Unix time as text, UTC; "unknown" for None."""
+    return "unknown" if milliseconds is None else f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return seconds
