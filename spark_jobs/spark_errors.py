@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
@@ -28,6 +29,11 @@ def mute_raised_errors() -> None:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_of_another)
+    AccumulatorTCPServer.handle_error = _unsaid  # type: ignore[assignment,method-assign]  # it prints, of a JVM that has ended
+
+
+def _unsaid(*_: object) -> None:
+    """Say nothing."""
 
 
 def _is_of_another(record: logging.LogRecord) -> bool:

@@ -173,7 +173,7 @@ class MergeJobs(Merging):
         if spark is not None:
             self._run(spark, until_caught_up=until_caught_up)
             return
-        one = next(iter(self._settings.values()))
+        one = next(settings for name, settings in self._settings.items() if name not in self.ended)
         with own_session(one, self._stop, has_workers=True) as own:
             if own is not None:
                 self._run(own, until_caught_up=until_caught_up)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import structlog
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
@@ -13,13 +14,17 @@ from schemas.settings import Settings
 from spark_jobs.jobs.preflight import require_kafka, require_startable
 from spark_jobs.jobs.session import build_session
 from spark_jobs.jobs.warm_up import import_meanwhile, warm_up
+from spark_jobs.store.sink_layout import SinkLayout
+
+log = structlog.get_logger()
 
 
 @contextmanager
 def own_session(settings: Settings, stop: threading.Event, *, has_workers: bool) -> Iterator[SparkSession | None]:
     """Start Spark, and end it with the block; None where the job was stopped meanwhile.
 
-    `has_workers` warms Python workers up, too. Raises `ConfigError` and `SinkError` for what Spark cannot be started with.
+    Spark's own log is `spark.log` in the service folder of the first sink. `has_workers` warms Python workers up, too.
+    Raises `ConfigError` and `SinkError` for what Spark cannot be started with.
     """
     require_startable(settings.spark)
     require_kafka(settings.kafka, stop)
@@ -27,7 +32,10 @@ def own_session(settings: Settings, stop: threading.Event, *, has_workers: bool)
         yield None
         return
     import_meanwhile()
-    spark = build_session(settings.spark, settings.name)
+    log_file = SinkLayout.of(settings.sinks[0]).spark_log
+    log_file.touch()
+    log.info("merge.spark_starts", log_of_spark=str(log_file))
+    spark = build_session(settings.spark, settings.name, log_file)
     try:
         if stop.is_set():
             yield None

@@ -83,8 +83,10 @@ def running_session() -> SparkSession | None:
     return SparkSession.builder.getOrCreate().newSession()
 
 
-def build_session(settings: SparkSettings, name: str) -> SparkSession:
+def build_session(settings: SparkSettings, name: str, log_file: Path | None = None) -> SparkSession:
     """Return the session of one merge job; `settings.conf` wins over everything here, Java options are added.
+
+    Spark logs to `log_file`, in a folder that exists; to stderr where none is named.
 
     `settings.jars` are the Kafka source, Avro and Delta, with no other way of finding them. `settings.conf`, which may
     have keys of an object store, is kept from the JVM's command line.
@@ -97,10 +99,11 @@ def build_session(settings: SparkSettings, name: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of the PATH, without our packages
     private = {key: conf.pop(key) for key in settings.conf if key not in _JAVA_OPTIONS_BY_KEY}
     try:
-        with _in_a_file(private), _own_interrupt(), _own_output():
+        with _in_a_file(private), _own_interrupt(), _own_output(), _logging_to(log_file):
             return _with(builder, conf).getOrCreate()
     except (PySparkException, Py4JError) as error:
-        message = f"Spark cannot be started: {reason_of(error)}; check spark.master, spark.jars and spark.conf"
+        logged = "" if log_file is None or not log_file.exists() else f". Its log is {log_file}"
+        message = f"Spark cannot be started: {reason_of(error)}; check spark.master, spark.jars and spark.conf{logged}"
         is_lost = isinstance(error, Py4JNetworkError)
         raise (jvm_ended(settings) if is_lost else None) or SinkError(message) from error
 
@@ -132,6 +135,21 @@ def _own_output() -> Iterator[None]:
     finally:
         os.dup2(kept, _STDOUT)
         os.close(kept)
+
+
+@contextmanager
+def _logging_to(file: Path | None) -> Iterator[None]:
+    """Have the JVM that is started meanwhile log to a file: `log4j2.properties` has the names of these variables."""
+    if file is None:
+        yield
+        return
+    ours = {"TIDEMARK_SPARK_APPENDER": "file", "TIDEMARK_SPARK_LOG": str(file)}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
 
 
 def _with(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession.Builder:

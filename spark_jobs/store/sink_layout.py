@@ -86,6 +86,11 @@ class SinkLayout:
         """The running job's liveness record."""
         return self.service / "alive.json"
 
+    @property
+    def spark_log(self) -> Path:
+        """What Spark's JVM logs, where this is the first sink of the job."""
+        return self.service / "spark.log"
+
     def folder(self, database: str, name: str) -> str:
         """Return the folder of a table below the sink."""
         return f"{folder_name(database)}/{folder_name(name)}"

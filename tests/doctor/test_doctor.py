@@ -217,7 +217,8 @@ def test_no_password_is_in_what_is_printed(site: Site, capsys: pytest.CaptureFix
 
 def test_the_page_has_every_code_and_no_other() -> None:
     root = Path(__file__).parents[2]
-    sources = [root / "producer" / "source" / "source_preflight.py", *(root / "tidemark" / "doctor").glob("*.py")]
+    preflights = ("producer/source/source_preflight.py", "spark_jobs/jobs/preflight.py")
+    sources = [*(root / name for name in preflights), *(root / "tidemark" / "doctor").glob("*.py")]
     named = {code for path in sources for code in re.findall(rf'"({_CODE})"', path.read_text("utf-8"))}
     of_privileges = {f"source.privilege.{name}" for name in ("replication_slave", "replication_client", "binlog_monitor")}
     unknown = {f"{area}.unknown" for area in ("source", "kafka", "registry", "spark", "sink")}

@@ -78,6 +78,12 @@ def postgres(name: str) -> Postgres:
     return server
 
 
+def close_with_session(server: Kafka) -> Kafka:
+    """Have a broker closed at the end of the session, and return it."""
+    _started.append(server)
+    return server
+
+
 def end_connection(cursor: Cursor, number: int) -> None:
     """KILL a connection of a list that was read before: one that has ended by itself since is no error."""
     try:

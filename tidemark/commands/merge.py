@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidemark.api.health import health
 from tidemark.api.merge_metrics import handler_of, metrics_text
+from tidemark.doctor.merge_start import MergeStart, exit_code
 from tidemark.process import config
 from tidemark.process.shutdown import stop_on_signals
 
@@ -34,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Merge until SIGTERM or SIGINT, or until caught up; exit code 0. A batch that takes longer is left to the next start.
 
+    What keeps it from running is found before Spark is started, a line for each: `tidemark.doctor.merge_start`.
     With several sinks an error of one ends no other: exit code 1 when none is left, or when not all have caught up.
     """
     settings = config.load(arguments.config)
@@ -46,9 +49,15 @@ def execute(arguments: argparse.Namespace) -> int:
         if settings.service.merge_port:
             handler = handler_of(lambda: _metrics(job))
             stack.enter_context(health(settings.service.host, settings.service.merge_port, lambda: _not_ready(job), handler))
+        checks = MergeStart(settings, arguments.sink)  # answered while Spark is imported
         from spark_jobs.jobs.merge_jobs import run_merge
 
         with_jars = with_java(settings)
+        errors = checks.errors(with_jars, stop)
+        for error in errors:
+            print(f"tidemark: {error.text}", file=sys.stderr)
+        if errors:
+            return exit_code(errors)
         if not stop.is_set():
             run_merge(with_jars, until_caught_up=arguments.until_caught_up, sinks=arguments.sink, watch=job.append)
     return 0

@@ -1,17 +1,23 @@
-"""One examination of a system: areas are asked one after the other, and what could not be asked is named."""
+"""One examination of a system: areas are asked side by side, each for a limited time, and what could not be asked is named."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from schemas.errors import TidemarkError
 from schemas.findings import Finding, Severity
+from schemas.overriding import override
 from schemas.settings import Settings
 from tidemark.doctor.registry_checks import registry_findings
 from tidemark.doctor.sink_checks import sink_findings, spark_findings
 from tidemark.doctor.unchecked import UncheckedError
+
+AREA_S: Final = 12.0
+"""How long the areas have. Single questions give up after 10 s: this is for a peer that answers some of them slowly."""
 
 
 def _source(settings: Settings) -> Iterator[Finding]:
@@ -26,7 +32,15 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
     return kafka_findings(settings)
 
 
-_OF_ALL: Final[Mapping[str, Callable[[Settings], Iterator[Finding]]]] = {
+def kafka_of_merge_job(settings: Settings) -> Iterator[Finding]:
+    """Yield what is wrong with Kafka, without the rights of the producer."""
+    from tidemark.doctor.kafka_checks import kafka_findings
+
+    return kafka_findings(settings, of_producer=False)
+
+
+Look = Callable[[Settings], Iterator[Finding]]
+_OF_ALL: Final[Mapping[str, Look]] = {
     "source": _source,
     "kafka": _kafka,
     "registry": registry_findings,
@@ -49,28 +63,78 @@ class Examination:
         return any(found.is_error for found in self.findings)
 
 
+class AskedArea(threading.Thread):
+    """The questions to one area, on a thread of their own. `findings` grows while it runs; `unchecked` says why it ended early.
+
+    The thread is left behind where a peer is silent for too long: it ends with the peer's connection, or with the process.
+    """
+
+    def __init__(self, area: str, look: Look, settings: Settings) -> None:
+        super().__init__(name=f"doctor-{area}", daemon=True)
+        self.area = area
+        self._look, self._settings = look, settings
+        self.findings: list[Finding] = []
+        self.unchecked: str | None = None
+        self.raised: BaseException | None = None
+
+    @override
+    def run(self) -> None:
+        try:
+            for found in self._look(self._settings):
+                self.findings.append(found)
+        except UncheckedError as reason:
+            self.findings += reason.findings
+            self.unchecked = str(reason)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] in _OURS:
+                self.raised = error
+            self.unchecked = f"{error.name} is not installed here"
+        except TidemarkError as error:
+            self.findings.append(failed(self.area, error))
+            self.unchecked = str(error)
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+            self.raised = error
+
+    def result(self, until_s: float) -> tuple[list[Finding], str | None]:
+        """Return the findings, and why there may be more, None if there are not; waits up to a time of the monotonic clock."""
+        self.join(max(0.0, until_s - time.monotonic()))
+        if self.is_alive():
+            silence = TidemarkError(f"{self.area}: the questions have no answer within {AREA_S:g} s")
+            return [*self.findings, failed(self.area, silence)], str(silence)
+        if self.raised is not None:
+            raise self.raised
+        return self.findings, self.unchecked
+
+
 def examine(settings: Settings) -> Examination:
-    """Ask every area of the settings. No error leaves: an area that cannot be asked to its end is `unchecked`."""
-    areas = dict(_OF_ALL)
+    """Ask every area of the settings, within `AREA_S`. An area that cannot be asked to its end is `unchecked`, and no error."""
+    areas: dict[str, Look] = dict(_OF_ALL)
     for sink in settings.sinks:
         areas[f"sink {sink.name}"] = sink_findings(sink)
+    return gathered(asked(areas, settings))
+
+
+def asked(areas: Mapping[str, Look], settings: Settings) -> list[AskedArea]:
+    """Begin to ask these areas."""
+    threads = [AskedArea(area, look, settings) for area, look in areas.items()]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def gathered(threads: list[AskedArea]) -> Examination:
+    """Return what areas have answered, errors first."""
+    until_s = time.monotonic() + AREA_S
     findings: list[Finding] = []
     checked: list[str] = []
     unchecked: dict[str, str] = {}
-    for area, look in areas.items():
-        try:
-            findings += look(settings)
-            checked.append(area)
-        except UncheckedError as reason:
-            findings += reason.findings
-            unchecked[area] = str(reason)
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] in _OURS:
-                raise
-            unchecked[area] = f"{error.name} is not installed here"
-        except TidemarkError as error:
-            findings.append(failed(area, error))
-            unchecked[area] = str(error)
+    for thread in threads:
+        found, reason = thread.result(until_s)
+        findings += found
+        if reason is None:
+            checked.append(thread.area)
+        else:
+            unchecked[thread.area] = reason
     return Examination(tuple(sorted(findings, key=lambda one: not one.is_error)), tuple(checked), unchecked)
 
 

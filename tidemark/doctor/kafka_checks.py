@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.errors import KafkaAccessError
 from schemas.findings import Finding, Remedy, Severity
+from schemas.waiting import waiting
 from tidemark.doctor.listed import listed
 from tidemark.doctor.unchecked import UncheckedError
 
@@ -25,20 +27,25 @@ if TYPE_CHECKING:
     from schemas.settings import Settings
 
 _ANSWER_S: Final = 10.0
+_TURN_S: Final = 2.0
 _DAY_MS: Final = 86_400_000
 _WEEK_MS: Final = 7 * _DAY_MS
 
 
-def kafka_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield what is wrong with brokers and topics. `UncheckedError` where no broker answers."""
-    yield from _KafkaExamination(settings).findings()
+def kafka_findings(settings: Settings, *, of_producer: bool = True) -> Iterator[Finding]:
+    """Yield what is wrong with brokers and topics. `UncheckedError` where no broker answers, or not all is shown to our user.
+
+    `of_producer`: also the rights that the producer needs, and other producers of this name.
+    """
+    yield from _KafkaExamination(settings, of_producer=of_producer).findings()
 
 
 class _KafkaExamination:
     """The questions to the brokers."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, of_producer: bool) -> None:
         self._settings = settings
+        self._of_producer = of_producer
         self._servers = settings.kafka.bootstrap_servers
         self._refusal = ""
 
@@ -62,7 +69,8 @@ class _KafkaExamination:
         try:
             config = client_config(self._servers, {**client_options(self._settings.kafka), "error_cb": self._on_error})
             admin = opened(AdminClient, config)
-            return admin, admin.list_topics(timeout=_ANSWER_S)
+            with waiting("kafka", self._servers, "the list of topics"):
+                return admin, self._listed(admin)
         except KafkaAccessError as error:
             found = Finding("kafka.client", Severity.ERROR, str(error), "no client can be made of these settings")
             raise UncheckedError("no client of Kafka can be made", [found]) from error
@@ -78,6 +86,17 @@ class _KafkaExamination:
                 "kafka.unreachable", Severity.ERROR, evidence, "nothing can be written", advice="Check kafka.bootstrap_servers"
             )
             raise UncheckedError("Kafka cannot be reached", [found]) from error
+
+    def _listed(self, admin: AdminClient) -> Any:
+        """Return the topics; ask in short turns, since a refusal is seen only between them."""
+        deadline = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                return admin.list_topics(timeout=_TURN_S)
+            except KafkaException:
+                admin.poll(0)
+                if self._refusal or time.monotonic() > deadline:
+                    raise
 
     def _on_error(self, error: KafkaError) -> None:
         if is_refusal(error):

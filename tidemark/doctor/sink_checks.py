@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from schemas.errors import ConfigError, SinkError, TidemarkError
+from schemas.errors import SinkError, TidemarkError
 from schemas.findings import Finding, Remedy, Severity
 from schemas.settings.database_url import DATABASES
 from tidemark.doctor.unchecked import UncheckedError
@@ -39,17 +39,13 @@ def spark_findings(settings: Settings) -> Iterator[Finding]:
         raise UncheckedError("there are no sinks: no merge job is run")
     if importlib.util.find_spec("pyspark") is None:
         raise UncheckedError("pyspark is not installed here: ask where the merge job runs")
-    from spark_jobs.jobs.preflight import OLDEST_JAVA, require_startable
+    from spark_jobs.jobs.preflight import OLDEST_JAVA, startable_findings
     from tidemark.runtime import java_home
 
     yield from _memory(settings)
     try:
         os.environ.setdefault("JAVA_HOME", str(java_home(OLDEST_JAVA)))
-        require_startable(settings.spark)
-    except ConfigError as error:
-        yield Finding("spark.start", Severity.ERROR, str(error), _DOES_NOT_START)
-    except SinkError as error:
-        yield Finding("spark.master", Severity.ERROR, str(error), _DOES_NOT_START)
+        yield from startable_findings(settings.spark)
     except TidemarkError as error:
         yield Finding("spark.runtime", Severity.ERROR, str(error), _DOES_NOT_START)
 
@@ -91,13 +87,24 @@ def _folder(name: str, folder: Path) -> Iterator[Finding]:
             return
     there = next(path for path in (folder, *folder.parents) if path.is_dir())
     if not os.access(there, os.W_OK | os.X_OK):
-        evidence, what = f"sink {name}: this user may not write to {there}", "the merge job cannot write"
-        fix = f"chown {os.getuid()}:{os.getgid()} {shlex.quote(str(there))}"
-        yield Finding("sink.folder_rights", Severity.ERROR, evidence, what, fix, Remedy.SHELL, "as an administrator")
+        yield _no_rights(name, there)
     free = shutil.disk_usage(there).free
     if free < _LEAST_FREE:
         evidence, what = f"sink {name}: {free / (1 << 30):.1f} GiB are free at {there}", "a batch needs room for new files"
         yield Finding("sink.free_space", Severity.WARNING, evidence, what, advice="Make room, or give another path")
+
+
+def _no_rights(name: str, folder: Path) -> Finding:
+    """Return the finding of a folder that cannot be written to; what mends it depends on why not."""
+    code, what, path = "sink.folder_rights", "the merge job cannot write", shlex.quote(str(folder))
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        evidence, advice = f"sink {name}: the file system of {folder} is read-only", "Mount it for writing, or give another path"
+        return Finding(code, Severity.ERROR, evidence, what, advice=advice)
+    evidence = f"sink {name}: this user may not write to {folder}"
+    if folder.stat().st_uid == os.getuid():
+        return Finding(code, Severity.ERROR, evidence, what, f"chmod u+rwx {path}", Remedy.SHELL)
+    fix = f"chown {os.getuid()}:{os.getgid()} {path}"
+    return Finding(code, Severity.ERROR, evidence, what, fix, Remedy.SHELL, "as an administrator")
 
 
 def _database(sink: SinkSettings) -> Iterator[Finding]:
