@@ -34,13 +34,26 @@ from __future__ import annotations
 
 from typing import Final
 
+from schemas.overriding import override
+
 
 class TidemarkError(Exception):
     """Root of every error Tidemark raises on purpose."""
 
 
 class ConfigError(TidemarkError):
-    """A setting is unknown, missing or wrong."""
+    """Settings are unknown, missing or wrong. Each argument is one problem; of several, each is a line of its own."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong, one text for each setting."""
+        return tuple(str(one) for one in self.args)
+
+    @override
+    def __str__(self) -> str:
+        if len(self.args) < 2:
+            return super().__str__()
+        return "".join((f"{len(self.args)} settings are wrong:", *(f"\n    {one}" for one in self.problems)))
 
 
 class SecretError(ConfigError):

@@ -1,9 +1,9 @@
 """The settings: one file per section, each setting declared once; see `declaration` for how, `tree` for the whole."""
 
+from schemas.settings.declaration import Problems
 from schemas.settings.described import Described, describe, file_keys, json_schema, secret_keys
 from schemas.settings.format_section import FormatSettings, RegistrySettings
 from schemas.settings.kafka_section import KafkaSettings, KafkaTlsSettings, SaslSettings
-from schemas.settings.problems import problems_of
 from schemas.settings.records_section import (
     CharsMaskSettings,
     HashMaskSettings,
@@ -27,6 +27,7 @@ __all__ = [
     "KafkaTlsSettings",
     "OutboxSettings",
     "PauseWhen",
+    "Problems",
     "RecordSettings",
     "RegistrySettings",
     "RouteSettings",
@@ -50,6 +51,5 @@ __all__ = [
     "from_mapping",
     "json_schema",
     "parse_text",
-    "problems_of",
     "secret_keys",
 ]

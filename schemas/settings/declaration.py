@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, field, fields
-from functools import cache
-from typing import Any, get_type_hints
+from functools import cache, wraps
+from typing import Any, ParamSpec, get_type_hints
 
 from schemas.errors import ConfigError
+
+_Arguments = ParamSpec("_Arguments")
 
 
 def setting(
@@ -59,13 +62,61 @@ def refuse(path: str, reason: str) -> typing.NoReturn:
     raise ConfigError(message)
 
 
-def check_patterns(path: str, patterns: Sequence[str]) -> None:
+def problem(path: str, reason: str) -> str:
+    """Return what is wrong with the key at `path`, for a function with `checking`."""
+    return f"{path}: {reason}"
+
+
+def checking(check: Callable[_Arguments, Iterator[str]]) -> Callable[_Arguments, None]:
+    """Return a check that raises one `ConfigError` with everything that a generator finds: a person mends all of it at once."""
+
+    @wraps(check)
+    def raising(*arguments: _Arguments.args, **more: _Arguments.kwargs) -> None:
+        found = dict.fromkeys(check(*arguments, **more))
+        if found:
+            raise ConfigError(*found)
+
+    return raising
+
+
+def found_by(check: Callable[_Arguments, object], *arguments: _Arguments.args, **more: _Arguments.kwargs) -> Iterator[str]:
+    """Yield what a check that raises `ConfigError` has found."""
+    try:
+        check(*arguments, **more)
+    except ConfigError as error:
+        yield from error.problems
+
+
+class Problems:
+    """What is wrong with settings, collected: `noted` goes on after an error, `raise_all` raises what was found."""
+
+    def __init__(self) -> None:
+        self._errors: list[ConfigError] = []
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note a `ConfigError` of the block instead of raising it."""
+        try:
+            yield
+        except ConfigError as error:
+            self._errors.append(error)
+
+    def raise_all(self) -> None:
+        """Raise the only error as it was, or one `ConfigError` that has all problems."""
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            raise ConfigError(*dict.fromkeys(one for error in self._errors for one in error.problems))
+
+
+@checking
+def check_patterns(path: str, patterns: Sequence[str]) -> Iterator[str]:
     """Raise `ConfigError` if one of the patterns is not a regular expression."""
     for pattern in patterns:
         try:
             re.compile(pattern)
         except re.error as error:
-            refuse(path, f"{pattern!r} is not a regular expression: {error}")
+            yield problem(path, f"{pattern!r} is not a regular expression: {error}")
 
 
 @cache

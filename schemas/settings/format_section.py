@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.settings.declaration import refuse, setting
+from schemas.settings.declaration import checking, problem, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +61,17 @@ class FormatSettings:
     )
 
 
-def check_format(wire: FormatSettings) -> None:
+@checking
+def check_format(wire: FormatSettings) -> Iterator[str]:
     """Raise `ConfigError` if settings of the section exclude each other."""
     access = wire.registry_access
     if wire.registry is not None and "@" in wire.registry.partition("://")[2].partition("/")[0]:
-        refuse("format.registry", "credentials in the URL would be logged; put them into registry_access")
+        yield problem("format.registry", "credentials in the URL would be logged; put them into registry_access")
     if access.password and access.password_file is not None:
-        refuse("format.registry_access.password_file", "password and password_file are both given; keep the file")
+        yield problem("format.registry_access.password_file", "password and password_file are both given; keep the file")
     if access.user is None and (access.password or access.password_file is not None):
-        refuse("format.registry_access.user", "is missing, and there is a password")
+        yield problem("format.registry_access.user", "is missing, and there is a password")
     if wire.type == "avro" and wire.registry is None:
-        refuse("format.registry", "Avro needs the URL of a schema registry; without one: type: json")
+        yield problem("format.registry", "Avro needs the URL of a schema registry; without one: type: json")
     if wire.type == "avro" and wire.schemas:
-        refuse("format.schemas", "is for type: json; Avro schemas are in the registry")
+        yield problem("format.schemas", "is for type: json; Avro schemas are in the registry")

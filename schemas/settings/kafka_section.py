@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from schemas.settings.declaration import refuse, setting
+from schemas.settings.declaration import checking, problem, setting
 from schemas.topics import DELIMITER
 
 _DELIMITER: Final = re.compile(r"[A-Za-z0-9._-]{1,20}\Z")
@@ -75,22 +75,23 @@ class KafkaSettings:
     )
 
 
-def check_kafka(kafka: KafkaSettings) -> None:
+@checking
+def check_kafka(kafka: KafkaSettings) -> Iterator[str]:
     """Raise `ConfigError` if settings of the section exclude each other."""
     if _DELIMITER.match(kafka.topic_delimiter) is None:
         delimiter = kafka.topic_delimiter
-        refuse("kafka.topic_delimiter", f"{delimiter!r} cannot stand in a topic's name: 1 to 20 of A-Z a-z 0-9 . _ -")
+        yield problem("kafka.topic_delimiter", f"{delimiter!r} cannot stand in a topic's name: 1 to 20 of A-Z a-z 0-9 . _ -")
     tls, sasl = kafka.tls, kafka.sasl
     if kafka.security_protocol.startswith("SASL"):
         if sasl.username is None and "sasl.username" not in kafka.options:
-            refuse("kafka.sasl.username", f"is missing, and security_protocol is {kafka.security_protocol}")
+            yield problem("kafka.sasl.username", f"is missing, and security_protocol is {kafka.security_protocol}")
     elif sasl.username is not None:
-        refuse("kafka.sasl", f"is not used with security_protocol: {kafka.security_protocol}; set SASL_SSL")
+        yield problem("kafka.sasl", f"is not used with security_protocol: {kafka.security_protocol}; set SASL_SSL")
     if not kafka.security_protocol.endswith("SSL") and tls != KafkaTlsSettings():
-        refuse("kafka.tls", f"is not used with security_protocol: {kafka.security_protocol}; set SSL or SASL_SSL")
+        yield problem("kafka.tls", f"is not used with security_protocol: {kafka.security_protocol}; set SSL or SASL_SSL")
     if sasl.password and sasl.password_file is not None:
-        refuse("kafka.sasl.password_file", "password and password_file are both given; keep the file")
+        yield problem("kafka.sasl.password_file", "password and password_file are both given; keep the file")
     if tls.key_password and tls.key_password_file is not None:
-        refuse("kafka.tls.key_password_file", "key_password and key_password_file are both given; keep the file")
+        yield problem("kafka.tls.key_password_file", "key_password and key_password_file are both given; keep the file")
     if (tls.cert is None) != (tls.key is None):
-        refuse("kafka.tls.key", "and cert go together; give both")
+        yield problem("kafka.tls.key", "and cert go together; give both")

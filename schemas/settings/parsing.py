@@ -13,36 +13,44 @@ from datetime import datetime
 from typing import Any, Literal, get_args, get_origin
 
 from schemas.errors import ConfigError
-from schemas.settings.declaration import declared, hints_of, refuse
+from schemas.settings.declaration import Problems, declared, hints_of, refuse
 
 
 def build(kind: type, value: object, path: str) -> object:
-    """Return the section of a mapping, checked key by key."""
-    if not isinstance(value, Mapping):
-        refuse(path or "configuration", f"expected a mapping of keys, got {_kind(value)}")
-    known = {item.name: item for item in declared(kind)}
-    for key in value:
-        if key not in known:
-            name = _key_alone(str(key))
-            if value[key] is None and name != str(key):
-                refuse(join(path, name), "its colon needs a blank behind it, else what follows is a part of the key")
-            _unknown(str(key), known, path)
-    built = {key: member(kind, known[key], given, join(path, key)) for key, given in value.items()}
-    for name, item in known.items():
-        if name in built:
-            check_bounds(item, built[name], join(path, name))
-        else:
-            require_default(item, join(path, name))
+    """Return the section of a mapping, checked key by key; `ConfigError` with everything that is wrong."""
+    problems = Problems()
+    built = build_members(kind, value, path, problems)
+    problems.raise_all()
     return kind(**built)
 
 
-def require_default(item: Field[Any], path: str) -> None:
-    """Raise `ConfigError` for a setting that is not given and has no default."""
-    if item.default is MISSING and item.default_factory is MISSING:
-        refuse(path, f"is missing: {item.metadata['help']}")
+def build_members(kind: type, value: object, path: str, problems: Problems) -> dict[str, Any]:
+    """Return the values of those keys of a section that are right; what is wrong with others is noted."""
+    if not isinstance(value, Mapping):
+        refuse(path or "configuration", f"expected a mapping of keys, got {_kind(value)}")
+    known = {item.name: item for item in declared(kind)}
+    built: dict[str, Any] = {}
+    for key, given in value.items():
+        with problems.noted():
+            if key not in known:
+                _refuse_key(str(key), given, known, path)
+            built[key] = _member(kind, known[key], given, join(path, key))
+            _check_bounds(known[key], built[key], join(path, key))
+    for name, item in known.items():
+        with problems.noted():
+            if name not in value and item.default is MISSING and item.default_factory is MISSING:
+                refuse(join(path, name), f"is missing: {item.metadata['help']}")
+    return built
 
 
-def member(kind: type, item: Field[Any], value: object, path: str) -> object:
+def _refuse_key(key: str, given: object, known: Mapping[str, object], path: str) -> typing.NoReturn:
+    name = _key_alone(key)
+    if given is None and name != key:
+        refuse(join(path, name), "its colon needs a blank behind it, else what follows is a part of the key")
+    _unknown(key, known, path)
+
+
+def _member(kind: type, item: Field[Any], value: object, path: str) -> object:
     """Return the value of one key; an error about a secret does not show it."""
     reason = item.metadata["unavailable"].get(str(value).lower())
     if reason is not None:
@@ -53,8 +61,7 @@ def member(kind: type, item: Field[Any], value: object, path: str) -> object:
     except ConfigError as error:
         if not item.metadata["secret"]:
             raise
-        message = f"{str(error).partition(', got ')[0]}, got something else"
-        raise ConfigError(message) from None
+        raise ConfigError(*(f"{one.partition(', got ')[0]}, got something else" for one in error.problems)) from None
 
 
 def join(path: str, key: str) -> str:
@@ -143,7 +150,12 @@ def _choice(kind: object, value: object, path: str) -> object:
 def _items(kind: object, value: object, path: str) -> tuple[object, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         refuse(path, f"expected a list, got {_kind(value) if is_dataclass(kind) else _shown(value)}")
-    return tuple(_convert(kind, item, f"{path}.{index}") for index, item in enumerate(value))
+    problems, items = Problems(), []
+    for index, item in enumerate(value):
+        with problems.noted():
+            items.append(_convert(kind, item, f"{path}.{index}"))
+    problems.raise_all()
+    return tuple(items)
 
 
 def _texts(value: object, path: str) -> dict[str, str]:
@@ -157,8 +169,7 @@ def _texts(value: object, path: str) -> dict[str, str]:
     return texts
 
 
-def check_bounds(item: Field[Any], value: object, path: str) -> None:
-    """Raise `ConfigError` for an integer that is too small or too large."""
+def _check_bounds(item: Field[Any], value: object, path: str) -> None:
     minimum, maximum = item.metadata["minimum"], item.metadata["maximum"]
     if not isinstance(value, int) or isinstance(value, bool):
         return

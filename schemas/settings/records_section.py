@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from schemas.columns import Mask
-from schemas.settings.declaration import check_patterns, compiled, refuse, setting
+from schemas.settings.declaration import check_patterns, checking, compiled, found_by, problem, setting
 
 _OPERATIONS: Final = ("c", "u", "d", "t", "none")
 
@@ -148,21 +148,22 @@ class RecordSettings:
         return op in self.skipped_operations
 
 
-def check_records(records: RecordSettings) -> None:
+@checking
+def check_records(records: RecordSettings) -> Iterator[str]:
     """Raise `ConfigError` if settings of the section exclude each other."""
     for op in records.skipped_operations:
         if op not in _OPERATIONS:
-            refuse("records.skipped_operations", f"{op!r} is not one of {', '.join(_OPERATIONS)}")
+            yield problem("records.skipped_operations", f"{op!r} is not one of {', '.join(_OPERATIONS)}")
     if "none" in records.skipped_operations and len(records.skipped_operations) > 1:
-        refuse("records.skipped_operations", "none excludes every other operation")
+        yield problem("records.skipped_operations", "none excludes every other operation")
     if records.unwrap and not records.skips("t"):
-        refuse("records.unwrap", "a truncate has no row: leave t in skipped_operations")
+        yield problem("records.unwrap", "a truncate has no row: leave t in skipped_operations")
     if records.include_query and (
         records.masks() or records.column_include_list or records.column_exclude_list
     ):
-        refuse("records.include_query", "statements hold the values that other options mask or leave out")
+        yield problem("records.include_query", "statements hold the values that other options mask or leave out")
     if records.column_include_list and records.column_exclude_list:
-        refuse("records.column_exclude_list", "and column_include_list exclude each other; give one of them")
+        yield problem("records.column_exclude_list", "and column_include_list exclude each other; give one of them")
     for path, patterns in (
         ("records.column_include_list", records.column_include_list),
         ("records.column_exclude_list", records.column_exclude_list),
@@ -172,10 +173,10 @@ def check_records(records: RecordSettings) -> None:
         ("records.datatype_propagate_source_type", records.datatype_propagate_source_type),
         *((path, patterns) for path, patterns, _ in records.masks()),
     ):
-        check_patterns(path, patterns)
+        yield from found_by(check_patterns, path, patterns)
     if records.outbox.tables and "${routedByValue}" not in records.outbox.topic:
-        refuse("records.outbox.topic", "needs ${routedByValue}, which `route_by` fills in")
+        yield problem("records.outbox.topic", "needs ${routedByValue}, which `route_by` fills in")
     if records.outbox.tables and records.skips("c"):
-        refuse("records.outbox.tables", "an event is an inserted row: leave c out of skipped_operations")
+        yield problem("records.outbox.tables", "an event is an inserted row: leave c out of skipped_operations")
     if records.heartbeat_action_query is not None and not records.heartbeat_interval_ms:
-        refuse("records.heartbeat_action_query", "is never run: set records.heartbeat_interval_ms as well")
+        yield problem("records.heartbeat_action_query", "is never run: set records.heartbeat_interval_ms as well")

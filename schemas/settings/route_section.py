@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from schemas.settings.declaration import check_patterns, compiled, refuse, setting
+from schemas.settings.declaration import check_patterns, checking, compiled, found_by, problem, setting
 
 PLACEHOLDER: Final = re.compile(r"\$(?:(\d+)|([A-Za-z_]\w*)|\{(\w+)\})")
 NAMES: Final = ("database", "table")
@@ -81,55 +81,61 @@ class UdfSettings:
     returns: str = setting(help="type of what it returns, as Spark SQL names it: `string`, `bigint`, `decimal(10,2)`")
 
 
-def check_udfs(udfs: Sequence[UdfSettings]) -> None:
+@checking
+def check_udfs(udfs: Sequence[UdfSettings]) -> Iterator[str]:
     """Raise `ConfigError` for a name that is none, or given twice, and for a function without its module."""
     names = [udf.name.lower() for udf in udfs]
     for number, udf in enumerate(udfs):
         if _UDF_NAME.fullmatch(udf.name) is None:
-            refuse(f"udfs.{number}.name", f"{udf.name!r} is no name of a function: letters, digits and _, a letter first")
+            yield problem(f"udfs.{number}.name", f"{udf.name!r} is no name of a function: letters, digits and _, a letter first")
         if names.index(udf.name.lower()) < number:
-            refuse(f"udfs.{number}.name", f"two functions are named {udf.name!r}")
+            yield problem(f"udfs.{number}.name", f"two functions are named {udf.name!r}")
         if _UDF_PATH.fullmatch(udf.function) is None:
-            refuse(f"udfs.{number}.function", f"{udf.function!r} is not of the form module:function")
+            yield problem(f"udfs.{number}.function", f"{udf.function!r} is not of the form module:function")
 
 
-def check_routes(path: str, routes: Sequence[RouteSettings], transforms: Sequence[TransformSettings]) -> None:
+@checking
+def check_routes(path: str, routes: Sequence[RouteSettings], transforms: Sequence[TransformSettings]) -> Iterator[str]:
     """Raise `ConfigError` for a pattern that is none, a target that is no name, and a transform that changes nothing."""
     for number, route in enumerate(routes):
         where = f"{path}.routes.{number}"
-        check_patterns(f"{where}.tables", [route.tables])
-        _check_target(f"{where}.into", route)
+        wrong = tuple(found_by(check_patterns, f"{where}.tables", [route.tables]))
+        yield from wrong or found_by(_check_target, f"{where}.into", route)
     for number, transform in enumerate(transforms):
         where = f"{path}.transforms.{number}"
-        check_patterns(f"{where}.tables", [transform.tables])
+        yield from found_by(check_patterns, f"{where}.tables", [transform.tables])
         if transform.into is not None:
-            check_patterns(f"{where}.into", [transform.into])
+            yield from found_by(check_patterns, f"{where}.into", [transform.into])
         if not (transform.select or transform.where is not None or transform.makes_target):
-            refuse(where, "changes nothing: give it select, where, key, soft_delete, partition_by or options")
+            yield problem(where, "changes nothing: give it select, where, key, soft_delete, partition_by or options")
         if transform.soft_delete is not None and not transform.soft_delete.strip():
-            refuse(f"{where}.soft_delete", "is empty: give the name of a column")
-        _check_key(f"{where}.key", transform.key)
+            yield problem(f"{where}.soft_delete", "is empty: give the name of a column")
+        yield from found_by(_check_key, f"{where}.key", transform.key)
 
 
-def _check_key(path: str, key: Sequence[str]) -> None:
+@checking
+def _check_key(path: str, key: Sequence[str]) -> Iterator[str]:
     twice = next((name for number, name in enumerate(key) if name in key[:number]), None)
     if twice is not None:
-        refuse(path, f"names {twice!r} twice")
+        yield problem(path, f"names {twice!r} twice")
     if len(key) > _MOST_KEY_COLUMNS:
-        refuse(path, f"names {len(key)} columns, and an index has {_MOST_KEY_COLUMNS} at most")
+        yield problem(path, f"names {len(key)} columns, and an index has {_MOST_KEY_COLUMNS} at most")
 
 
-def _check_target(path: str, route: RouteSettings) -> None:
+@checking
+def _check_target(path: str, route: RouteSettings) -> Iterator[str]:
     parts = route.into.split(".")
     if len(parts) != _TARGET_PARTS or not all(parts):
-        refuse(path, f"{route.into!r} is no target: it has the form database.table, with one dot")
+        yield problem(path, f"{route.into!r} is no target: it has the form database.table, with one dot")
+        return
     groups = compiled(route.tables).groups
     for found in PLACEHOLDER.finditer(route.into):
         name = found[1] or found[2] or found[3]
         if name.isdigit():
             if not 0 < int(name) <= groups:
-                refuse(path, f"{route.into!r} names group {name}, {route.tables!r} has {groups}")
+                yield problem(path, f"{route.into!r} names group {name}, {route.tables!r} has {groups}")
         elif name not in NAMES:
-            refuse(path, f"{route.into!r} names ${name}: there are $1 to $9 for groups, {' and '.join('$' + n for n in NAMES)}")
+            named = " and ".join(f"${one}" for one in NAMES)
+            yield problem(path, f"{route.into!r} names ${name}: there are $1 to $9 for groups, {named}")
     if "$" in PLACEHOLDER.sub("", route.into):
-        refuse(path, f"{route.into!r} has a $ without a name: write $1, $database or $table")
+        yield problem(path, f"{route.into!r} has a $ without a name: write $1, $database or $table")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from schemas.settings.declaration import refuse, setting
+from schemas.settings.declaration import checking, problem, setting
 
 Behaviour = Literal["lenient", "evolve", "try_evolve", "ignore", "exception"]
 KINDS: Final = (
@@ -63,16 +63,18 @@ def applied_kinds(settings: SchemaChangeSettings) -> frozenset[str]:
     return (included - matching(settings.exclude)) | {_CREATE}
 
 
-def check_schema_changes(path: str, settings: SchemaChangeSettings) -> None:
+@checking
+def check_schema_changes(path: str, settings: SchemaChangeSettings) -> Iterator[str]:
     """Raise `ConfigError` for a name that means no kind, for renames, and where nothing is left of `create.table`."""
     for key, names in (("include", settings.include), ("exclude", settings.exclude)):
         for number, name in enumerate(names):
             where, found = f"{path}.{key}.{number}", matching([name])
             if found == {_RENAME}:
-                refuse(where, f"{name!r}: {_NO_RENAME}")
+                yield problem(where, f"{name!r}: {_NO_RENAME}")
             if not found:
                 close = difflib.get_close_matches(name.lower(), KINDS, n=1, cutoff=0.5)
                 hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(k for k in KINDS if k != _RENAME)}"
-                refuse(where, f"{name!r} is no kind of schema change; {hint}")
+                yield problem(where, f"{name!r} is no kind of schema change; {hint}")
             if key == "exclude" and found == {_CREATE}:
-                refuse(where, f"{name!r}: tables that come are always made; leave tables out by source.exclude_tables or a route")
+                reason = "tables that come are always made; leave tables out by source.exclude_tables or a route"
+                yield problem(where, f"{name!r}: {reason}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from schemas.settings.declaration import refuse, setting
+from schemas.settings.declaration import checking, problem, setting
 from schemas.topics import signal_topic
 
 _CHANNELS: Final = ("source", "kafka", "file")
@@ -54,20 +55,22 @@ class ServiceSettings:
     token_file: str | None = setting(None, help="file whose first line is the token", file=True)
 
 
-def check_signal(signal: SignalSettings) -> None:
+@checking
+def check_signal(signal: SignalSettings) -> Iterator[str]:
     """Raise `ConfigError` if settings of the section exclude each other."""
     for channel in signal.channels:
         if channel in ("jmx", "in-process"):
-            refuse("signal.channels", f"{channel!r} is a channel of Java processes; use kafka or file")
-        if channel not in _CHANNELS:
-            refuse("signal.channels", f"{channel!r} is not one of {', '.join(_CHANNELS)}")
+            yield problem("signal.channels", f"{channel!r} is a channel of Java processes; use kafka or file")
+        elif channel not in _CHANNELS:
+            yield problem("signal.channels", f"{channel!r} is not one of {', '.join(_CHANNELS)}")
     if ("file" in signal.channels) != (signal.file is not None):
-        refuse("signal.file", "the channel `file` and the name of the file go together; give both")
+        yield problem("signal.file", "the channel `file` and the name of the file go together; give both")
     if signal.kafka_topic is not None and "kafka" not in signal.channels:
-        refuse("signal.kafka_topic", "is never read: add kafka to signal.channels")
+        yield problem("signal.kafka_topic", "is never read: add kafka to signal.channels")
 
 
-def check_service(service: ServiceSettings) -> None:
+@checking
+def check_service(service: ServiceSettings) -> Iterator[str]:
     """Raise `ConfigError` if settings of the section exclude each other."""
     if service.token and service.token_file is not None:
-        refuse("service.token_file", "token and token_file are both given; keep the file")
+        yield problem("service.token_file", "token and token_file are both given; keep the file")

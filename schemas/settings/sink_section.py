@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final, Literal
 
 from schemas.names import folder_name
 from schemas.settings.database_url import DATABASES, parse_url
-from schemas.settings.declaration import refuse, setting
+from schemas.settings.declaration import checking, found_by, problem, setting
 from schemas.settings.route_section import RouteSettings, TransformSettings, check_routes
 from schemas.settings.schema_change_section import SchemaChangeSettings, check_schema_changes
 
@@ -149,20 +149,21 @@ class SparkSettings:
     conf: Mapping[str, str] = setting({}, help="further Spark configuration", secret=True)
 
 
-def check_sinks(sinks: Sequence[SinkSettings]) -> None:
+@checking
+def check_sinks(sinks: Sequence[SinkSettings]) -> Iterator[str]:
     """Raise `ConfigError` for a name given twice, and for a folder that two sinks would write to."""
     names = [sink.name for sink in sinks]
     for name in names:
         if names.count(name) > 1:
-            refuse("sinks", f"two sinks are named {name!r}")
+            yield problem("sinks", f"two sinks are named {name!r}")
     for number, sink in enumerate(sinks):
-        _check_type(f"sinks.{number}", sink)
-        check_routes(f"sinks.{number}", sink.routes, sink.transforms)
-        check_schema_changes(f"sinks.{number}.schema_changes", sink.schema_changes)
+        yield from found_by(_check_type, f"sinks.{number}", sink)
+        yield from found_by(check_routes, f"sinks.{number}", sink.routes, sink.transforms)
+        yield from found_by(check_schema_changes, f"sinks.{number}.schema_changes", sink.schema_changes)
         for other in sinks[:number]:
             if _is_within(sink.folder, other.folder) or _is_within(other.folder, sink.folder):
                 reason = f"{sink.folder} and {other.folder} of {other.name!r} overlap: give each a folder of its own"
-                refuse(f"sinks.{number}.{folder_key(sink)}", reason)
+                yield problem(f"sinks.{number}.{folder_key(sink)}", reason)
 
 
 def folder_key(sink: SinkSettings) -> str:
@@ -175,28 +176,31 @@ def with_folder(sink: SinkSettings, folder: str) -> SinkSettings:
     return replace(sink, work=folder) if sink.type in DATABASES else replace(sink, path=folder)
 
 
-def _check_database(where: str, sink: SinkSettings) -> None:
+@checking
+def _check_database(where: str, sink: SinkSettings) -> Iterator[str]:
     """Raise `ConfigError` for a database that cannot be reached by what is given."""
     if sink.path:
         reason = f"a sink of type {sink.type} has no such setting: its tables are at `url`, its checkpoint is in `work`"
-        refuse(f"{where}.path", reason)
+        yield problem(f"{where}.path", reason)
     if not sink.url:
-        refuse(f"{where}.url", f"is missing: the address of the database, as {sink.type}://host:port/database")
-    parse_url(sink.url, sink.type, f"{where}.url")
+        yield problem(f"{where}.url", f"is missing: the address of the database, as {sink.type}://host:port/database")
+    else:
+        yield from found_by(parse_url, sink.url, sink.type, f"{where}.url")
     if not sink.user:
-        refuse(f"{where}.user", "is missing: the user that writes the tables")
+        yield problem(f"{where}.user", "is missing: the user that writes the tables")
     if sink.password and sink.password_file is not None:
-        refuse(f"{where}.password_file", "password and password_file are both given; keep the file")
+        yield problem(f"{where}.password_file", "password and password_file are both given; keep the file")
 
 
-def _check_type(where: str, sink: SinkSettings) -> None:
+@checking
+def _check_type(where: str, sink: SinkSettings) -> Iterator[str]:
     """Raise `ConfigError` for a setting that sinks of this type do not have, where it has not its default."""
     defaults = {field.name: field.default for field in fields(SinkSettings)}
     for key, types in _ONLY_OF.items():
         if sink.type not in types and getattr(sink, key) != defaults[key]:
-            refuse(f"{where}.{key}", f"a sink of type {sink.type} has no such setting, only {', '.join(types)}")
+            yield problem(f"{where}.{key}", f"a sink of type {sink.type} has no such setting, only {', '.join(types)}")
     if sink.type in DATABASES:
-        _check_database(where, sink)
+        yield from found_by(_check_database, where, sink)
 
 
 def _is_within(path: str, folder: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.settings.declaration import refuse, setting
+from schemas.settings.declaration import checking, problem, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,19 +168,20 @@ class SnapshotSettings:
         }.get(self.mode, StartBehaviour())
 
 
-def check_snapshot(snapshot: SnapshotSettings) -> None:
+@checking
+def check_snapshot(snapshot: SnapshotSettings) -> Iterator[str]:
     """Raise `ConfigError` if settings of the section exclude each other."""
     if snapshot.mode == "recovery":
-        refuse(
+        yield problem(
             "snapshot.mode",
             "recovery rebuilds Debezium's schema history, and there is none here: the log itself says which "
             "columns its rows have. Use no_data, or when_needed where the server may have lost its log",
         )
     flags = snapshot.configuration_based
     if snapshot.mode == "configuration_based" and not (flags.snapshot_data or flags.start_stream):
-        refuse(
+        yield problem(
             "snapshot.configuration_based",
             "neither reads tables nor follows the log: set snapshot_data, start_stream or both",
         )
     if snapshot.mode != "configuration_based" and flags != SnapshotFlags():
-        refuse("snapshot.configuration_based", f"says nothing with snapshot.mode: {snapshot.mode}")
+        yield problem("snapshot.configuration_based", f"says nothing with snapshot.mode: {snapshot.mode}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from schemas.settings.declaration import check_patterns, compiled, refuse, setting
+from schemas.settings.declaration import check_patterns, checking, compiled, found_by, problem, setting
 
 _MICROSECOND: Final = 1_000_000
 
@@ -141,33 +142,36 @@ class SourceSettings:
         return database, table
 
 
-def check_source(source: SourceSettings) -> None:
+@checking
+def check_source(source: SourceSettings) -> Iterator[str]:
     """Raise `ConfigError` if settings of the section exclude each other."""
     if not source.tables:
-        refuse("source.tables", "no table is named; for all tables of a database: 'shop\\..*'")
-    check_patterns("source.tables", source.tables)
-    check_patterns("source.exclude_tables", source.exclude_tables)
+        yield problem("source.tables", "no table is named; for all tables of a database: 'shop\\..*'")
+    yield from found_by(check_patterns, "source.tables", source.tables)
+    yield from found_by(check_patterns, "source.exclude_tables", source.exclude_tables)
     if source.signal_table is not None and source.signal_table.count(".") != 1:
-        refuse("source.signal_table", f"{source.signal_table!r} is not of the form database.table")
-    _check_start(source.start_at)
+        yield problem("source.signal_table", f"{source.signal_table!r} is not of the form database.table")
+    yield from found_by(_check_start, source.start_at)
     if source.password and source.password_file is not None:
-        refuse("source.password_file", "password and password_file are both given; keep the file")
+        yield problem("source.password_file", "password and password_file are both given; keep the file")
 
 
-def _check_start(start_at: StartAtSettings) -> None:
+@checking
+def _check_start(start_at: StartAtSettings) -> Iterator[str]:
     if (start_at.file is None) != (start_at.pos is None):
-        refuse("source.start_at", "file and pos go together")
+        yield problem("source.start_at", "file and pos go together")
     names = ("position", "timestamp", "gtids", "file")
     given = [name for name in names if getattr(start_at, name) is not None]
     if given[1:]:
-        refuse(f"source.start_at.{given[0]}", f"and {given[1]} exclude each other; keep one of them")
+        yield problem(f"source.start_at.{given[0]}", f"and {given[1]} exclude each other; keep one of them")
     try:
         is_before_1970 = (start_at.timestamp_us or 0) < 0
     except (ValueError, OverflowError) as error:
         example = "expected ISO 8601 with a time zone, for example 2026-11-25T09:00:00Z"
-        refuse("source.start_at.timestamp", f"{start_at.timestamp!r} is no such time ({error}); {example}")
+        yield problem("source.start_at.timestamp", f"{start_at.timestamp!r} is no such time ({error}); {example}")
+        is_before_1970 = False
     if is_before_1970:
-        refuse("source.start_at.timestamp", f"{start_at.timestamp!r} is before 1970")
+        yield problem("source.start_at.timestamp", f"{start_at.timestamp!r} is before 1970")
     for name in ("skip_events", "skip_rows"):
         if getattr(start_at, name) and start_at.gtids is None and start_at.file is None:
-            refuse(f"source.start_at.{name}", "goes with gtids, or with file and pos")
+            yield problem(f"source.start_at.{name}", "goes with gtids, or with file and pos")

@@ -11,14 +11,14 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from schemas.errors import ConfigError
 from schemas.settings.database_url import DATABASES, parse_url
-from schemas.settings.declaration import refuse, setting
+from schemas.settings.declaration import Problems, refuse, setting
 from schemas.settings.format_section import FormatSettings, check_format
 from schemas.settings.kafka_section import KafkaSettings, check_kafka
-from schemas.settings.parsing import build, from_text, member_type
+from schemas.settings.parsing import build_members, from_text, member_type
 from schemas.settings.records_section import RecordSettings, check_records
 from schemas.settings.route_section import UdfSettings, check_udfs
 from schemas.settings.service_section import ServiceSettings, SignalSettings, check_service, check_signal
@@ -93,30 +93,29 @@ class Settings:
 def from_mapping(mapping: Mapping[str, object]) -> Settings:
     """Return the settings of a mapping, checked and with defaults filled in.
 
-    Raises `ConfigError` naming the path of the offending key (`source.prot`) and, for an unknown one, the
+    Raises one `ConfigError` with everything that is wrong: the path of each key (`source.prot`) and, for an unknown one, the
     nearest valid name.
     """
-    settings = build(Settings, mapping, "")
-    assert isinstance(settings, Settings)
-    settings = completed(settings)
-    for _, check in CHECKS:
-        check(settings)
+    problems = Problems()
+    built = build_members(Settings, mapping, "", problems)
+    if (wire := built.get("format")) is not None and wire.type is None:
+        built["format"] = replace(wire, type="json" if wire.registry is None else "avro")
+    sinks = []
+    for number, sink in enumerate(built.get("sinks", ())):
+        with problems.noted():
+            sinks.append(with_folder(sink, local_path(sink.folder, f"sinks.{number}.{folder_key(sink)}")))
+    if len(sinks) == len(built.get("sinks", ())):
+        built["sinks"] = tuple(sinks)
+    for section, check in _CHECKS.items():
+        if section in built:
+            with problems.noted():
+                check(built[section])
+    problems.raise_all()
+    settings = Settings(**{"format": FormatSettings(type="json"), **built})
+    if settings.source.server_id is None:
+        settings = replace(settings, source=replace(settings.source, server_id=_derived_server_id(settings.name)))
+    _check_whole(settings)
     return settings
-
-
-def completed(settings: Settings) -> Settings:
-    """Return the settings with what follows from others filled in. Raises `ConfigError` for a folder of a sink that is none."""
-    source = settings.source
-    if source.server_id is None:
-        source = replace(source, server_id=_derived_server_id(settings.name))
-    wire = settings.format
-    if wire.type is None:
-        wire = replace(wire, type="json" if wire.registry is None else "avro")
-    sinks = tuple(
-        with_folder(sink, local_path(sink.folder, f"sinks.{number}.{folder_key(sink)}"))
-        for number, sink in enumerate(settings.sinks)
-    )
-    return replace(settings, source=source, format=wire, sinks=sinks)
 
 
 def parse_text(path: Sequence[str], text: str) -> object:
@@ -156,31 +155,34 @@ def _check_no_circle(settings: Settings) -> None:
             refuse(where, f"this is the server that is read, and {circle[0]} is captured there: rows would come round")
 
 
-def _check_name(settings: Settings) -> None:
-    if _NAME.match(settings.name) is None:
-        refuse("name", f"{settings.name!r} is not a topic prefix: 1 to 100 of A-Z a-z 0-9 . _ -")
+def _check_name(name: str) -> None:
+    if _NAME.match(name) is None:
+        refuse("name", f"{name!r} is not a topic prefix: 1 to 100 of A-Z a-z 0-9 . _ -")
 
 
-def _check_loads(settings: Settings) -> None:
-    if settings.snapshot.via == "spark":
-        reason = settings.why_no_loads or ("snapshot.merge is producer" if settings.snapshot.merge == "producer" else "")
-        if reason:
-            refuse("snapshot.via", f"the merge job cannot read tables itself: {reason}")
+_CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "name": _check_name,
+    "source": check_source,
+    "kafka": check_kafka,
+    "format": check_format,
+    "records": check_records,
+    "service": check_service,
+    "snapshot": check_snapshot,
+    "signal": check_signal,
+    "sinks": check_sinks,
+    "udfs": check_udfs,
+}
+"""By the section: what its settings exclude of each other. The defaults of each are right."""
 
 
-_ALL: Final = tuple(Settings.__dataclass_fields__)
-CHECKS: Final[tuple[tuple[tuple[str, ...], Callable[[Settings], None]], ...]] = (
-    (("name",), _check_name),
-    (("source",), lambda settings: check_source(settings.source)),
-    (("kafka",), lambda settings: check_kafka(settings.kafka)),
-    (("format",), lambda settings: check_format(settings.format)),
-    (("records",), lambda settings: check_records(settings.records)),
-    (("service",), lambda settings: check_service(settings.service)),
-    (("snapshot",), lambda settings: check_snapshot(settings.snapshot)),
-    (("signal",), lambda settings: check_signal(settings.signal)),
-    (("sinks",), lambda settings: check_sinks(settings.sinks)),
-    (("sinks", "source"), _check_no_circle),
-    (("udfs",), lambda settings: check_udfs(settings.udfs)),
-    (_ALL, _check_loads),
-)
-"""The checks that go beyond one value, in their order, each with the sections that it looks at."""
+def _check_whole(settings: Settings) -> None:
+    """Raise `ConfigError` for settings of several sections that exclude each other."""
+    problems = Problems()
+    with problems.noted():
+        _check_no_circle(settings)
+    with problems.noted():
+        if settings.snapshot.via == "spark":
+            reason = settings.why_no_loads or ("snapshot.merge is producer" if settings.snapshot.merge == "producer" else "")
+            if reason:
+                refuse("snapshot.via", f"the merge job cannot read tables itself: {reason}")
+    problems.raise_all()

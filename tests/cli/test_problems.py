@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import random
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from schemas.errors import ConfigError
-from schemas.settings import from_mapping, problems_of
-from tidemark.process.config import problems
+from schemas.settings import from_mapping
+from tidemark.process.config import problems_of_file as problems
 
 GOOD: dict[str, Any] = {
     "name": "shop",
@@ -21,6 +18,14 @@ GOOD: dict[str, Any] = {
     "format": {"type": "avro", "registry": "http://registry:8081"},
     "sinks": [{"name": "lake", "type": "delta", "path": "/data/lake"}],
 }
+
+
+def problems_of(document: dict[str, Any]) -> tuple[str, ...]:
+    try:
+        from_mapping(document)
+    except ConfigError as error:
+        return error.problems
+    return ()
 
 
 def written(folder: Path, document: object) -> str:
@@ -83,30 +88,3 @@ def test_variables_and_files_of_secrets_are_checked_too(tmp_path: Path) -> None:
 def test_no_secret_is_in_a_message(tmp_path: Path) -> None:
     document = {**GOOD, "source": {**GOOD["source"], "password": 12345678}, "kafka": {"sasl": {"password": ["hidden"]}}}
     assert not any("12345678" in message or "hidden" in message for message in problems(written(tmp_path, document), {}))
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_the_first_error_of_a_start_is_among_them_and_there_are_none_where_it_has_none(seed: int) -> None:
-    chosen = random.Random(seed)
-    document = json.loads(json.dumps(GOOD))
-    values = [None, 0, -1, 99999999999, "x", "", [], {}, {"a": 1}, ["("], True]
-    for _ in range(chosen.randint(0, 4)):
-        node = document
-        while True:
-            key = chosen.choice([*node, "wrong", "tls", "readers", "port"])
-            if isinstance(node.get(key), dict) and node[key] and chosen.random() < 0.7:
-                node = node[key]
-                continue
-            if chosen.random() < 0.2:
-                node.pop(key, None)
-            else:
-                node[key] = chosen.choice(values)
-            break
-    first: list[str] = []
-    try:
-        from_mapping(document)
-    except ConfigError as error:
-        first.append(str(error))
-    found = problems_of(document)
-    assert bool(first) == bool(found), document
-    assert set(first) <= set(found), document

@@ -9,9 +9,9 @@ from schemas.documents import OffsetDocument, PartDocument, ResumePoint, Transac
 from tests.cli.test_schema_history import ID, KIND, NAME, ORDERS, PRICE, model, record, start
 from tidemark import cli
 from tidemark.api.schema_history import columns_of, difference, history_of
+from tidemark.api.source_log import SourceLog
 from tidemark.commands.committed_offset import as_document, as_text
 from tidemark.commands.schema_versions import difference_lines, history_lines
-from tidemark.api.source_log import SourceLog
 
 OFFSET = OffsetDocument(0, "binlog.000003", 1155, "u:1-9", "u", committed_ms=1_000_000)
 

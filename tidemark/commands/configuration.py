@@ -16,7 +16,7 @@ HELP: Final = "check the file of settings, look up what a setting means, print t
 
 def _validate(arguments: argparse.Namespace) -> int:
     """Name everything that is wrong with the file and the environment: 2 where something is. No server is asked."""
-    problems = config.problems(arguments.config)
+    problems = config.problems_of_file(arguments.config)
     if arguments.output == "json":
         print(json.dumps({"file": arguments.config, "valid": not problems, "problems": list(problems)}, ensure_ascii=False))
     else:

@@ -53,12 +53,27 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Sett
     """Load the settings of a YAML file with the environment laid over it; secrets that have files stay in them.
 
     Raises `ConfigError` when the file cannot be read or parsed, when a key is unknown, and when a value is
-    not of the key's type. No message contains a password.
+    not of the key's type: one error with everything that is wrong. No message contains a password.
     """
     mapping = _read_yaml(Path(path))
-    overlay(mapping, os.environ if environment is None else environment)
-    _resolve_files(mapping, Path(path).parent)
-    return tree.from_mapping(mapping)
+    problems = tree.Problems()
+    with problems.noted():
+        overlay(mapping, os.environ if environment is None else environment)
+    with problems.noted():
+        _resolve_files(mapping, Path(path).parent)
+    with problems.noted():
+        settings = tree.from_mapping(mapping)
+    problems.raise_all()
+    return settings
+
+
+def problems_of_file(path: str | Path, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return everything that is wrong with a file and the environment laid over it, each as a start would say it."""
+    try:
+        load(path, environment)
+    except ConfigError as error:
+        return error.problems
+    return ()
 
 
 def overlay(mapping: dict[str, object], environment: Mapping[str, str]) -> None:
@@ -66,51 +81,30 @@ def overlay(mapping: dict[str, object], environment: Mapping[str, str]) -> None:
 
     A variable without `__` is a setting only when it names a top-level key: `TIDEMARK_CACHE` and the like
     belong to the process. One that nearly names a top-level key is refused, as it is a slip of the pen.
+    Raises one `ConfigError` with every variable that is wrong.
     """
+    problems = tree.Problems()
     for variable in sorted(environment):
-        _overlay_one(mapping, variable, environment[variable])
-
-
-def problems(path: str | Path, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return everything that is wrong with a file and the environment laid over it, each as `load` would say it."""
-    given = os.environ if environment is None else environment
-    try:
-        mapping = _read_yaml(Path(path))
-    except ConfigError as error:
-        return (str(error),)
-    found: list[str] = []
-    for variable in sorted(given):
-        try:
-            _overlay_one(mapping, variable, given[variable])
-        except ConfigError as error:
-            found.append(str(error))
-    try:
-        _resolve_files(mapping, Path(path).parent)
-    except ConfigError as error:
-        found.append(str(error))
-    return tuple(dict.fromkeys([*found, *tree.problems_of(mapping)]))
-
-
-def _overlay_one(mapping: dict[str, object], variable: str, text: str) -> None:
-    """Lay one variable over a mapping, if it is a setting."""
-    if not variable.startswith(PREFIX):
-        return
-    keys = tuple(variable.removeprefix(PREFIX).lower().split("__"))
-    if len(keys) == 1 and keys[0] not in _TOP_LEVEL:
-        _refuse_near_miss(variable, keys[0])
-        return
-    try:
-        _put(mapping, keys, tree.parse_text(keys, text))
-    except ConfigError as error:
-        message = f"environment variable {variable}: {error}"
-        raise ConfigError(message) from None
+        if not variable.startswith(PREFIX):
+            continue
+        keys = tuple(variable.removeprefix(PREFIX).lower().split("__"))
+        with problems.noted():
+            if len(keys) == 1 and keys[0] not in _TOP_LEVEL:
+                _refuse_near_miss(variable, keys[0])
+                continue
+            try:
+                _put(mapping, keys, tree.parse_text(keys, environment[variable]))
+            except ConfigError as error:
+                message = f"environment variable {variable}: {error}"
+                raise ConfigError(message) from None
+    problems.raise_all()
 
 
 def _read_yaml(path: Path) -> dict[str, object]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        message = f"no configuration at {path}: name the file with --config, or have one written: tidemark init"
+        message = f"no configuration at {path}: name the file with --config, the README has an example"
         raise ConfigError(message) from None
     except (OSError, UnicodeDecodeError) as error:
         message = f"cannot read the configuration {path}: {error}"
@@ -179,6 +173,7 @@ def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
 
     The files are read when they are needed, so that a rotated secret holds without a restart.
     """
+    problems = tree.Problems()
     for path in sorted(tree.file_keys()):
         *parents, key = path.split(".")
         node: object = mapping
@@ -186,20 +181,23 @@ def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
             node = node.get(parent) if isinstance(node, dict) else None
         if not isinstance(node, dict) or not isinstance(node.get(key), str):
             continue
-        if _ADDRESS.match(node[key]):
-            message = f"{path}: is a file of this machine, not a URI; got {node[key].partition('://')[0]}://..."
-            raise ConfigError(message)
-        file = str((folder / node[key]).absolute())
-        node[key] = file
-        if key.endswith("_file") and not node.get(key.removesuffix("_file")):  # both: the settings tree says so
-            secret_of("", file, path)
+        with problems.noted():
+            if _ADDRESS.match(node[key]):
+                message = f"{path}: is a file of this machine, not a URI; got {node[key].partition('://')[0]}://..."
+                raise ConfigError(message)
+            file = str((folder / node[key]).absolute())
+            node[key] = file
+            if key.endswith("_file") and not node.get(key.removesuffix("_file")):  # both: the settings tree says so
+                secret_of("", file, path)
     sinks = mapping.get("sinks")
     for sink in sinks if isinstance(sinks, list) else ():
         for key in ("path", "work", "password_file") if isinstance(sink, dict) else ():
             if isinstance(value := sink.get(key), str) and value.strip() and not _URI.match(value):
                 sink[key] = str((folder / value).absolute())
         if isinstance(sink, dict) and isinstance(sink.get("password_file"), str) and not sink.get("password"):
-            secret_of("", sink["password_file"], "sinks.password_file")
+            with problems.noted():
+                secret_of("", sink["password_file"], "sinks.password_file")
+    problems.raise_all()
 
 
 def forget_secrets() -> None:
