@@ -88,7 +88,7 @@ def found_by(check: Callable[_Arguments, object], *arguments: _Arguments.args, *
 
 
 class Problems:
-    """What is wrong with settings, collected: `noted` goes on after an error, `raise_all` raises what was found."""
+    """What is wrong with settings, collected: `noted` continues after an error, `raise_all` raises what was found."""
 
     def __init__(self) -> None:
         self._errors: list[ConfigError] = []

@@ -25,6 +25,7 @@ USER: Final = "doctored"
 PASSWORD: Final = "of the test"
 _MONITOR: Final = {"mysql": "REPLICATION CLIENT", "mariadb": "BINLOG MONITOR"}
 _CONFIGS: Final = Path(__file__).with_name("kafka_configs.py")
+_SCRIPTS: Final = {"kafka-configs.sh": _CONFIGS, "kafka-acls.sh": Path(__file__).with_name("kafka_acls.py")}
 
 
 @dataclass
@@ -39,6 +40,7 @@ class Site:
     patch: pytest.MonkeyPatch
     name: str = field(default_factory=lambda: unique_name("doctor"))
     document: dict[str, Any] = field(default_factory=dict)
+    helper: subprocess.Popen[bytes] | None = None
 
     @property
     def schema(self) -> str:
@@ -74,11 +76,18 @@ class Site:
         which = ["--entity-name", topic, "--add-config", config]
         subprocess.run([sys.executable, str(_CONFIGS), *command, *which], check=True)
 
-    def put_rule(self, rule: str) -> None:
-        """Give the registry a rule of compatibility."""
-        body = json.dumps({"compatibility": rule}).encode()
+    def put_rule(self, rule: str, subject: str = "") -> None:
+        """Give the registry, or one subject of it, a rule of compatibility."""
+        self._tell_registry("PUT", f"config/{subject}" if subject else "config", {"compatibility": rule})
+
+    def register(self, subject: str, **schema: str) -> None:
+        """Register a schema."""
+        self._tell_registry("POST", f"subjects/{subject}/versions", schema)
+
+    def _tell_registry(self, method: str, path: str, document: Mapping[str, str]) -> None:
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.registry.url}/config", body, headers, method="PUT")  # noqa: S310
+        body = json.dumps(document).encode()
+        request = urllib.request.Request(f"{self.registry.url}/{path}", body, headers, method=method)  # noqa: S310
         urllib.request.urlopen(request, timeout=30).close()  # noqa: S310
 
     def write(self) -> Path:
@@ -112,17 +121,24 @@ class Site:
     def _shell(self, command: str) -> None:
         tools = self.folder / "tools"
         tools.mkdir(exist_ok=True)
-        stand_in = tools / "kafka-configs.sh"
-        stand_in.write_text(f'#!/bin/sh\nexec {sys.executable} {_CONFIGS} "$@"\n')
-        stand_in.chmod(0o755)
-        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-        subprocess.run(["bash", "-ec", command], check=True, env=environment, capture_output=True, timeout=60)
+        paste_in_shell(command, tools, self.kafka.bootstrap_servers)
 
     def _export(self, command: str) -> None:
         variable = command.removeprefix("export ").partition("=")[0]
         shell = ["bash", "-ec", f"{command}; printenv {variable}"]
         said = subprocess.run(shell, check=True, capture_output=True, text=True, timeout=60)
         self.patch.setenv(variable, said.stdout.removesuffix("\n"))
+
+
+def paste_in_shell(command: str, folder: Path, administration: str) -> None:
+    """Run a command in a shell that has Kafka's scripts; `administration` is the address of the broker's administrators."""
+    for script, program in _SCRIPTS.items():
+        stand_in = folder / script
+        stand_in.write_text(f'#!/bin/sh\nexec {sys.executable} {program} "$@"\n')
+        stand_in.chmod(0o755)
+    (folder / "admin.properties").write_text(f"bootstrap.servers={administration}\n")
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-ec", command], check=True, env=environment, cwd=folder, capture_output=True, timeout=60)
 
 
 @contextlib.contextmanager
@@ -157,7 +173,7 @@ def _prepare(site: Site) -> None:
     topics = {f"{site.name}.{site.schema}.orders": "delete", f"{site.name}.state": "compact"}
     admin = AdminClient({"bootstrap.servers": site.kafka.bootstrap_servers})
     made = admin.create_topics([
-        NewTopic(topic, 1, 1, config={"cleanup.policy": policy, "max.message.bytes": str(192 << 20)})
+        NewTopic(topic, 2, 1, config={"cleanup.policy": policy, "max.message.bytes": str(192 << 20)})
         for topic, policy in topics.items()
     ])  # fmt: skip
     for future in made.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -37,6 +38,11 @@ def site(whole: Site) -> Iterator[Site]:
     before = json.dumps(whole.document)
     yield whole
     whole.patch.undo()
+    if whole.helper is not None:
+        whole.helper.kill()
+        whole.helper.communicate()
+        whole.helper = None
+    shutil.rmtree(whole.folder / "lake", ignore_errors=True)
     whole.document = json.loads(before)
 
 
@@ -52,12 +58,39 @@ def setting(section: str, key: str, value: Any) -> Callable[[Site], None]:
     return lambda site: site.document.setdefault(section, {}).__setitem__(key, value(site) if callable(value) else value)
 
 
+def rule_of_a_subject(site: Site) -> None:
+    subject = f"{site.name}.{site.schema}.orders-value"
+    site.register(subject, schema=json.dumps({"type": "record", "name": "Envelope", "fields": []}))
+    site.put_rule("FULL", subject)
+
+
+def another_schema(site: Site) -> None:
+    schema = {"type": "record", "name": "Order", "namespace": "of.another", "fields": []}
+    site.register(f"{site.name}.{site.schema}.orders-key", schema=json.dumps(schema))
+
+
+def another_writer(site: Site) -> None:
+    """Let a process have the lock of the sink, and write no liveness record."""
+    service = site.folder / "lake" / "_tidemark"
+    service.mkdir(parents=True)
+    site.helper = subprocess.Popen([sys.executable, "-c", LOCKING, str(service / "lock")], stdout=subprocess.PIPE)
+    assert site.helper.stdout is not None
+    assert site.helper.stdout.readline() == b"locked\n"
+
+
 def file_in_the_way(site: Site) -> None:
     path = site.folder / "lake"
     path.write_text("no folder")
     path.with_name("lake.before").unlink(missing_ok=True)
 
 
+LOCKING: Final = """
+import fcntl, sys, time
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+time.sleep(600)
+"""
 BROKEN: Final[dict[str, Callable[[Site], Any]]] = {
     "source.binlog_format": variable("binlog_format", "'STATEMENT'"),
     "source.binlog_row_image": variable("binlog_row_image", "'MINIMAL'"),
@@ -78,10 +111,14 @@ BROKEN: Final[dict[str, Callable[[Site], Any]]] = {
     "kafka.message_bytes": lambda site: site.configure(f"{site.name}.{site.schema}.orders", "max.message.bytes=1048588"),
     "kafka.retention": lambda site: site.configure(f"{site.name}.{site.schema}.orders", "retention.ms=3600000"),
     "kafka.state_policy": lambda site: site.configure(f"{site.name}.state", "cleanup.policy=delete"),
+    "kafka.transaction_timeout": setting("kafka", "options", {"transaction.timeout.ms": "2000000"}),
+    "registry.subject_compatibility": rule_of_a_subject,
+    "registry.foreign_schema": another_schema,
     "registry.path": setting("format", "registry", lambda site: f"{site.registry.url}/subject"),
     "registry.compatibility": lambda site: site.put_rule("FULL"),
     "spark.memory": setting("spark", "driver_memory", "9000g"),
     "sink.folder_is_file": file_in_the_way,
+    "sink.other_writer": another_writer,
     "sink.privilege.create": lambda site: site.sink_sql(f"REVOKE CREATE ON DATABASE {site.schema} FROM {site.schema}"),
     "sink.privilege.temporary": lambda site: site.sink_sql(f"REVOKE TEMPORARY ON DATABASE {site.schema} FROM {site.schema}"),
 }
@@ -98,10 +135,18 @@ CASES: Final = [
 ]
 WARNINGS: Final = {
     "source.binlog_row_metadata", "source.retention", "source.table_without_key", "kafka.message_bytes", "kafka.retention",
-    "registry.compatibility",
+    "registry.compatibility", "registry.subject_compatibility", "sink.other_writer",
 }  # fmt: skip
 
 
+TOGETHER: Final = {
+    "source.binlog_format", "source.binlog_row_image", "source.binlog_row_metadata", "source.order_commits", "source.retention",
+    "source.privilege.replication_slave", "source.privilege.xa_recover", "source.privilege.table", "source.privilege.signal_table",
+    "source.table_without_key", "kafka.message_bytes", "kafka.retention", "kafka.state_policy", "kafka.transaction_timeout",
+    "registry.compatibility", "registry.subject_compatibility", "registry.foreign_schema", "spark.memory", "sink.folder_is_file",
+    "sink.privilege.create", "sink.privilege.temporary",
+}  # fmt: skip
+"""What can be wrong at the same time: none of these hides another one."""
 _CODE: Final = r"(?:source|kafka|registry|spark|sink)\.[a-z_]+(?:\.[a-z_]+)?"
 
 
@@ -125,6 +170,23 @@ def test_each_wrong_thing_is_named_and_its_fix_mends_it(code: str, site: Site, c
     assert (exit_code, finding["severity"]) == ((0, "warning") if code in WARNINGS else (1, "error"))
     site.paste(finding)
     assert codes(site.examined(capsys)[1]) == set(), finding
+
+
+def test_many_wrong_things_at_once_are_as_many_findings_and_each_fix_mends_its_own(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On source, Kafka, registry, Spark and sinks: those of `TOGETHER`, fifteen and more."""
+    for code in TOGETHER:
+        BROKEN[code](site)
+    _, found = site.examined(capsys)
+    left = codes(found)
+    assert left == TOGETHER
+    assert len(found["findings"]) == len(TOGETHER) >= 15
+    for finding in found["findings"]:
+        site.paste(finding)
+        left = left - {finding["code"]}
+        assert codes(site.examined(capsys)[1]) == left, finding
+    assert left == set()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the replica's own
@@ -221,6 +283,7 @@ def test_the_page_has_every_code_and_no_other() -> None:
     sources = [*(root / name for name in preflights), *(root / "tidemark" / "doctor").glob("*.py")]
     named = {code for path in sources for code in re.findall(rf'"({_CODE})"', path.read_text("utf-8"))}
     of_privileges = {f"source.privilege.{name}" for name in ("replication_slave", "replication_client", "binlog_monitor")}
+    named.remove("kafka.bootstrap_servers")  # a setting
     unknown = {f"{area}.unknown" for area in ("source", "kafka", "registry", "spark", "sink")}
     sinks = {"sink.privilege.create", "sink.privilege.temporary"}
     table = (root / "docs" / "doctor.md").read_text("utf-8").partition("| code |")[2].replace("`source.tables`", "")

@@ -5,10 +5,7 @@ Neither the producer nor the merge job need to run for this. Settings enter; `St
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import struct
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,6 +26,7 @@ from schemas.liveness import EVERY_S, JobState, Sign, machine
 from schemas.merge_progress import MergeProgress
 from schemas.state import State, StateRecords
 from schemas.waiting import waiting
+from tidemark.api.locks import is_locked
 from tidemark.api.oldest_records import OldestRecords, PartitionOffset
 from tidemark.api.overview import (
     Ends,
@@ -51,7 +49,6 @@ _READ_S: Final = 60.0
 _SETTLES_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 0.3
 _MOVED_S: Final = 15.0
-_FLOCK: Final = "hhqqi4x" if struct.calcsize("l") == 8 else "hhlli"
 
 
 class Observer:
@@ -271,19 +268,3 @@ def sink_facts(settings: Settings) -> SinkFacts:
         return SinkFacts(unreadable=f"{service / 'alive.json'} cannot be read: {error}")
     is_here = sign is None or sign.machine == machine()  # a lock is known to the kernel that gave it
     return SinkFacts(sign=sign, locked=is_locked(service / "lock") if is_here else None)
-
-
-def is_locked(path: Path) -> bool | None:
-    """Return whether another process has locked a file; None where there is none, or it cannot be opened. Locks nothing."""
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))[0]
-    except OSError:
-        return None
-    finally:
-        os.close(file)
-    return bool(kind != fcntl.F_UNLCK)

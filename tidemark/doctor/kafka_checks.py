@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from producer.kafka.client import RECORD_BYTES, client_config, is_refusal, opened
@@ -17,13 +19,18 @@ from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.errors import KafkaAccessError
 from schemas.findings import Finding, Remedy, Severity
+from schemas.liveness import SIGN_KEY
+from schemas.state import partition_of
 from schemas.waiting import waiting
+from tidemark.doctor.kafka_rights import KafkaRights, tool, tool_advice
 from tidemark.doctor.listed import listed
+from tidemark.doctor.other_writers import producer_findings, recent_signs
 from tidemark.doctor.unchecked import UncheckedError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
+    from schemas.liveness import Sign
     from schemas.settings import Settings
 
 _ANSWER_S: Final = 10.0
@@ -48,22 +55,38 @@ class _KafkaExamination:
         self._of_producer = of_producer
         self._servers = settings.kafka.bootstrap_servers
         self._refusal = ""
+        self._hidden: list[str] = []
 
     def findings(self) -> Iterator[Finding]:
         """Yield all findings."""
         admin, metadata = self._connected()
+        ours, state = self._our_topics(metadata), self._state
+        signs = self._signs() if self._of_producer and state in ours else []
+        yield from producer_findings(self._settings, signs)
+        rights = KafkaRights(self._settings, admin, tuple(ours), self._of_producer, _ANSWER_S)
+        yield from rights.findings(is_running=bool(signs))
+        copies = [len(one.replicas) for one in metadata.topics[state].partitions.values()] if state in ours else []
+        yield from copy_findings(state, copies, len(metadata.brokers))
         brokers = list(metadata.brokers)
-        yield from self._broker(admin, brokers)
-        ours = self._our_topics(metadata)
-        configs = self._configs(admin, ResourceType.TOPIC, ours)
-        yield from self._topics(configs)
-        state = topics.state_topic(self._settings.name, self._settings.kafka.topic_delimiter)
-        if state in ours and len(brokers) > 1:
-            copies = min((len(one.replicas) for one in metadata.topics[state].partitions.values()), default=0)
-            if copies == 1:
-                what = "when its broker is lost, so is the position of the log: all tables are to be read again"
-                advice = "kafka-reassign-partitions.sh gives it more"
-                yield Finding("kafka.one_copy", Severity.WARNING, f"the state topic {state} has one copy", what, advice=advice)
+        yield from self._broker(self._configs(admin, ResourceType.BROKER, [str(brokers[0])] if brokers else []))
+        yield from self._topics(self._configs(admin, ResourceType.TOPIC, ours))
+        if self._hidden:
+            raise UncheckedError("; ".join(self._hidden))
+
+    @property
+    def _state(self) -> str:
+        return topics.state_topic(self._settings.name, self._settings.kafka.topic_delimiter)
+
+    def _signs(self) -> list[Sign]:
+        """Return the liveness records of the last seconds; none where our user may not read them, which is a finding of its own."""
+        options = {**client_options(self._settings.kafka), "group.id": f"{self._state}-reader", "enable.auto.commit": False}
+        consumer = opened(Consumer, client_config(self._servers, {**options, "enable.partition.eof": True}))
+        try:
+            return recent_signs(consumer, self._state, partition_of(SIGN_KEY), _ANSWER_S)
+        except KafkaException:
+            return []
+        finally:
+            consumer.close()
 
     def _connected(self) -> tuple[AdminClient, Any]:
         try:
@@ -110,7 +133,7 @@ class _KafkaExamination:
         return sorted(topic for topic in metadata.topics if any(re.fullmatch(pattern, topic) for pattern in patterns))
 
     def _configs(self, admin: AdminClient, kind: ResourceType, names: list[str]) -> dict[str, Mapping[str, str]]:
-        """Return the settings of these brokers or topics. `UncheckedError` where our user may not see them."""
+        """Return the settings of these brokers or topics; those that our user may not see are noted as hidden."""
         if not names:
             return {}
         asked: dict[ConfigResource, Future[Any]] = admin.describe_configs(
@@ -121,24 +144,27 @@ class _KafkaExamination:
             try:
                 entries = answer.result()
             except KafkaException as error:
-                reason = f"Kafka does not show the settings of {resource.name}: {error.args[0].str()}"
-                raise UncheckedError(reason) from error
+                what = "the settings of brokers" if kind is ResourceType.BROKER else "the settings of topics"
+                reason = f"Kafka does not show {what} to our user: {error.args[0].str()}"
+                self._hidden = list(dict.fromkeys([*self._hidden, reason]))
+                continue
             found[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
         return found
 
-    def _broker(self, admin: AdminClient, brokers: list[int]) -> Iterator[Finding]:
-        for name, config in self._configs(admin, ResourceType.BROKER, [str(brokers[0])] if brokers else []).items():
+    def _broker(self, configs: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
+        for name, config in configs.items():
             ours = int(self._settings.kafka.options.get("transaction.timeout.ms") or TRANSACTION_TIMEOUT_MS)
             longest = int(config.get("transaction.max.timeout.ms") or ours)
             if longest < ours:
                 evidence = f"transaction.max.timeout.ms of broker {name} is {longest}"
                 what = f"the producer's transactions may take {ours} ms: the broker refuses to begin one"
-                advice = f"Set transaction.timeout.ms in kafka.options to {longest}, or raise the broker's limit"
-                yield Finding("kafka.transaction_timeout", Severity.ERROR, evidence, what, advice=advice)
+                options = {**self._settings.kafka.options, "transaction.timeout.ms": str(longest)}
+                fix = f"export TIDEMARK_KAFKA__OPTIONS={shlex.quote(json.dumps(options))}"
+                advice = "or raise the broker's limit"
+                yield Finding("kafka.transaction_timeout", Severity.ERROR, evidence, what, fix, Remedy.SETTING, advice)
 
     def _topics(self, configs: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
-        delimiter = self._settings.kafka.topic_delimiter
-        state = topics.state_topic(self._settings.name, delimiter)
+        state = self._state
         if state in configs:
             yield from self._of_state(state, configs[state])
         of_rows = (one for topic, config in configs.items() if topic != state for one in self._of_rows(topic, config))
@@ -163,5 +189,14 @@ class _KafkaExamination:
             yield self._mended("kafka.retention", Severity.WARNING, evidence, what, topic, f"retention.ms={_WEEK_MS}")
 
     def _mended(self, code: str, severity: Severity, evidence: str, what: str, topic: str, config: str) -> Finding:
-        fix = f"kafka-configs.sh --bootstrap-server {self._servers} --alter --entity-type topics --entity-name {topic}"
-        return Finding(code, severity, evidence, what, f"{fix} --add-config {config}", Remedy.SHELL)
+        fix = f"{tool('kafka-configs.sh', self._settings.kafka)} --alter --entity-type topics --entity-name {topic}"
+        advice = tool_advice(self._settings.kafka)
+        return Finding(code, severity, evidence, what, f"{fix} --add-config {config}", Remedy.SHELL, advice)
+
+
+def copy_findings(state: str, copies: Sequence[int], brokers: int) -> Iterator[Finding]:
+    """Yield a state topic that is lost with one broker although there are several; `copies` are those of its partitions."""
+    if brokers > 1 and min(copies, default=0) == 1:
+        what = "when its broker is lost, so is the position of the log: all tables are to be read again"
+        advice = "kafka-reassign-partitions.sh gives it more"
+        yield Finding("kafka.one_copy", Severity.WARNING, f"the state topic {state} has one copy", what, advice=advice)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -40,8 +41,8 @@ class MergeStart:
     def __init__(self, settings: Settings, sinks: Sequence[str]) -> None:
         names = sinks or [sink.name for sink in settings.sinks]
         self._settings = replace(settings, sinks=tuple(sink for sink in settings.sinks if sink.name in names))
-        areas: dict[str, Look] = {"kafka": kafka_of_merge_job, "registry": registry_findings}
-        areas |= {f"sink {sink.name}": sink_findings(sink) for sink in self._settings.sinks}
+        areas: dict[str, Look] = {"kafka": kafka_of_merge_job, "registry": partial(registry_findings, subjects=False)}
+        areas |= {f"sink {sink.name}": sink_findings(sink, is_start=True) for sink in self._settings.sinks}
         self._asked = asked(areas, settings)
 
     def errors(self, with_jars: Settings, stop: threading.Event) -> list[Finding]:

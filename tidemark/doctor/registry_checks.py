@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import time
 import urllib.error
+import urllib.parse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from schemas import topics
 from schemas.applied.registry_access import RegistryAccess, not_the_api
 from schemas.findings import Finding, Remedy, Severity
+from tidemark.doctor.listed import listed
 from tidemark.doctor.unchecked import UncheckedError
 
 if TYPE_CHECKING:
@@ -21,26 +26,33 @@ _API_PATHS: Final = ("/apis/ccompat/v7", "", "/api/ccompat/v7", "/schema-registr
 """Where registries have Confluent's API: Apicurio, Confluent, and common proxies."""
 _APICURIO_INFO: Final = "/apis/registry/v2/system/info"
 _NOT_RESTRICTING: Final = frozenset({"NONE", "FORWARD"})
+_SUBJECTS_S: Final = 6.0
+"""How long subjects are asked for, two requests for each."""
+_OUR_RECORDS: Final = frozenset({"Envelope", "Key", "Value"})
+"""The names of our records: of changes, of keys, and of rows that are unwrapped."""
 _REFUSED: Final = frozenset({401, 403})
 _MEDIA: Final = "Content-Type: application/vnd.schemaregistry.v1+json"
 
 
-def registry_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield what is wrong with the registry. `UncheckedError` where there is none, or it does not answer."""
+def registry_findings(settings: Settings, *, subjects: bool = True) -> Iterator[Finding]:
+    """Yield what is wrong with the registry. `UncheckedError` where there is none, or it does not answer.
+
+    `subjects`: also with the subjects of our topics, which takes two requests for each.
+    """
     if settings.format.type != "avro" or settings.format.registry is None:
         raise UncheckedError(f"format.type is {settings.format.type}: no registry is used")
-    yield from _RegistryExamination(settings.format.registry.rstrip("/"), RegistryAccess.of(settings.format)).findings()
+    yield from _RegistryExamination(settings, settings.format.registry.rstrip("/")).findings(subjects=subjects)
 
 
 class _RegistryExamination:
     """The questions to a registry."""
 
-    def __init__(self, url: str, access: RegistryAccess) -> None:
-        self._url, self._access = url, access
+    def __init__(self, settings: Settings, url: str) -> None:
+        self._settings, self._url, self._access = settings, url, RegistryAccess.of(settings.format)
         parts = urlsplit(url)
         self._root = f"{parts.scheme}://{parts.netloc}"
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self, *, subjects: bool) -> Iterator[Finding]:
         """Yield all findings."""
         answer = self._reached()
         if not isinstance(answer, list):
@@ -49,13 +61,12 @@ class _RegistryExamination:
         config = self._json(f"{self._url}/config")
         rule = config.get("compatibilityLevel") if isinstance(config, dict) else None
         if rule is not None and rule not in _NOT_RESTRICTING:
-            body = shlex.quote(json.dumps({"compatibility": "NONE"}))
             yield Finding(
                 "registry.compatibility",
                 Severity.WARNING,
                 f"the registry's rule of compatibility is {rule}",
                 "it refuses the schemas of some ALTERs (a column without default, another type), and the table stops",
-                f"curl -X PUT -H {shlex.quote(_MEDIA)} --data {body} {self._url}/config",
+                self._without_rule("config"),
                 Remedy.SHELL,
             )
         info = self._json(f"{self._root}{_APICURIO_INFO}")
@@ -67,6 +78,50 @@ class _RegistryExamination:
                 "a restart loses all schemas; the producer registers its own again, those of other writers are gone",
                 advice="Run it with a storage that lasts (Apicurio: SQL or KafkaSQL)",
             )
+        if subjects:
+            yield from listed("registry.subjects", "findings on subjects", self._subject_findings(answer))
+
+    def _without_rule(self, path: str) -> str:
+        body = shlex.quote(json.dumps({"compatibility": "NONE"}))
+        return f"curl -X PUT -H {shlex.quote(_MEDIA)} --data {body} {self._url}/{path}"
+
+    def _subject_findings(self, subjects: list[Any]) -> Iterator[Finding]:
+        """Yield subjects of our topics that have another writer's schema, or a rule of their own that refuses ours."""
+        name, delimiter = self._settings.name, self._settings.kafka.topic_delimiter
+        patterns = [topics.change_topic_pattern(name, delimiter), topics.snapshot_topic_pattern(name, delimiter)]
+        ours = re.compile(f"(?:{'|'.join(patterns)})-(?:key|value)")
+        until_s = time.monotonic() + _SUBJECTS_S
+        for subject in sorted(str(one) for one in subjects if ours.fullmatch(str(one))):
+            if time.monotonic() > until_s:
+                raise UncheckedError(f"the subjects from {subject} on: the others took {_SUBJECTS_S:g} s")
+            quoted = urllib.parse.quote(subject, safe="")
+            config = self._json(f"{self._url}/config/{quoted}")
+            rule = config.get("compatibilityLevel") if isinstance(config, dict) else None
+            if rule is not None and rule not in _NOT_RESTRICTING:
+                evidence = f"the subject {subject} has a rule of compatibility of its own, {rule}"
+                what, fix = "it refuses the schemas of some ALTERs, and the table stops", self._without_rule(f"config/{quoted}")
+                yield Finding("registry.subject_compatibility", Severity.WARNING, evidence, what, fix, Remedy.SHELL)
+            newest = self._json(f"{self._url}/subjects/{quoted}/versions/latest")
+            if isinstance(newest, dict) and (stranger := self._stranger(newest)):
+                evidence = f"the newest schema of the subject {subject}, version {newest.get('version')}, is {stranger}"
+                what = "another program writes to the topic, or registers there: readers take its schema for one of the table"
+                fix = f"curl -X DELETE {self._url}/subjects/{quoted}/versions/{newest.get('version')}"
+                advice = "after that program was stopped"
+                yield Finding("registry.foreign_schema", Severity.ERROR, evidence, what, fix, Remedy.SHELL, advice)
+
+    def _stranger(self, newest: dict[str, Any]) -> str:
+        """Return what a schema is that the producer has not written; "" for one of ours."""
+        kind = str(newest.get("schemaType") or "AVRO")
+        if kind != "AVRO":
+            return f"of type {kind}"
+        try:
+            schema = json.loads(str(newest.get("schema")))
+        except ValueError:
+            return "no Avro schema"
+        if not isinstance(schema, dict) or schema.get("type") != "record":
+            return "no record"
+        name = str(schema.get("name"))
+        return "" if name.rpartition(".")[2] in _OUR_RECORDS else f"a record called {name}"
 
     def _reached(self) -> Any:
         """Return the answer to a question for the subjects; None where what answers does not know it."""

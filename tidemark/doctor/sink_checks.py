@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from schemas.errors import SinkError, TidemarkError
 from schemas.findings import Finding, Remedy, Severity
 from schemas.settings.database_url import DATABASES
+from tidemark.doctor.other_writers import sink_writer_findings
 from tidemark.doctor.unchecked import UncheckedError
 
 if TYPE_CHECKING:
@@ -63,18 +64,19 @@ def _memory(settings: Settings) -> Iterator[Finding]:
         yield Finding("spark.memory", Severity.ERROR, evidence, what, fix, Remedy.SETTING)
 
 
-def sink_findings(sink: SinkSettings) -> Callable[[Settings], Iterator[Finding]]:
-    """Return the checks of one sink."""
-    return partial(_findings_of_sink, sink)
+def sink_findings(sink: SinkSettings, *, is_start: bool = False) -> Callable[[Settings], Iterator[Finding]]:
+    """Return the checks of one sink; `is_start`: for a merge job that is about to begin, and finds another one in its way."""
+    return partial(_findings_of_sink, sink, is_start)
 
 
-def _findings_of_sink(sink: SinkSettings, _settings: Settings) -> Iterator[Finding]:
+def _findings_of_sink(sink: SinkSettings, is_start: bool, _settings: Settings) -> Iterator[Finding]:  # noqa: FBT001 - of a partial
     if sink.type in DATABASES:
         yield from _database(sink)
     path = sink.folder.removeprefix("file://")
     if _URI.match(path):
         raise UncheckedError(f"{path} is not of this machine: only the merge job can ask")
     yield from _folder(sink.name, Path(path))
+    yield from sink_writer_findings(sink, is_start=is_start)
 
 
 def _folder(name: str, folder: Path) -> Iterator[Finding]:

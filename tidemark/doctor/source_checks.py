@@ -180,7 +180,8 @@ class _SourceExamination:
         has_all = "ALL PRIVILEGES" in rights
         writes = not self.settings.source.read_only
         _, quoted = account(self.connection)
-        granted = f"GRANT SELECT{', INSERT' if writes else ''} ON {table.sql} TO {quoted}"
+        needed = {"SELECT"} | ({"INSERT"} if writes else set()) | ({"DELETE"} if writes and self._deletes_windows else set())
+        granted = f"GRANT {', '.join(sorted(needed, reverse=True))} ON {table.sql} TO {quoted}"
         name = ".".join(names)
         try:
             with source_errors(f"{self.settings.source.host}:{self.settings.source.port}"):
@@ -193,10 +194,15 @@ class _SourceExamination:
             what, fix = "and our user may not create it: no snapshot can be asked for", f"{table.definition}; {granted}"
             evidence = f"the signal table {name} does not exist"
             yield Finding("source.signal_table", Severity.ERROR, evidence, what, fix, Remedy.SOURCE_SQL)
-        elif not has_all and not rights >= ({"SELECT", "INSERT"} if writes else {"SELECT"}):
-            missing = " and ".join(sorted(({"SELECT", "INSERT"} if writes else {"SELECT"}) - rights))
-            evidence, what = f"{missing} on the signal table {name} is missing", "snapshots cannot be marked in the log"
+        elif not has_all and not rights >= needed:
+            missing = " and ".join(sorted(needed - rights))
+            why = " (snapshot.watermarking_strategy: insert_delete)" if "DELETE" in needed - rights else ""
+            evidence, what = f"{missing} on the signal table {name} is missing{why}", "snapshots cannot be marked in the log"
             yield Finding("source.privilege.signal_table", Severity.ERROR, evidence, what, granted, Remedy.SOURCE_SQL)
+
+    @property
+    def _deletes_windows(self) -> bool:
+        return self.settings.snapshot.watermarking_strategy == "insert_delete"
 
     def _unsupported(self, table: Table, error: Exception) -> Finding:
         name = ".".join(table)

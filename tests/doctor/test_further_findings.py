@@ -1,0 +1,180 @@
+"""Findings that need a world of their own: rights, clocks, full disks, another user; each on real servers where one is involved."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import Producer
+
+from devservers import Kafka, Postgres, Registry
+from schemas.findings import Severity
+from schemas.liveness import SIGN_KEY, Sign, machine
+from schemas.settings import from_mapping
+from schemas.state import partition_of, value_of
+from tests.doctor.doctored_site import Site, paste_in_shell, site_of
+from tests.support import guarded_kafka
+from tests.support.servers import own_database
+from tests.support.silent import SilentPeer
+from tidemark.doctor.examination import AREA_S, examine
+from tidemark.doctor.kafka_checks import copy_findings
+from tidemark.doctor.other_writers import producer_findings
+
+WITHOUT_ROOT: Final = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.getuid() == 0 else ()
+ON_A_SMALL_DISK: Final = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs "$0"; exec "$@"')
+
+
+@pytest.fixture(scope="module")
+def whole(kafka: Kafka, registry: Registry, postgres17: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site_of(own_database("mysql80", "doctor"), kafka, registry, postgres17, tmp_path_factory.mktemp("doctor")) as site:
+        yield site
+
+
+@pytest.fixture
+def site(whole: Site) -> Iterator[Site]:
+    before = json.dumps(whole.document)
+    yield whole
+    whole.patch.undo()
+    whole.document = json.loads(before)
+
+
+def codes(found: dict[str, Any]) -> list[str]:
+    return [one["code"] for one in found["findings"]]
+
+
+def examined_within(site: Site, command: Sequence[str]) -> dict[str, Any]:
+    """What the command finds in a process of its own that `command` starts."""
+    line = [*command, sys.executable, "-m", "tidemark", "doctor", "--config", str(site.write()), "--output", "json"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_rights_on_topics_groups_and_transactional_ids_are_named_and_granted(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.document["kafka"] = guarded_kafka.section("captain")
+    code, found = site.examined(capsys)
+    rights = ["kafka.rights.topics", "kafka.rights.group", "kafka.rights.transactional_id"]
+    assert (code, codes(found)) == (1, rights), found
+    administration = guarded_kafka.guarded_kafka().bootstrap_servers
+    for number, finding in enumerate(found["findings"]):
+        assert "User:captain" in finding["fix"]
+        paste_in_shell(finding["fix"], site.folder, administration)
+        time.sleep(0.5)  # the broker follows its controller
+        assert codes(site.examined(capsys)[1]) == rights[number + 1 :], finding
+    assert site.examined(capsys)[1]["unchecked"].keys() == {"kafka"}, "settings are not shown to this user"
+
+
+def test_a_user_whom_kafka_refuses_is_named(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.document["kafka"] = guarded_kafka.section("captain", "not it")
+    code, found = site.examined(capsys)
+    assert (code, codes(found)) == (1, ["kafka.access"])
+    assert "not it" not in json.dumps(found)
+
+
+def test_asking_for_the_rights_takes_nothing_from_a_producer_that_writes(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    producer = Producer({"bootstrap.servers": site.kafka.bootstrap_servers, "transactional.id": f"{site.name}-log"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(f"{site.name}.state", b"{}", b"nothing")
+    assert codes(site.examined(capsys)[1]) == []
+    producer.commit_transaction(30)
+
+
+def test_deleting_windows_needs_the_right_to_delete(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.document["snapshot"] = {"watermarking_strategy": "insert_delete"}
+    assert codes(site.examined(capsys)[1]) == []
+    site.sql(f"REVOKE DELETE ON {site.schema}.tidemark_signal FROM {site.account}")
+    code, found = site.examined(capsys)
+    (finding,) = found["findings"]
+    assert (code, finding["code"]) == (1, "source.privilege.signal_table")
+    assert "DELETE on the signal table" in finding["evidence"]
+    site.paste(finding)
+    assert codes(site.examined(capsys)[1]) == []
+
+
+def test_clocks_that_differ_are_named(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """The server's own clock cannot be moved: each connection of our user is given another time."""
+    site.sql("SET GLOBAL init_connect = 'SET timestamp = UNIX_TIMESTAMP() - 60'")
+    try:
+        code, found = site.examined(capsys)
+    finally:
+        site.sql("SET GLOBAL init_connect = ''")
+    (finding,) = found["findings"]
+    assert (code, finding["code"], finding["severity"]) == (0, "source.clock", "warning")
+    assert any(f"are {seconds} s apart" in finding["evidence"] for seconds in range(55, 65))
+    assert codes(site.examined(capsys)[1]) == []
+
+
+def test_a_folder_without_rights_is_named_and_mended(site: Site) -> None:
+    folder = site.folder / "shelf"
+    folder.mkdir(mode=0o555)
+    site.document["sinks"][0]["path"] = str(folder / "lake")
+    (finding,) = examined_within(site, WITHOUT_ROOT)["findings"]
+    assert (finding["code"], finding["fix"]) == ("sink.folder_rights", f"chmod u+rwx {shlex.quote(str(folder))}")
+    site.paste(finding)
+    assert examined_within(site, WITHOUT_ROOT)["findings"] == []
+
+
+def test_a_disk_that_is_nearly_full_is_named(site: Site) -> None:
+    folder = site.folder / "disk"
+    folder.mkdir()
+    site.document["sinks"][0]["path"] = str(folder)
+    (finding,) = examined_within(site, [*ON_A_SMALL_DISK, str(folder)])["findings"]
+    assert (finding["code"], finding["severity"]) == ("sink.free_space", "warning")
+    assert "0.1 GiB are free" in finding["evidence"]
+
+
+def test_a_peer_that_is_silent_costs_one_area_and_a_limited_time(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    with SilentPeer() as source, SilentPeer() as registry:
+        site.document["source"]["port"] = source.port
+        site.document["format"]["registry"] = f"http://127.0.0.1:{registry.port}"
+        begun = time.monotonic()
+        _, found = site.examined(capsys)
+        took_s = time.monotonic() - begun
+    assert took_s < AREA_S + 5
+    assert sorted(codes(found)) == ["registry.unreachable", "source.unreachable"]
+    assert found["checked"] == ["kafka", "spark", "sink lake", "sink shop"]
+
+
+def sign(site: Site, name: str, age_ms: int = 0) -> None:
+    """Write a liveness record as a producer of a machine does."""
+    producer = Producer({"bootstrap.servers": site.kafka.bootstrap_servers})
+    written = Sign(at_ms=time.time_ns() // 1_000_000 - age_ms, state="reading", machine=name)
+    producer.produce(f"{site.name}.state", value_of(written), SIGN_KEY, partition=partition_of(SIGN_KEY))
+    assert producer.flush(30) == 0
+
+
+def test_a_producer_on_another_machine_is_named_and_ours_is_not(whole: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    sign(whole, machine())
+    assert codes(whole.examined(capsys)[1]) == []
+    sign(whole, "of another kernel", age_ms=600_000)
+    assert codes(whole.examined(capsys)[1]) == []
+    sign(whole, "of another kernel")
+    code, found = whole.examined(capsys)
+    (finding,) = found["findings"]
+    assert (code, finding["code"], finding["severity"]) == (1, "kafka.other_producer", "error")
+
+
+def test_one_producer_elsewhere_is_a_warning() -> None:
+    settings = from_mapping({"name": "shop", "source": {"tables": ["a"]}})
+    there = Sign(at_ms=time.time_ns() // 1_000_000, state="reading", machine="of another kernel")
+    (found,) = producer_findings(settings, [there])
+    assert (found.code, found.severity) == ("kafka.other_producer", Severity.WARNING)
+    assert list(producer_findings(settings, [])) == []
+
+
+@pytest.mark.parametrize(("copies", "brokers", "found"), [([1, 1], 3, 1), ([1, 3], 3, 1), ([3, 3], 3, 0), ([1, 1], 1, 0), ([], 3, 0)])
+def test_a_state_topic_with_one_copy_is_named_where_there_could_be_more(copies: list[int], brokers: int, found: int) -> None:
+    assert [one.code for one in copy_findings("shop.state", copies, brokers)] == ["kafka.one_copy"] * found
+
+
+def test_the_shape_that_the_page_shows(site: Site) -> None:
+    found = examine(from_mapping(site.document))
+    assert (found.findings, found.has_errors, dict(found.unchecked)) == ((), False, {})

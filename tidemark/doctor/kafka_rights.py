@@ -1,0 +1,178 @@
+"""What Kafka allows our user: on topics, consumer groups and transactional ids of this name, asked for without writing.
+
+Topics by the operations that Kafka says are allowed, groups by whether they are shown, and creating topics by a request that is
+only validated. A transactional id by asking for it with a longer transaction than brokers allow: Kafka looks at the rights first,
+then at the time, and refuses before it takes the id from a producer that has it (KafkaApis, TransactionCoordinator).
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from producer.kafka.client import client_config, opened
+from schemas import topics
+from schemas.applied.kafka_security import client_options
+from schemas.findings import Finding, Remedy, Severity
+
+if TYPE_CHECKING:
+    from schemas.settings import KafkaSettings, Settings
+
+_LONGEST_MS: Final = (1 << 31) - 1
+_REFUSALS: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+_WORDS: Final = {"READ": "Read", "WRITE": "Write", "CREATE": "Create", "DESCRIBE": "Describe"}
+_SILENT: Final = logging.getLogger("tidemark.doctor.kafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRights:
+    """The questions to Kafka about the rights of our user, each with so many seconds for its answer.
+
+    `of_producer`: those of the producer as well. `topics_seen` are topics of this name that our user is shown.
+    """
+
+    settings: Settings
+    admin: AdminClient
+    topics_seen: tuple[str, ...]
+    of_producer: bool
+    answer_s: float
+
+    def findings(self, *, is_running: bool) -> Iterator[Finding]:
+        """Yield the rights that are missing; a producer that `is_running` under this name has those on its transactional ids."""
+        yield from self._topic_findings()
+        if not self.of_producer:
+            return
+        state = self._state
+        if not self._is_allowed(self.admin.describe_consumer_groups([f"{state}-reader"], request_timeout=self.answer_s)):
+            what = "the producer cannot read its position"
+            yield self._missing("kafka.rights.group", f"consumer groups {self._prefix}*", what, ["READ"], "group")
+        ident = f"{self.settings.name}-log"
+        if not is_running and self._is_refused(ident):
+            what = "the producer cannot begin a transaction"
+            named = f"the transactional ids {self.settings.name}*"
+            fix = ["DESCRIBE", "WRITE"]
+            yield self._missing("kafka.rights.transactional_id", named, what, fix, "transactional-id", self.settings.name)
+
+    @property
+    def _prefix(self) -> str:
+        return topics.sanitise(self.settings.name)
+
+    @property
+    def _state(self) -> str:
+        return topics.state_topic(self.settings.name, self.settings.kafka.topic_delimiter)
+
+    def _topic_findings(self) -> Iterator[Finding]:
+        needed = {"DESCRIBE", "READ"} | ({"WRITE"} if self.of_producer else set())
+        missing, exists = self._missing_on_topics(needed)
+        if self.of_producer and not self._may_create():
+            missing.add("CREATE")
+        if not missing:
+            return
+        severity = Severity.WARNING if exists and missing == {"CREATE"} else Severity.ERROR
+        jobs = "the producer and the merge job" if self.of_producer else "the merge job"
+        what = "a table that is captured later gets no topic" if severity is Severity.WARNING else f"{jobs} cannot work"
+        all_of_it = sorted(needed | ({"CREATE"} if self.of_producer else set()))
+        evidence = f"the topics {self._prefix}*"
+        found = self._missing("kafka.rights.topics", evidence, what, sorted(missing), "topic", fixed=all_of_it)
+        yield replace(found, severity=severity)
+
+    def _missing_on_topics(self, needed: set[str]) -> tuple[set[str], bool]:
+        """Return the operations that some topic lacks, and whether there is a state topic."""
+        asked = {*self.topics_seen, self._state}
+        answers = self.admin.describe_topics(
+            TopicCollection(sorted(asked)), include_authorized_operations=True, request_timeout=self.answer_s
+        )
+        missing, exists = set[str](), False
+        for topic, answer in answers.items():
+            try:
+                allowed = answer.result().authorized_operations
+            except KafkaException as error:
+                missing |= needed if error.args[0].code() in _REFUSALS else set()
+                continue
+            exists |= topic == self._state
+            if allowed is not None:
+                missing |= needed - {operation.name for operation in allowed}
+        return missing, exists
+
+    def _may_create(self) -> bool:
+        new = [NewTopic(self._state, 1, 1)]
+        return self._is_allowed(self.admin.create_topics(new, validate_only=True, request_timeout=self.answer_s))
+
+    @staticmethod
+    def _is_allowed(answers: Mapping[str, Any]) -> bool:
+        """Return whether no answer is a refusal; any other error says that rights were looked at and are there."""
+        for answer in answers.values():
+            try:
+                answer.result()
+            except KafkaException as error:
+                if error.args[0].code() in _REFUSALS:
+                    return False
+        return True
+
+    def _is_refused(self, ident: str) -> bool:
+        options = {
+            **client_options(self.settings.kafka),
+            "transactional.id": ident,
+            "transaction.timeout.ms": _LONGEST_MS,
+            "logger": _SILENT,  # librdkafka calls it fatal, and prints that
+        }
+        probe = opened(_producer, client_config(self.settings.kafka.bootstrap_servers, options))
+        try:
+            probe.init_transactions(self.answer_s)
+        except KafkaException as error:
+            return error.args[0].code() in _REFUSALS
+        return False
+
+    def _missing(
+        self, code: str, where: str, what: str, lacks: list[str], resource: str, name: str = "", fixed: list[str] | None = None
+    ) -> Finding:
+        kafka = self.settings.kafka
+        principal = _principal(kafka)
+        words = ", ".join(_WORDS[one] for one in lacks)
+        evidence = f"Kafka allows {principal or 'our user'} no {words} on {where}"
+        if not principal:
+            advice = f"Allow the principal of kafka.tls.cert {words} on {where}"
+            return Finding(code, Severity.ERROR, evidence, what, advice=advice)
+        operations = " ".join(f"--operation {_WORDS[one]}" for one in fixed or lacks)
+        named = f"--{resource} {shlex.quote(name or self._prefix)} --resource-pattern-type prefixed"
+        fix = f"{tool('kafka-acls.sh', kafka)} --add --allow-principal {shlex.quote(principal)} {operations} {named}"
+        return Finding(code, Severity.ERROR, evidence, what, fix, Remedy.SHELL, tool_advice(kafka))
+
+
+def _producer(config: dict[str, Any]) -> Producer:
+    return Producer(config)
+
+
+def tool(script: str, kafka: KafkaSettings) -> str:
+    """Return how a script of Kafka is called for the brokers of the settings."""
+    config = "" if kafka.security_protocol == "PLAINTEXT" else " --command-config admin.properties"
+    return f"{script} --bootstrap-server {shlex.quote(kafka.bootstrap_servers)}{config}"
+
+
+def tool_advice(kafka: KafkaSettings) -> str:
+    """Return what a person needs besides the call."""
+    if kafka.security_protocol == "PLAINTEXT":
+        return ""
+    return "admin.properties: the security.protocol and sasl settings of an administrator"
+
+
+def _principal(kafka: KafkaSettings) -> str:
+    """Return Kafka's name of our user; "" where that depends on a certificate."""
+    if kafka.security_protocol.startswith("SASL"):
+        return f"User:{kafka.sasl.username or kafka.options.get('sasl.username', '')}"
+    return "User:ANONYMOUS" if kafka.security_protocol == "PLAINTEXT" else ""
