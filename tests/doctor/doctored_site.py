@@ -78,13 +78,13 @@ class Site:
 
     def put_rule(self, rule: str, subject: str = "") -> None:
         """Give the registry, or one subject of it, a rule of compatibility."""
-        self._tell_registry("PUT", f"config/{subject}" if subject else "config", {"compatibility": rule})
+        self._ask_registry("PUT", f"config/{subject}" if subject else "config", {"compatibility": rule})
 
     def register(self, subject: str, **schema: str) -> None:
         """Register a schema."""
-        self._tell_registry("POST", f"subjects/{subject}/versions", schema)
+        self._ask_registry("POST", f"subjects/{subject}/versions", schema)
 
-    def _tell_registry(self, method: str, path: str, document: Mapping[str, str]) -> None:
+    def _ask_registry(self, method: str, path: str, document: Mapping[str, str]) -> None:
         headers = {"Content-Type": "application/json"}
         body = json.dumps(document).encode()
         request = urllib.request.Request(f"{self.registry.url}/{path}", body, headers, method=method)  # noqa: S310

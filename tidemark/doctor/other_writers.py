@@ -84,7 +84,7 @@ def sink_writer_findings(sink: SinkSettings, *, is_start: bool) -> Iterator[Find
         evidence = f"{name}: process {holder} has its lock, and a merge job on another machine writes liveness records"
         yield Finding(code, Severity.ERROR, evidence, "two jobs write to the sink", fix, Remedy.SHELL, "or end the other one")
     elif sign is None:
-        evidence = f"{name}: process {holder} has its lock, and shows no sign of life"
+        evidence = f"{name}: process {holder} has its lock, and writes no liveness record"
         yield Finding(code, Severity.WARNING, evidence, "no merge job can begin as long as it has it", fix, Remedy.SHELL)
     elif is_start:
         evidence = f"{name}: another merge job, process {holder}, has its lock"
