@@ -60,9 +60,9 @@ def _cache_folder() -> Path:
     own = Path(tempfile.mkdtemp(prefix="tidemark-numba-"))
     atexit.register(shutil.rmtree, own, ignore_errors=True)
     # Numba reads no cache that it cannot write: with a read-only root file system, what an image has is copied.
-    for candidate in filter(None, candidates):
-        if os.access(Path(candidate) / name, os.R_OK | os.X_OK):
-            shutil.copytree(Path(candidate) / name, own, dirs_exist_ok=True)
+    for given in (one for one in candidates if one):
+        if os.access(Path(given) / name, os.R_OK | os.X_OK):
+            shutil.copytree(Path(given) / name, own, dirs_exist_ok=True)
             break
     return own
 
