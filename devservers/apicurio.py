@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 
 
 class Registry(Server):
-    """A registry whose schemas are kept in its folder. `url` is the address for a Confluent client."""
+    """A registry whose schemas are kept in its folder. `url` is the address for a Confluent client, `port` 0 for a free one."""
 
-    def __init__(self, run_dir: Path, *, record_classes: bool = False) -> None:
+    def __init__(self, run_dir: Path, *, record_classes: bool = False, port: int = 0) -> None:
         super().__init__("registry", run_dir)
-        self.port = 0
+        self.port = self._wanted_port = port
         self._java = java_home(17) / "bin" / "java"
         self._program = program(log.info)
         self._archive = ClassArchive(
@@ -44,7 +44,7 @@ class Registry(Server):
 
     @override
     def _choose_ports(self) -> None:
-        self.port = free_port()
+        self.port = self._wanted_port or free_port()
 
     @override
     def _command(self) -> list[str]:

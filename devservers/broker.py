@@ -61,7 +61,8 @@ class Kafka(Server):
     """A broker that is also its controller. `bootstrap_servers` is `127.0.0.1:<port>`.
 
     `secure` names further listeners by their protocols (SSL, SASL_SSL, SASL_PLAINTEXT), each on a port of its own;
-    `properties` are further ones of the broker: certificates, users. `heap_mib` is enough for some thousand partitions.
+    `properties` are further ones of the broker: certificates, users. `heap_mib` is enough for some thousand partitions. `port` is
+    a port to listen on, 0 for a free one.
     """
 
     def __init__(
@@ -72,9 +73,10 @@ class Kafka(Server):
         secure: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         heap_mib: int = HEAP_MIB,
+        port: int = 0,
     ) -> None:
         super().__init__("kafka", run_dir)
-        self.port = 0
+        self.port = self._wanted_port = port
         self._heap_mib = heap_mib
         self._secure_ports = dict.fromkeys(secure, 0)
         self._properties = dict(properties or {})
@@ -95,7 +97,7 @@ class Kafka(Server):
 
     @override
     def _choose_ports(self) -> None:
-        self.port, self._controller_port = free_port(), free_port()
+        self.port, self._controller_port = self._wanted_port or free_port(), free_port()
         self._secure_ports = {protocol: free_port() for protocol in self._secure_ports}
 
     @override

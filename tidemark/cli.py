@@ -43,6 +43,7 @@ from tidemark.commands import (
     status,
     table_list,
     tail,
+    up,
     verify,
 )
 from tidemark.commands.action import Action
@@ -75,6 +76,7 @@ VERBS: Final[dict[str, ModuleType]] = {
     "init": init,
     "version": installed_parts,
     "completion": completion,
+    "up": up,
 }
 GROUPS: Final[dict[str, ModuleType]] = {
     "snapshot": snapshot_actions,
@@ -93,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parser().parse_args(argv)
     logs.configure(level=arguments.log_level, form=arguments.log_format)
-    if argv is None and arguments.verb != "demo":  # a process of its own; the demo ends its servers itself
+    if argv is None and arguments.verb not in ("demo", "up"):  # a process of its own; those two end their servers themselves
         shutdown.guard_process()
     return shutdown.leave(_executed(arguments))
 

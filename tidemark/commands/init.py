@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 HELP: Final = "look at a database and write a commented file of settings for it, with the tables and the missing grants"
 _KAFKA: Final = "127.0.0.1:9092"
 _REGISTRY: Final = "http://127.0.0.1:8081"
+_LOCAL_KAFKA: Final = "127.0.0.1:29192"
+_LOCAL_REGISTRY: Final = "http://127.0.0.1:28181/apis/ccompat/v7"
 _PASSWORD: Final = "TIDEMARK_SOURCE__PASSWORD"  # noqa: S105 - the name of a variable
 _ESTIMATES: Final = "SELECT table_schema, table_name, table_rows FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
 
@@ -50,8 +52,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", help="prefix of every topic (default: the name of the database)")
     parser.add_argument("--signal-table", metavar="TABLE", help=f"database.table (default: {SIGNAL_TABLE} beside the tables)")
-    parser.add_argument("--kafka", default=_KAFKA, metavar="SERVERS", help="host:port of Kafka (default: %(default)s)")
-    parser.add_argument("--registry", default=_REGISTRY, metavar="URL", help="the schema registry (default: %(default)s)")
+    parser.add_argument("--kafka", metavar="SERVERS", help=f"host:port of Kafka (default: {_KAFKA})")
+    parser.add_argument("--registry", metavar="URL", help=f"the schema registry (default: {_REGISTRY})")
+    parser.add_argument(
+        "--local", action="store_true", help="Kafka and registry are those that `tidemark up` starts on this machine"
+    )
     parser.add_argument("--lake", default="lake", metavar="DIR", help="folder of the Delta tables (default: %(default)s)")
     parser.add_argument("--file", default=config.DEFAULT_PATH, metavar="FILE", help="what to write (default: %(default)s)")
     add_output(parser)
@@ -87,7 +92,7 @@ class Inspected:
             "tables": dict(self.file.tables),
             "statements": list(self.file.statements),
             "notes": list(self.file.notes),
-            "next": _next(path),
+            "next": _next(path, self.file.kafka),
         }
 
     def lines(self, path: Path) -> list[str]:
@@ -99,7 +104,7 @@ class Inspected:
             lines.append("to be run at the source by an administrator, first of all:")
             lines += [f"    {statement};" for statement in self.file.statements]
         lines.append("next, each in a shell of its own (`tidemark doctor` checks Kafka and the rest before):")
-        return [*lines, *(f"    {command}" for command in _next(path))]
+        return [*lines, *(f"    {command}" for command in _next(path, self.file.kafka))]
 
 
 def inspect(arguments: argparse.Namespace, source: Mapping[str, object]) -> Inspected:
@@ -143,8 +148,8 @@ def inspect(arguments: argparse.Namespace, source: Mapping[str, object]) -> Insp
         patterns=patterns,
         tables={".".join(table): _whole(estimates.get(table)) for table in captured},
         signal_table=signal_table,
-        kafka=arguments.kafka,
-        registry=arguments.registry,
+        kafka=arguments.kafka or (_LOCAL_KAFKA if arguments.local else _KAFKA),
+        registry=arguments.registry or (_LOCAL_REGISTRY if arguments.local else _REGISTRY),
         lake=arguments.lake,
         statements=list(dict.fromkeys(needed)),
         notes=[f"{one.severity}: {one.evidence}: {one.what}" for one in findings],
@@ -184,7 +189,9 @@ def _whole(rows: object) -> int | None:
     return None if rows is None else int(str(rows))
 
 
-def _next(path: Path) -> list[str]:
-    """Return the two commands that come next."""
+def _next(path: Path, kafka: str) -> list[str]:
+    """Return the commands that come next."""
     option = "" if str(path) == config.DEFAULT_PATH else f" --config {shlex.quote(str(path))}"
+    if kafka == _LOCAL_KAFKA:
+        return [f"tidemark up{option}"]
     return [f"tidemark run{option}", f"tidemark merge{option}"]
