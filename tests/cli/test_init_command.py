@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import yaml
 
 from devservers import Database
 from schemas.settings import from_mapping
+from tests.support.servers import database as server_of
 from tests.support.servers import unique_name
 from tidemark import cli
 from tidemark.commands.initial_file import InitialFile, name_of, pattern_of
@@ -63,17 +64,24 @@ def test_a_pattern_matches_the_tables_of_its_database_alone() -> None:
     assert not source.captures("axb", "t")
 
 
-@pytest.fixture
-def asked(mysql80: Database, fresh_database: Callable[[Database], str], monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
+@pytest.fixture(params=["mysql80", "mariadb114"])
+def asked(
+    request: pytest.FixtureRequest, fresh_database: Callable[[Database], str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[argparse.Namespace]:
     """A user who may read one database and nothing else."""
-    database, user = fresh_database(mysql80), unique_name("init").replace("-", "_")
-    with mysql80.connect() as connection, connection.cursor() as cursor:
+    server = server_of(request.param)
+    database, user = fresh_database(server), unique_name("init").replace("-", "_")
+    with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE {database}.orders (id INT PRIMARY KEY)")
         cursor.execute(f"CREATE TABLE {database}.keyless (id INT)")
         cursor.execute(f"CREATE USER {user} IDENTIFIED BY '{PASSWORD}'")
         cursor.execute(f"GRANT SELECT ON {database}.* TO {user}")
     monkeypatch.setenv("TIDEMARK_SOURCE__PASSWORD", PASSWORD)
-    return argparse.Namespace(database=database, user=user, options=["--host", mysql80.host, "--port", str(mysql80.port), "--user", user])
+    options = ["--host", server.host, "--port", str(server.port), "--user", user]
+    flavour = "MariaDB 11.4" if server.flavour == "mariadb" else "MySQL 8.0"
+    yield argparse.Namespace(database=database, user=user, flavour=flavour, options=options)
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"DROP USER {user}")
 
 
 def test_a_source_is_inspected_and_what_it_lacks_is_said(
@@ -83,6 +91,7 @@ def test_a_source_is_inspected_and_what_it_lacks_is_said(
     assert cli.main(["init", *asked.options, "--file", str(path), "--output", "json"]) == 0
     said = capsys.readouterr()
     found = json.loads(said.out)
+    assert found["server"].startswith(asked.flavour)
     assert sorted(found["tables"]) == [f"{asked.database}.keyless", f"{asked.database}.orders"]
     assert any("REPLICATION SLAVE" in one and asked.user in one for one in found["statements"]), found
     assert any("CREATE TABLE" in one and "tidemark_signal" in one for one in found["statements"]), found

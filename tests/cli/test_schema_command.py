@@ -39,7 +39,7 @@ def test_a_history_shows_each_statement_with_its_version_and_what_it_changed() -
 def test_a_difference_has_a_sign_for_each_column() -> None:
     lines = difference_lines(difference(columns_of(model(ID, NAME)), columns_of(model(PRICE, ID, KIND, key=("id", "kind")))))
     assert lines == [
-        "+ price DECIMAL(10,2) UNSIGNED DEFAULT 0",
+        "+ price DECIMAL(10,2) UNSIGNED default 0",
         "+ kind ENUM('a','b')",
         "- name VARCHAR(20) CHARACTER SET utf8mb4",
         "~ key: id  →  id, kind",

@@ -10,7 +10,14 @@ from schemas.errors import DecodeError
 from schemas.identity import TableName
 from schemas.position import Position
 from schemas.schema_changes import ChangeOrigin, ModelColumn, SchemaChange, TableModel, change_value
-from tidemark.api.schema_history import AS_FOUND, SchemaHistory, columns_of, difference, history_of
+from tidemark.api.schema_history import (
+    AS_FOUND,
+    SchemaHistory,
+    columns_of,
+    difference,
+    histories_of,
+    history_of,
+)
 
 ORDERS = TableName("shop", "orders")
 ID = ModelColumn("id", 4, "INT", optional=False, auto_increment=True)
@@ -72,6 +79,18 @@ def test_a_database_that_is_dropped_takes_its_table_along() -> None:
     assert kinds(history_of(ORDERS, [*start(ID), of_database("DROP DATABASE shop")])) == [(AS_FOUND, 1), ("DROP", None)]
     others = [of_database("DROP DATABASE other", "other"), of_database("ALTER DATABASE shop CHARACTER SET latin1")]
     assert kinds(history_of(ORDERS, [*start(ID), *others])) == [(AS_FOUND, 1)]
+
+
+def test_many_histories_are_those_of_each_table_alone() -> None:
+    other = record("CREATE TABLE other", "CREATE", model(ID, table="other"), 50, table="other")
+    records = [*start(ID), other, of_database("DROP DATABASE shop"), of_database("DROP DATABASE shop2", "shop2")]
+    names = [ORDERS, TableName("shop", "other"), TableName("shop", "none")]
+    assert histories_of(names, records) == {name: history_of(name, records) for name in names}
+    assert kinds(history_of(names[1], records)) == [("CREATE", 1), ("DROP", None)]
+
+
+def test_a_database_that_is_dropped_before_a_table_was_made_says_nothing_of_it() -> None:
+    assert history_of(ORDERS, [of_database("DROP DATABASE shop")]).events == ()
 
 
 def test_other_tables_are_left_out() -> None:

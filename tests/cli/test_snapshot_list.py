@@ -76,7 +76,18 @@ def test_a_wait_is_shown_only_while_the_producer_is_alive() -> None:
     with_sign = documents() | {"alive": encode(sign)}
     assert listed(with_sign).requests[1].tasks[0].waits == "Threads_running 87 > 50"
     assert listed(with_sign).requests[0].tasks[0].waits == ""
-    assert listed(with_sign, NOW_MS + 60_000).requests[1].tasks[0].waits == ""
+    dead = listed(with_sign, NOW_MS + 60_000)
+    assert dead.requests[1].tasks[0].waits == ""
+    assert (dead.producer.state.value, dead.producer.alive) == ("silent", False)
+    assert document_of(dead, {})["producer"]["alive"] is False
+
+
+def test_a_new_liveness_record_counts_more_than_clocks() -> None:
+    early, late = ({"alive": encode(Sign(at_ms=at, every_s=2.0, state="reading"))} for at in (10_000, 12_000))
+    before = listed(early)
+    assert before.producer.alive is False
+    now = snapshot_list(State(late, SourceId("shop")), NOW_MS, before)
+    assert now.producer.alive is True
 
 
 def test_rows_of_children_belong_to_no_request() -> None:

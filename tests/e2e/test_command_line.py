@@ -62,8 +62,7 @@ def running(mysql80: Database, kafka: Kafka, registry: Registry, tmp_path_factor
 
 def statements(said: str) -> list[str]:
     """What an administrator is to paste."""
-    lines = [line.strip().removesuffix(";") for line in said.splitlines() if line.endswith(";")]
-    return [one for line in lines for one in line.split("; ")]
+    return [line.strip().removesuffix(";") for line in said.splitlines() if line.endswith(";")]
 
 
 def _text(value: object) -> str:
@@ -231,7 +230,7 @@ def test_an_alter_is_in_the_history_and_in_the_difference_of_two_versions(runnin
     assert shown["columns"][1]["type"] == "VARCHAR(20)"
     assert shown["key"] == ["id"]
     text = on(running, "schema", "history", table).stdout
-    assert f"    {alter}\n  + note VARCHAR(20) NOT NULL DEFAULT" in text, text
+    assert f"    {alter}\n  + note VARCHAR(20) NOT NULL default" in text, text
     assert facts(running, "schema", "diff", table, "--from", "1", "--to", "1")["added"] == []
     missing = on(running, "schema", "history", f"{running.database}.item")
     assert missing.returncode == 2

@@ -31,7 +31,7 @@ class TableInSink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedTable:
-    """One table. `last_record_ms` is when the newest record came into its change topic (Unix, the clock of the producer or broker).
+    """One table. `last_record_ms` is when the last transaction with changes of it ended in Kafka (Unix, the broker's clock).
 
     `version` is that of its columns, as `tidemark schema history` counts them. None is unknown, or that there is none.
     """

@@ -1,4 +1,4 @@
-"""When the newest record of each topic was written: Kafka keeps the largest time of each partition, so no record is read."""
+"""When something was last written to each topic: Kafka keeps the largest time of each partition, so no record is read."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _AT_ONCE: Final = 1_000
 
 
 def newest_records(kafka: KafkaSettings, topics: Collection[str]) -> Mapping[str, int]:
-    """Return the time of the newest record by topic (Unix, ms), of those topics for which Kafka says it; brokers from 3.0 on do.
+    """Return by topic when the last transaction with records of it ended (Unix, ms), where Kafka says it; brokers from 3.0 on do.
 
-    Topics without a record are left out, and those of which one partition does not answer. Raises `PublishError` where Kafka cannot
-    be reached.
+    That is the broker's time, or the producer's for records that were written without a transaction; the end of an aborted
+    transaction counts, too. Topics without a record are left out, and those of which one partition does not answer. Raises
+    `PublishError` where Kafka cannot be reached.
     """
     options = client_options(kafka)
     counts = TopicAdmin(kafka.bootstrap_servers, options).partitions_now(topics)

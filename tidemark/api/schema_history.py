@@ -8,7 +8,7 @@ the oldest record that Kafka has.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -139,13 +139,13 @@ def history_of(table: TableName, records: Iterable[Mapping[str, Any]], *, is_com
     Raises `DecodeError` for a record that is no schema change. What a start of the producer repeats adds nothing. A table that was
     renamed has another history under its new name; under the old one nothing follows.
     """
-    quoted = f'"{table.database}"."{table.table}"'
+    quoted = _quoted(table)
     events: list[SchemaEvent] = []
     versions: list[TableColumns] = []
     last: TableColumns | None = None
     for record in records:
         try:
-            for kind, columns in _changes(record, quoted, table.database):
+            for kind, columns in _changes(record, quoted, "" if last is None else table.database):
                 if kind == AS_FOUND and columns == last and events:
                     continue
                 if columns is not None and columns != last:
@@ -155,6 +155,22 @@ def history_of(table: TableName, records: Iterable[Mapping[str, Any]], *, is_com
         except (KeyError, TypeError, AttributeError) as error:
             raise DecodeError(f"not a schema-change record: {error!r}") from error
     return SchemaHistory(table.plain, tuple(events), is_complete)
+
+
+def histories_of(tables: Iterable[TableName], records: Sequence[Mapping[str, Any]]) -> dict[TableName, SchemaHistory]:
+    """Return the history of each of many tables, as `history_of` does; the records are searched once."""
+    of_table: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        try:
+            named = {str(change["id"]) for change in record["tableChanges"] or ()}
+        except (KeyError, TypeError) as error:
+            raise DecodeError(f"not a schema-change record: {error!r}") from error
+        if not named:  # a statement on a database
+            database = f'"{record.get("databaseName")}".'
+            named = {one for one in of_table if one.startswith(database)}
+        for one in named:
+            of_table.setdefault(one, []).append(record)
+    return {table: history_of(table, of_table.get(_quoted(table), ())) for table in tables}
 
 
 def difference(before: TableColumns, after: TableColumns) -> SchemaDifference:
@@ -181,8 +197,16 @@ def columns_of(model: TableModel) -> TableColumns:
     return _columns(model.payload(comments=True))
 
 
+def _quoted(table: TableName) -> str:
+    """Return the name of a table as the records have it."""
+    return f'"{table.database}"."{table.table}"'
+
+
 def _changes(record: Mapping[str, Any], quoted: str, database: str) -> list[tuple[str, TableColumns | None]]:
-    """Return what a record says of the table: kinds and columns. DROPs that a start writes before its CREATEs say nothing."""
+    """Return what a record says of the table: kinds and columns. DROPs that a start writes before its CREATEs say nothing.
+
+    `database` is that of the table, "" while there is none to be dropped with it.
+    """
     is_start = record["source"].get("snapshot") == "true"
     found: list[tuple[str, TableColumns | None]] = []
     for change in record["tableChanges"] or ():
@@ -190,7 +214,7 @@ def _changes(record: Mapping[str, Any], quoted: str, database: str) -> list[tupl
             continue
         columns = None if change["table"] is None else _columns(change["table"])
         found.append((AS_FOUND if is_start else str(change["type"]), columns))
-    if not is_start and record.get("databaseName") == database and _DROP_DATABASE.match(record.get("ddl") or ""):
+    if database and not is_start and record.get("databaseName") == database and _DROP_DATABASE.match(record.get("ddl") or ""):
         found.append(("DROP", None))
     return found
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from schemas.documents import Origin, RequestDocument, SnapshotState, TaskDocument
-from schemas.liveness import Sign
+from schemas.documents import OffsetDocument, Origin, RequestDocument, SnapshotState, TaskDocument
+from schemas.liveness import JobState, ProducerFacts, Sign, Standing, producer_state
 from schemas.position import Position
 from schemas.state import State
 
@@ -82,10 +82,13 @@ class SnapshotRequest:
 class SnapshotList:
     """All requests that the producer remembers, oldest first, at `read_ms` (Unix time).
 
-    `children` are readings of rows that a foreign key may have changed; they belong to no request.
+    `children` are readings of rows that a foreign key may have changed; they belong to no request. `producer` is the state of the
+    one that reads, by its last liveness record, which it wrote at `sign_ms` of its clock; None where it wrote none.
     """
 
     read_ms: int
+    producer: Standing
+    sign_ms: int | None
     requests: tuple[SnapshotRequest, ...]
     children: tuple[SnapshotTask, ...]
 
@@ -106,11 +109,16 @@ class SnapshotList:
         yield from self.children
 
 
-def snapshot_list(state: State, now_ms: int) -> SnapshotList:
-    """Return what the state topic says of snapshots; `StateError` for a document that is not understood."""
+def snapshot_list(state: State, now_ms: int, before: SnapshotList | None = None) -> SnapshotList:
+    """Return what the state topic says of snapshots; `StateError` for a document that is not understood.
+
+    A liveness record that is newer than the one `before` proves that the producer lives, whatever the clocks show.
+    """
     sign = state.one(Sign)
-    is_alive = sign is not None and sign.state == "reading" and not sign.silent_ms(now_ms)
-    waits = sign.snapshot_waits if sign is not None and is_alive else ""
+    is_moving = sign is not None and before is not None and before.sign_ms not in (None, sign.at_ms)
+    has_offset = OffsetDocument.KEY in state
+    producer = producer_state(ProducerFacts(now_ms=now_ms, started=has_offset, sign=sign, is_moving=is_moving))
+    waits = sign.snapshot_waits if sign is not None and producer.state is JobState.READING else ""
     found = sorted(state.all(RequestDocument).values(), key=lambda request: request.number)
     requests = {request.id: request for request in found}
     tasks: dict[str, list[SnapshotTask]] = {request.id: [] for request in found}
@@ -122,6 +130,8 @@ def snapshot_list(state: State, now_ms: int) -> SnapshotList:
     children = state.all(TaskDocument, TaskDocument.CHILDREN).values()
     return SnapshotList(
         read_ms=now_ms,
+        producer=producer,
+        sign_ms=None if sign is None else sign.at_ms,
         requests=tuple(_request(request, tasks[request.id]) for request in found),
         children=tuple(_task(task, None, "") for task in children),
     )
@@ -157,6 +167,7 @@ def document_of(now: SnapshotList, pace: Mapping[tuple[str, str], float]) -> dic
     """Return the list in JSON; what is not known is null."""
     return {
         "read_ms": now.read_ms,
+        "producer": {"state": now.producer.state.value, "reason": now.producer.reason or None, "alive": now.producer.alive},
         "requests": [request_document(request, pace) for request in now.requests],
         "children": [_task_document(task, pace) for task in now.children],
     }

@@ -137,7 +137,8 @@ def inspect(arguments: argparse.Namespace, source: Mapping[str, object]) -> Insp
         findings = tuple(source_findings_of(settings))
     except UncheckedError as error:
         findings = tuple(error.findings)
-    needed = [one.fix for one in findings if one.remedy is Remedy.SOURCE_SQL and one.is_error]
+    needed = [one for one in findings if one.remedy is Remedy.SOURCE_SQL and one.is_error]
+    statements = [statement for one in needed for statement in one.fix.split("; ")]
     file = InitialFile(
         name=name,
         server=f"{'MariaDB' if facts.flavour == 'mariadb' else 'MySQL'} {facts.version_text}",
@@ -151,8 +152,8 @@ def inspect(arguments: argparse.Namespace, source: Mapping[str, object]) -> Insp
         kafka=arguments.kafka or (_LOCAL_KAFKA if arguments.local else _KAFKA),
         registry=arguments.registry or (_LOCAL_REGISTRY if arguments.local else _REGISTRY),
         lake=arguments.lake,
-        statements=list(dict.fromkeys(needed)),
-        notes=[f"{one.severity}: {one.evidence}: {one.what}" for one in findings],
+        statements=list(dict.fromkeys(statements)),
+        notes=[f"{one.severity}: {one.text}" for one in findings if one not in needed],
     )
     return Inspected(file, findings)
 

@@ -186,7 +186,7 @@ def _column_text(column: SchemaColumn) -> str:
         column.name,
         column.type,
         "" if column.nullable else "NOT NULL",
-        "" if column.default is None else f"DEFAULT {column.default}",
+        "" if column.default is None else f"default {column.default}",
         f"CHARACTER SET {column.charset}" if column.charset else "",
         "AUTO_INCREMENT" if column.auto_increment else "",
         f"COMMENT {column.comment!r}" if column.comment else "",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 HELP: Final = "start a snapshot, pause, resume or stop it, and list all of them with rows, rate and time left"
 _RATE_S: Final = 2.0
+_NONE: Final = "no snapshot is known: none was asked for, or all are long done"
+_NONE_RUNNING: Final = "no snapshot is queued, running or paused"
 _ORIGINS: Final = {"signal": "asked for by a signal", "initial": "at the first start", "automatic": "by itself"}
 
 
@@ -120,32 +122,34 @@ def _list(arguments: argparse.Namespace) -> int:
 
     with Observer(settings) as observer:
 
-        def seen() -> SnapshotList:
-            found = snapshot_list(observer.state(), time.time_ns() // 1_000_000)
+        def seen(before: SnapshotList | None) -> SnapshotList:
+            found = snapshot_list(observer.state(), time.time_ns() // 1_000_000, before)
             return running_only(found) if arguments.running else found
 
-        last = seen()
+        last = seen(None)
         if last.is_running:
             time.sleep(_RATE_S)  # a rate needs two looks
 
         def look() -> str:
             nonlocal last
-            before, last = last, seen()
+            before, last = last, seen(last)
             pace = rates(before, last)
-            return json.dumps(document_of(last, pace)) if arguments.output == "json" else as_text(last, pace)
+            none = _NONE_RUNNING if arguments.running else _NONE
+            return json.dumps(document_of(last, pace)) if arguments.output == "json" else as_text(last, pace, none)
 
         show(look, arguments.watch, redraws=arguments.output == "text")
     return 0
 
 
-def as_text(found: SnapshotList, pace: Mapping[tuple[str, str], float]) -> str:
-    """Return each request as a line with its tables below it."""
-    lines: list[str] = []
+def as_text(found: SnapshotList, pace: Mapping[tuple[str, str], float], none: str = _NONE) -> str:
+    """Return each request as a line with its tables below it, `none` without any; first that nobody reads, where that is so."""
+    is_stuck = found.is_running and not found.producer.alive
+    lines = [f"the producer is {found.producer.text}", ""] if is_stuck else []
     for request in found.requests:
         lines += [_head(request), *_task_lines(request.tasks, pace), ""]
     if found.children:
         lines += ["rows of children whose parents changed, to be read again", *_task_lines(found.children, pace), ""]
-    return "\n".join(lines[:-1]) or "no snapshot is known: none was asked for, or all are long done"
+    return "\n".join(lines[:-1]) or none
 
 
 def _head(request: SnapshotRequest) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from schemas.liveness import Sign
 from tidemark.api.snapshot_list import (
     SnapshotList,
     SnapshotRequest,
@@ -32,14 +31,13 @@ def wait_for_end(observer: Observer, request_id: str, deadline: float) -> Snapsh
 
     None: the producer has not noted it. What is shown goes to standard error, so that standard output has the result alone.
     """
+    found: SnapshotList | None = None
     with SnapshotDisplay(Console(stderr=True)) as display:
         while True:
-            state, now_ms = observer.state(), time.time_ns() // 1_000_000
-            found, sign = snapshot_list(state, now_ms), state.one(Sign)
+            found = snapshot_list(observer.state(), time.time_ns() // 1_000_000, found)
             request = found.find(request_id)
-            silent_ms = 0 if sign is None else sign.silent_ms(now_ms)
             if request is not None:
-                display.show(request, found, f"the producer has been silent for {silent_ms / 1000:.0f} s" if silent_ms else "")
+                display.show(request, found, "" if found.producer.alive else f"the producer is {found.producer.text}")
             if (request is not None and request.state.final) or time.monotonic() >= deadline:
                 return request
             time.sleep(max(0.0, min(_LOOK_S, deadline - time.monotonic())))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from schemas.settings import Settings
     from tidemark.api.captured_tables import CapturedTable, TableInSink
     from tidemark.api.observe import Observer
+    from tidemark.api.schema_reader import SchemaReader
 
 HELP: Final = "list every captured table: snapshot, consistent in each sink or why not, lag, last record, version of its columns"
 
@@ -44,11 +45,12 @@ def execute(arguments: argparse.Namespace) -> int:
     settings = config.load(arguments.config)
     settings = settings if arguments.sink is None else settings.of_sink(arguments.sink)
     from tidemark.api.observe import Observer
+    from tidemark.api.schema_reader import SchemaReader
 
-    with Observer(settings) as observer:
+    with Observer(settings) as observer, SchemaReader(settings) as schemas:
 
         def look() -> str:
-            found, notes = _look(settings, observer, counts_rows=arguments.count)
+            found, notes = _look(settings, observer, schemas, counts_rows=arguments.count)
             found = [table for table in found if not wanted or any(one.fullmatch(table.table) for one in wanted)]
             now_ms = time.time_ns() // 1_000_000
             return as_json(found, notes, now_ms) if arguments.output == "json" else as_text(found, notes, now_ms)
@@ -57,7 +59,9 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _look(settings: Settings, observer: Observer, *, counts_rows: bool) -> tuple[list[CapturedTable], list[str]]:
+def _look(
+    settings: Settings, observer: Observer, schemas: SchemaReader, *, counts_rows: bool
+) -> tuple[list[CapturedTable], list[str]]:
     """Return the tables, and why something of them is not known."""
     from tidemark.api.captured_tables import captured_tables
     from tidemark.api.newest_records import newest_records
@@ -68,20 +72,20 @@ def _look(settings: Settings, observer: Observer, *, counts_rows: bool) -> tuple
     delimiter = settings.kafka.topic_delimiter
     by_topic = {topics.change_topic(settings.name, *name, delimiter): table for table, name in names.items()}
     newest = {by_topic[topic]: at for topic, at in newest_records(settings.kafka, by_topic).items()}
-    versions, note = _versions(settings, names)
+    versions, note = _versions(schemas, names)
     rows = _rows(settings, list(names.values())) if counts_rows else None
     return list(captured_tables(statuses, newest, versions, rows)), [note] if note else []
 
 
-def _versions(settings: Settings, names: Mapping[str, tuple[str, str]]) -> tuple[dict[str, int | None], str]:
+def _versions(schemas: SchemaReader, names: Mapping[str, tuple[str, str]]) -> tuple[dict[str, int | None], str]:
     """Return the version of each table's columns; none with the reason where the records cannot be read."""
     from schemas.identity import TableName
-    from tidemark.api.schema_history import history_of
-    from tidemark.api.schema_reader import read_schema_topic
+    from tidemark.api.schema_history import histories_of
 
     try:
-        topic = read_schema_topic(settings)
-        versions = {table: history_of(TableName(*name), topic.records).version for table, name in names.items()}
+        topic = schemas.read()
+        histories = histories_of((TableName(*name) for name in names.values()), topic.records)
+        versions = {table: histories[TableName(*name)].version for table, name in names.items()}
     except TidemarkError as error:
         return {}, f"versions of columns are not known: {error}"
     return versions, f"versions of columns are not known: {topic.missing}" if topic.missing else ""
