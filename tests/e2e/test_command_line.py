@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -182,6 +183,20 @@ def test_a_snapshot_is_paused_resumed_and_stopped(running: Pipeline) -> None:
     running.sql("DROP TABLE big")
 
 
+def test_a_snapshot_continues_when_nobody_waits_for_it_any_more(running: Pipeline) -> None:
+    command = [sys.executable, "-m", "tidemark", "snapshot", "start", rf"{running.database}\.orders", "--wait", "--id", "left"]
+    env = {**environment(), **running.env}
+    child = subprocess.Popen([*command, "--config", str(running.config_path)], cwd=running.folder, env=env, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None
+    assert child.stderr.readline().startswith("left: ")
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=60)
+    assert child.returncode == 130
+    running.wait("its end", lambda status: not status.snapshot_running)
+    ended = request(running, "left")
+    assert (ended["state"], ended["rows_read"]) == ("done", LONG)
+
+
 def test_a_snapshot_that_matches_nothing_is_refused_with_the_reason(running: Pipeline) -> None:
     done = on(running, "snapshot", "start", "no.such_table", "--wait")
     assert done.returncode == 1
@@ -263,8 +278,9 @@ def test_a_status_that_is_watched_redraws_a_terminal(running: Pipeline) -> None:
             shown += os.read(master, 4096)
     finally:
         child.terminate()
-        child.wait(60)
+        ended = child.wait(60)
         os.close(master)
+    assert ended == 130
     assert shown.count(b"\x1b[2K") > 10, "lines are cleared before they are drawn again"
     assert b"log:   " in shown
 
