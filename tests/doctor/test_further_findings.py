@@ -8,19 +8,22 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from devservers import Kafka, Postgres, Registry
+from devservers import Kafka, Postgres, Registry, start_kafka
 from schemas.findings import Severity
 from schemas.liveness import SIGN_KEY, Sign, machine
 from schemas.settings import from_mapping
 from schemas.state import partition_of, value_of
 from tests.doctor.doctored_site import Site, paste_in_shell, site_of
 from tests.support import guarded_kafka
+from tests.support.joined_broker import JoinedBroker
 from tests.support.servers import own_database
 from tests.support.silent import SilentPeer
 from tidemark.doctor.examination import AREA_S, examine
@@ -49,10 +52,12 @@ def codes(found: dict[str, Any]) -> list[str]:
     return [one["code"] for one in found["findings"]]
 
 
-def examined_within(site: Site, command: Sequence[str]) -> dict[str, Any]:
-    """What the command finds in a process of its own that `command` starts."""
+def examined_within(site: Site, command: Sequence[str], more: Mapping[str, str | None] | None = None) -> dict[str, Any]:
+    """What the command finds in a process of its own that `command` starts; `more` variables of the environment, None is none."""
+    given = {**os.environ, **(more or {})}
+    environment = {name: value for name, value in given.items() if value is not None}
     line = [*command, sys.executable, "-m", "tidemark", "doctor", "--config", str(site.write()), "--output", "json"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120, env=environment)
     assert done.stdout, done.stderr
     return dict(json.loads(done.stdout))
 
@@ -173,6 +178,31 @@ def test_one_producer_elsewhere_is_a_warning() -> None:
 @pytest.mark.parametrize(("copies", "brokers", "found"), [([1, 1], 3, 1), ([1, 3], 3, 1), ([3, 3], 3, 0), ([1, 1], 1, 0), ([], 3, 0)])
 def test_a_state_topic_with_one_copy_is_named_where_there_could_be_more(copies: list[int], brokers: int, found: int) -> None:
     assert [one.code for one in copy_findings("shop.state", copies, brokers)] == ["kafka.one_copy"] * found
+
+
+def test_a_state_topic_of_two_real_brokers_with_one_copy_is_named(site: Site, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    with start_kafka(tmp_path) as first, JoinedBroker(tmp_path / "second", first).start():
+        admin = AdminClient({"bootstrap.servers": first.bootstrap_servers})
+        deadline = time.monotonic() + 60
+        while len(admin.list_topics(timeout=10).brokers) < 2:
+            assert time.monotonic() < deadline
+        found = {}
+        for copies in (1, 2):
+            name = f"copies{copies}"
+            for future in admin.create_topics([NewTopic(f"{name}.state", 2, copies, config={"cleanup.policy": "compact"})]).values():
+                future.result(60)
+            site.document |= {"name": name, "kafka": {"bootstrap_servers": first.bootstrap_servers}}
+            found[copies] = codes(site.examined(capsys)[1])
+    assert found == {1: ["kafka.one_copy"], 2: []}
+
+
+def test_what_the_first_start_fetches_is_not_checked(site: Site, tmp_path: Path) -> None:
+    environment = {"JAVA_HOME": None, "PATH": "/nowhere", "TIDEMARK_CACHE": str(tmp_path)}
+    found = examined_within(site, (), environment)
+    assert "spark" not in found["checked"]
+    assert "not here yet: the first start of `tidemark merge` fetches what is missing" in found["unchecked"]["spark"]
+    assert not [one for one in found["findings"] if one["code"].startswith("spark")]
 
 
 def test_the_shape_that_the_page_shows(site: Site) -> None:

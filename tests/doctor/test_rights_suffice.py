@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from devservers import Database, Registry
 from schemas.findings import Finding
 from tests.doctor.doctored_site import paste_in_shell
@@ -27,6 +29,7 @@ def rights(path: Path, *, of_producer: bool) -> list[Finding]:
     return [one for one in found if one.code.startswith("kafka.rights")]
 
 
+@pytest.mark.slow
 def test_a_producer_and_merge_jobs_run_with_what_the_fixes_grant(
     mysql80: Database, registry: Registry, fresh_database: Callable[[Database], str], tmp_path: Path
 ) -> None:

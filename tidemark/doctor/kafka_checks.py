@@ -22,7 +22,7 @@ from schemas.findings import Finding, Remedy, Severity
 from schemas.liveness import SIGN_KEY
 from schemas.state import partition_of
 from schemas.waiting import waiting
-from tidemark.doctor.kafka_rights import KafkaRights, tool, tool_advice
+from tidemark.doctor.kafka_rights import LONGEST_MS, KafkaRights, tool, tool_advice
 from tidemark.doctor.listed import listed
 from tidemark.doctor.other_writers import producer_findings, recent_signs
 from tidemark.doctor.unchecked import UncheckedError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _ANSWER_S: Final = 10.0
 _TURN_S: Final = 2.0
+_LIMIT: Final = "transaction.max.timeout.ms"
 _DAY_MS: Final = 86_400_000
 _WEEK_MS: Final = 7 * _DAY_MS
 
@@ -63,12 +64,14 @@ class _KafkaExamination:
         ours, state = self._our_topics(metadata), self._state
         signs = self._signs() if self._of_producer and state in ours else []
         yield from producer_findings(self._settings, signs)
+        brokers = list(metadata.brokers)
+        of_broker = self._configs(admin, ResourceType.BROKER, [str(brokers[0])] if brokers else [])
+        is_unlimited = any(int(one.get(_LIMIT) or 0) >= LONGEST_MS for one in of_broker.values())
         rights = KafkaRights(self._settings, admin, tuple(ours), self._of_producer, _ANSWER_S)
-        yield from rights.findings(is_running=bool(signs))
+        yield from rights.findings(asks_for_ids=not signs and not is_unlimited)
         copies = [len(one.replicas) for one in metadata.topics[state].partitions.values()] if state in ours else []
         yield from copy_findings(state, copies, len(metadata.brokers))
-        brokers = list(metadata.brokers)
-        yield from self._broker(self._configs(admin, ResourceType.BROKER, [str(brokers[0])] if brokers else []))
+        yield from self._broker(of_broker)
         yield from self._topics(self._configs(admin, ResourceType.TOPIC, ours))
         if self._hidden:
             raise UncheckedError("; ".join(self._hidden))
@@ -154,7 +157,7 @@ class _KafkaExamination:
     def _broker(self, configs: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
         for name, config in configs.items():
             ours = int(self._settings.kafka.options.get("transaction.timeout.ms") or TRANSACTION_TIMEOUT_MS)
-            longest = int(config.get("transaction.max.timeout.ms") or ours)
+            longest = int(config.get(_LIMIT) or ours)
             if longest < ours:
                 evidence = f"transaction.max.timeout.ms of broker {name} is {longest}"
                 what = f"the producer's transactions may take {ours} ms: the broker refuses to begin one"

@@ -24,7 +24,8 @@ from schemas.findings import Finding, Remedy, Severity
 if TYPE_CHECKING:
     from schemas.settings import KafkaSettings, Settings
 
-_LONGEST_MS: Final = (1 << 31) - 1
+LONGEST_MS: Final = (1 << 31) - 1
+"""The time of a transaction that is asked for: above every limit but the largest number, with which nothing may be asked."""
 _REFUSALS: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -52,8 +53,8 @@ class KafkaRights:
     of_producer: bool
     answer_s: float
 
-    def findings(self, *, is_running: bool) -> Iterator[Finding]:
-        """Yield the rights that are missing; a producer that `is_running` under this name has those on its transactional ids."""
+    def findings(self, *, asks_for_ids: bool) -> Iterator[Finding]:
+        """Yield the rights that are missing; with `asks_for_ids` those on transactional ids, too: a producer that runs has them."""
         yield from self._topic_findings()
         if not self.of_producer:
             return
@@ -62,7 +63,7 @@ class KafkaRights:
             what = "the producer cannot read its position"
             yield self._missing("kafka.rights.group", f"consumer groups {self._prefix}*", what, ["READ"], "group")
         ident = f"{self.settings.name}-log"
-        if not is_running and self._is_refused(ident):
+        if asks_for_ids and self._is_refused(ident):
             what = "the producer cannot begin a transaction"
             named = f"the transactional ids {self.settings.name}*"
             fix = ["DESCRIBE", "WRITE"]
@@ -128,7 +129,7 @@ class KafkaRights:
         options = {
             **client_options(self.settings.kafka),
             "transactional.id": ident,
-            "transaction.timeout.ms": _LONGEST_MS,
+            "transaction.timeout.ms": LONGEST_MS,
             "logger": _SILENT,  # librdkafka calls it fatal, and prints that
         }
         probe = opened(_producer, client_config(self.settings.kafka.bootstrap_servers, options))

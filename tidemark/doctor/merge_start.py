@@ -32,7 +32,7 @@ _OF_OTHERS: Final = frozenset(
     {"kafka.transaction_timeout", "kafka.state_policy", "kafka.unknown", "registry.unknown", "registry.unreachable", "spark.memory"}
 )
 """Errors with which a merge job runs: those of the producer, and those that may pass while it retries."""
-_LOOKS_S: Final = 0.2
+_LOOKS_S: Final = 0.05
 
 
 class MergeStart:

@@ -27,14 +27,15 @@ _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _LEAST_FREE: Final = 2 << 30
 _UNITS: Final = {"k": 10, "m": 20, "g": 30, "t": 40}
 _MEMORY: Final = re.compile(r"(\d+)([kmgt])", re.IGNORECASE)
+_FETCHED: Final = "the first start of `tidemark merge` fetches what is missing"
 _DOES_NOT_START: Final = "the merge job does not start"
 _IN_SERVICE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE TEMPORARY TABLES")
 
 
 def spark_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield why Spark could not be started; a Java that is missing is fetched, as by the merge job itself.
+    """Yield why Spark could not be started.
 
-    `UncheckedError` where no sink needs it, or where this machine has no merge job.
+    `UncheckedError` where no sink needs it, where this machine has no merge job, or where its first start fetches Java or jars.
     """
     if not settings.sinks:
         raise UncheckedError("there are no sinks: no merge job is run")
@@ -42,11 +43,19 @@ def spark_findings(settings: Settings) -> Iterator[Finding]:
         raise UncheckedError("pyspark is not installed here: ask where the merge job runs")
     from spark_jobs.jobs.preflight import OLDEST_JAVA, startable_findings
     from tidemark.runtime import java_home
+    from tidemark.runtime.jars import are_jars_here
+    from tidemark.runtime.java import is_java_here
 
     yield from _memory(settings)
+    if "JAVA_HOME" not in os.environ and not is_java_here(OLDEST_JAVA):
+        raise UncheckedError(f"there is no Java here yet: {_FETCHED}")
     try:
         os.environ.setdefault("JAVA_HOME", str(java_home(OLDEST_JAVA)))
         yield from startable_findings(settings.spark)
+        if not settings.spark.jars and not are_jars_here([sink.type for sink in settings.sinks]):
+            raise UncheckedError(f"some jars are not here yet: {_FETCHED}")
+    except UncheckedError:
+        raise
     except TidemarkError as error:
         yield Finding("spark.runtime", Severity.ERROR, str(error), _DOES_NOT_START)
 

