@@ -106,7 +106,9 @@ BROKEN: Final[dict[str, Callable[[Site], Any]]] = {
     "source.signal_table": lambda site: site.sql(f"DROP TABLE {site.schema}.tidemark_signal"),
     "source.no_match": setting("source", "tables", lambda site: [f"{site.schema}\\.order"]),
     "source.table_without_key": lambda site: site.sql(
-        f"CREATE TABLE {site.schema}.keyless (a INT)", f"GRANT SELECT ON {site.schema}.keyless TO {site.account}"
+        f"DROP TABLE IF EXISTS {site.schema}.keyless",
+        f"CREATE TABLE {site.schema}.keyless (a INT)",
+        f"GRANT SELECT ON {site.schema}.keyless TO {site.account}",
     ),
     "kafka.message_bytes": lambda site: site.configure(f"{site.name}.{site.schema}.orders", "max.message.bytes=1048588"),
     "kafka.retention": lambda site: site.configure(f"{site.name}.{site.schema}.orders", "retention.ms=3600000"),
