@@ -29,7 +29,10 @@ log = structlog.get_logger()
 _OF_THE_SETTINGS: Final = frozenset({"spark.start", "sink.folder_is_file"})
 """What a person has to change in the settings: exit code 2. Anything else has 1."""
 _OF_OTHERS: Final = frozenset(
-    {"kafka.transaction_timeout", "kafka.state_policy", "kafka.unknown", "registry.unknown", "registry.unreachable", "spark.memory"}
+    {
+        *("kafka.transaction_timeout", "kafka.state_policy", "kafka.unknown"),
+        *("registry.unreachable", "registry.unknown", "sink.unreachable", "sink.unknown", "spark.memory"),
+    }
 )
 """Errors with which a merge job runs: those of the producer, and those that may pass while it retries."""
 _LOOKS_S: Final = 0.05
