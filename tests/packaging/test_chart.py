@@ -1,0 +1,177 @@
+"""The Helm chart: rendered, linted, and validated by the schemas of Kubernetes; what a pod may do; the settings that it gets."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.packaging.custom_resources import SCHEMAS, validate_custom
+from tests.packaging.distributions import ROOT
+from tests.packaging.helm import CHART, render, run_helm
+from tidemark.process import config
+
+VALUES = ("small", "full", "operator")
+OLDEST, NEWEST = "1.25.0", "1.37.0"
+
+
+def test_the_chart_has_the_versions_of_the_project_and_of_its_spark() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    chart, values = (yaml.safe_load((CHART / name).read_text("utf-8")) for name in ("Chart.yaml", "values.yaml"))
+    assert chart["version"] == chart["appVersion"] == project["version"]
+    assert f"pyspark=={values['merge']['operator']['sparkVersion']}" in project["optional-dependencies"]["spark"]
+
+
+def test_the_chart_runs_the_images_of_the_dockerfile_as_their_user() -> None:
+    dockerfile = (ROOT / "docker" / "Dockerfile").read_text("utf-8")
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    for part in ("producer", "merge", "page"):
+        target = values[part]["image"]["repository"].removeprefix("tidemark-")
+        assert f" AS {target}\n" in dockerfile
+    assert f"--uid {values['podSecurityContext']['runAsUser']} " in dockerfile
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("values", VALUES)
+def test_the_chart_is_rendered_linted_and_valid(values: str) -> None:
+    linted = run_helm("lint", "--strict", str(CHART), "--values", str(CHART / "ci" / f"{values}-values.yaml"))
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+    kinds = set()
+    for kubernetes in (OLDEST, NEWEST):
+        for document in render(values, kubernetes):
+            kinds.add(document["kind"])
+            if document["kind"] in SCHEMAS:
+                validate_custom(document, kubernetes)
+            else:
+                kubernetes_validate.validate(document, kubernetes, strict=True)
+            assert re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", document["metadata"]["name"])
+    assert {"ConfigMap", "Deployment", "Service"} < kinds
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_the_validation_finds_what_kubernetes_and_the_operators_refuse() -> None:
+    objects = {document["kind"]: document for document in render("operator", NEWEST)}
+    deployment, spark = objects["Deployment"], objects["SparkApplication"]
+    deployment["spec"]["template"]["spec"]["containers"][0]["readynessProbe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError, match="readynessProbe"):
+        kubernetes_validate.validate(deployment, NEWEST, strict=True)
+    for wrong in ({"executors": {}}, {"volumes": [{"name": "tmp", "emptydir": {}}]}, {"mode": "local"}):
+        with pytest.raises(jsonschema.ValidationError):
+            validate_custom({**spark, "spec": {**spark["spec"], **wrong}}, NEWEST)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("values", VALUES)
+def test_a_container_may_write_to_its_volumes_only_and_has_no_rights(values: str) -> None:
+    found = 0
+    for pod, container in containers(render(values, NEWEST)):
+        found += 1
+        security = container["securityContext"]
+        assert security == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+        user = pod.get("securityContext") if "containers" in pod else pod["podSecurityContext"]
+        assert (user["runAsNonRoot"], user["runAsUser"], user["seccompProfile"]) == (True, 10001, {"type": "RuntimeDefault"})
+        paths = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+        assert {path for path, is_read_only in paths.items() if not is_read_only} <= {"/tmp", "/lake", "/data"}  # noqa: S108 - in the pod
+        assert paths["/etc/tidemark"]
+        if "containers" in pod:
+            assert pod["enableServiceLinks"] is False
+            assert pod["automountServiceAccountToken"] is False
+            assert {"startupProbe", "livenessProbe", "readinessProbe", "resources"} <= container.keys()
+    assert found == {"small": 3, "full": 3, "operator": 3}[values]
+
+
+def containers(documents: list[dict[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Each container with the pod's own settings; driver and executor of a SparkApplication are both in one."""
+    for document in documents:
+        if document["kind"] == "Deployment":
+            pod = document["spec"]["template"]["spec"]
+            yield from ((pod, container) for container in pod["containers"])
+        elif document["kind"] == "SparkApplication":
+            yield from ((document["spec"][part], document["spec"][part]) for part in ("driver", "executor"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("values", VALUES)
+def test_the_settings_are_accepted_and_match_the_ports_and_volumes(values: str, tmp_path: Path) -> None:
+    objects = render(values, NEWEST)
+    (data,) = (document["data"] for document in objects if document["kind"] == "ConfigMap")
+    path = tmp_path / "tidemark.yaml"
+    path.write_text(re.sub("/run/secrets/", f"{tmp_path}/", data["tidemark.yaml"]), "utf-8")
+    for secret in ("tidemark-source/password", "tidemark-service/token"):
+        (tmp_path / secret).parent.mkdir(exist_ok=True)
+        (tmp_path / secret).write_text("secret\n", "utf-8")
+    settings = config.load(path, {})
+    assert (settings.service.port, settings.service.merge_port) == (8080, 8081)
+    assert settings.spark.master == ("local[*]" if values != "operator" else "k8s://https://kubernetes.default.svc:443")
+    mounted = {mount["mountPath"] for _, container in containers(objects) for mount in container["volumeMounts"]}
+    assert any(settings.sinks[0].path.startswith(path) for path in mounted)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("values", VALUES)
+def test_services_budgets_and_monitors_select_pods_that_there_are(values: str) -> None:
+    objects = render(values, NEWEST)
+    pods = [document["spec"]["template"]["metadata"]["labels"] for document in objects if document["kind"] == "Deployment"]
+    pods += [document["spec"]["driver"]["labels"] for document in objects if document["kind"] == "SparkApplication"]
+    for document in objects:
+        if document["kind"] in ("Service", "PodDisruptionBudget"):
+            selector = document["spec"]["selector"]
+            wanted = selector.get("matchLabels", selector)
+            assert sum(wanted.items() <= labels.items() for labels in pods) == 1, document["metadata"]["name"]
+    budgets = [document for document in objects if document["kind"] == "PodDisruptionBudget"]
+    assert len(budgets) == (0 if values == "small" else 1)
+    (producer,) = (one for one in objects if one["kind"] == "Deployment" and one["metadata"]["name"].endswith("-producer"))
+    probe = producer["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
+    assert probe["httpGet"]["path"] == ("/readyz" if values == "small" else "/livez")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (["--set", "producers.replicas=3"], "producers"),
+        (["--set", "merge.mode=yarn"], "merge/mode"),
+        (["--set", "settings.name="], "settings/name"),
+        (["--set", "merge.mode=operator"], "merge.operator.image: name an image"),
+    ],
+)
+def test_wrong_values_are_refused_with_their_name(more: list[str], reason: str) -> None:
+    done = run_helm("template", "demo", str(CHART), "--kube-version", NEWEST, "--values", str(CHART / "ci" / "small-values.yaml"), *more)
+    assert done.returncode != 0
+    assert reason in done.stderr.replace(".", "/") or reason in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_change_of_the_settings_starts_new_pods() -> None:
+    def sums(*more: str) -> set[str]:
+        documents = [document for document in render("full", NEWEST, *more) if document["kind"] == "Deployment"]
+        return {document["spec"]["template"]["metadata"]["annotations"]["checksum/settings"] for document in documents}
+
+    assert len(sums()) == 1
+    assert sums() != sums("--set", "settings.kafka.bootstrap_servers=other:9092")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_the_values_of_the_documentation_are_rendered(tmp_path: Path) -> None:
+    (values,) = re.findall("```yml\n(.*?)```", (ROOT / "docs" / "kubernetes.md").read_text("utf-8"), re.DOTALL)
+    file = tmp_path / "values.yaml"
+    file.write_text(values, "utf-8")
+    done = run_helm("template", "shop", str(CHART), "--kube-version", NEWEST, "--values", str(file))
+    assert done.returncode == 0, done.stderr
+    names = {document["metadata"]["name"] for document in yaml.safe_load_all(done.stdout) if document["kind"] == "Deployment"}
+    assert names == {"shop-tidemark-producer", "shop-tidemark-merge", "shop-tidemark-page"}
