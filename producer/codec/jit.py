@@ -57,14 +57,9 @@ def _cache_folder() -> Path:
     for candidate in candidates:
         if candidate and _is_writable(folder := Path(candidate) / name):
             return folder
-    own = Path(tempfile.mkdtemp(prefix="tidemark-numba-"))
+    own = tempfile.mkdtemp(prefix="tidemark-numba-")
     atexit.register(shutil.rmtree, own, ignore_errors=True)
-    # Numba reads no cache that it cannot write: with a read-only root file system, what an image has is copied.
-    for given in (one for one in candidates if one):
-        if os.access(Path(given) / name, os.R_OK | os.X_OK):
-            shutil.copytree(Path(given) / name, own, dirs_exist_ok=True)
-            break
-    return own
+    return Path(own)
 
 
 def _is_writable(folder: Path) -> bool:

@@ -51,14 +51,9 @@ def _cache_folder() -> Path:
     for candidate in candidates:
         if candidate and _is_writable(folder := Path(candidate) / name):
             return folder
-    own = Path(tempfile.mkdtemp(prefix="tidemark-numba-"))
+    own = tempfile.mkdtemp(prefix="tidemark-numba-")
     atexit.register(shutil.rmtree, own, ignore_errors=True)
-    # Numba reads no cache that it cannot write: with a read-only root file system, what an image has is copied.
-    for candidate in filter(None, candidates):
-        if os.access(Path(candidate) / name, os.R_OK | os.X_OK):
-            shutil.copytree(Path(candidate) / name, own, dirs_exist_ok=True)
-            break
-    return own
+    return Path(own)
 
 
 def _is_writable(folder: Path) -> bool:

@@ -28,17 +28,6 @@ with event.install_recorder("numba:compile") as recorder:
             assert codec.encode_rows(rows, 0, rows.size, context).count
 print(len(recorder.buffer))
 """
-START = """
-from numba.core import event
-with event.install_recorder("numba:compile") as recorder:
-    {}
-print(len(recorder.buffer))
-"""
-READ_ONLY = """
-import os
-access = os.access
-os.access = lambda path, mode: not mode & os.W_OK and access(path, mode)
-"""
 
 
 def python(code: str, **environment: str) -> str:
@@ -58,23 +47,6 @@ def test_nothing_compiles_at_the_first_row() -> None:
     assert python(FIRST_ROW) == "0"
 
 
-@pytest.mark.parametrize(
-    ("start", "module"),
-    [
-        ("import producer.app; from producer.codec.jit import compile_kernels; compile_kernels()", "producer.codec.jit"),
-        ("import spark_jobs.merge.worker_run", "spark_jobs.arrow.kernel_cache"),
-    ],
-    ids=["producer", "merge"],
-)
-def test_nothing_compiles_where_the_cache_of_an_image_is_read_only(start: str, module: str) -> None:
-    code = START.format(start)
-    python(code)  # fills the cache
-    folder, compiled = python(f"{READ_ONLY}\nfrom {module} import CACHE_FOLDER; print(CACHE_FOLDER)\n{code}").split()
-    assert Path(folder).name.startswith("tidemark-numba-")
-    assert not Path(folder).exists()
-    assert compiled == "0"
-
-
 def test_the_cache_is_in_the_first_folder_that_can_be_written(tmp_path: Path) -> None:
     where = "from producer.codec.jit import CACHE_FOLDER; print(CACHE_FOLDER)"
     chosen, general, home = tmp_path / "chosen", tmp_path / "general", tmp_path / "home"
@@ -90,6 +62,40 @@ def test_the_cache_is_in_the_first_folder_that_can_be_written(tmp_path: Path) ->
     nowhere = python(where, NUMBA_CACHE_DIR="", TIDEMARK_CACHE=impossible, HOME=impossible)
     assert "tidemark-numba-" in nowhere
     assert not Path(nowhere).exists()
+
+
+READ_ONLY = """
+import os
+access = os.access
+given = os.environ["NUMBA_CACHE_DIR"]
+os.access = lambda path, mode: access(path, mode) and not (mode & os.W_OK and str(path).startswith(given))
+"""
+START = """
+from tidemark.process.kernel_cache_copy import provide_writable_kernels
+provide_writable_kernels()
+from numba.core import event
+with event.install_recorder("numba:compile") as recorder:
+    import producer.app
+    from producer.codec.jit import CACHE_FOLDER, compile_kernels
+    compile_kernels()
+print(len(recorder.buffer), CACHE_FOLDER)
+"""
+
+
+@pytest.mark.slow
+def test_the_kernels_of_an_image_are_used_where_its_root_file_system_is_read_only(tmp_path: Path) -> None:
+    compiled, folder = python(START, NUMBA_CACHE_DIR=str(tmp_path)).split()
+    assert (int(compiled) > 0, Path(folder).parent) == (True, tmp_path)
+    again, copy = python(READ_ONLY + START, NUMBA_CACHE_DIR=str(tmp_path)).split()
+    assert again == "0"
+    assert Path(copy).parent.name.startswith("tidemark-kernels-")
+    assert not Path(copy).exists()
+
+
+def test_a_folder_that_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:
+    code = "import os\nfrom tidemark.process.kernel_cache_copy import provide_writable_kernels as p; p(); print(os.environ['NUMBA_CACHE_DIR'])"
+    assert python(code, NUMBA_CACHE_DIR=str(tmp_path)) == str(tmp_path)
+    assert python(code, NUMBA_CACHE_DIR=str(tmp_path / "missing")) == str(tmp_path / "missing")
 
 
 def test_a_cache_is_used_only_by_the_sources_it_was_made_from() -> None:
