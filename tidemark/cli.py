@@ -48,6 +48,7 @@ from tidemark.commands import (
 )
 from tidemark.commands.action import Action
 from tidemark.process import config, logs, shutdown
+from tidemark.process.kernel_cache_copy import provide_writable_kernels
 
 OK: Final = 0
 FAILED: Final = 1
@@ -95,6 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parser().parse_args(argv)
     logs.configure(level=arguments.log_level, form=arguments.log_format)
+    if argv is None:
+        provide_writable_kernels()
     if argv is None and arguments.verb not in ("demo", "up"):  # a process of its own; those two end their servers themselves
         shutdown.guard_process()
     return shutdown.leave(_executed(arguments))
