@@ -19,9 +19,22 @@ from tests.compose.docker import DockerError, docker
 
 ROOT: Final = Path(__file__).parents[2]
 PROJECT: Final = "tidemark-test"
-SERVICES: Final = ("mysql", "kafka", "registry", "producer", "merge")
+SERVICES: Final = ("mysql", "kafka", "registry", "producer", "merge", "page")
 _EQUAL_WITHIN_S: Final = 240
 _COMMAND_S: Final = 900
+_PROBES: Final = 5
+_WATCH: Final = """
+import sys, time
+from deltalake import DeltaTable
+print("watches", flush=True)
+until = time.time() + 120
+while time.time() < until:
+    if sys.argv[1] in DeltaTable("/lake/shop/customers").to_pyarrow_table(columns=["email"])["email"].to_pylist():
+        print(time.time(), flush=True)
+        break
+    time.sleep(0.1)
+"""
+"""What the container of the merge job runs to see when a row is in the table: readers see it from then on."""
 
 
 class StepError(Exception):
@@ -76,6 +89,21 @@ class Deployment:
             f"DELETE FROM customers WHERE email = 'd{n - 1}@example.org'"
         )
 
+    def seconds_to_lake(self, number: int) -> float:
+        """Insert a row and return the seconds from its commit until the lake has it; both by the clock of this machine."""
+        email = f"probe{number}@example.org"
+        command = ["docker", "compose", "--project-name", PROJECT, "exec", "-T", "merge", "python", "-c", _WATCH, email]
+        with subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True) as watcher:
+            if watcher.stdout is None or not watcher.stdout.readline():
+                message = "the lake cannot be read in the container of the merge job"
+                raise StepError(message)
+            committed = self.sql(f"INSERT INTO customers (email, credit) VALUES ('{email}', 0); SELECT UNIX_TIMESTAMP(NOW(6))")
+            seen = watcher.stdout.readline()
+        if not seen:
+            message = f"the row of {email} is not in the lake after 120 s:\n{self.tool('status')}"
+            raise StepError(message)
+        return float(seen) - float(committed)
+
     def tool(self, *arguments: str) -> str:
         """Run a verb of the command in the container of the tools and return what it printed, whatever its exit code."""
         return self.compose("run", "--rm", "-T", "tools", *arguments, check=False)
@@ -127,6 +155,8 @@ def play(deployment: Deployment) -> str:
     deployment.step("up", up_s, "healthy after")
     deployment.change()
     deployment.step("changes", 0, "written")
+    delays = sorted(deployment.seconds_to_lake(number) for number in range(_PROBES))
+    print(f"compose: a change is in the lake {delays[len(delays) // 2]:.1f} s after its commit, {delays[-1]:.1f} s at most", flush=True)
     _snapshot_by_signal(deployment)
     deployment.step("signal", 0, "answered")
     deployment.sql("ALTER TABLE customers ADD COLUMN since DATETIME(3) DEFAULT '2026-01-01 00:00:00'")
