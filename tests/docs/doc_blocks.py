@@ -16,7 +16,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md"))]
-EXECUTED: Final = frozenset({"shell", "sql", "yaml", "python", "json"})
+EXECUTED: Final = frozenset({"shell", "sql", "yaml", "python", "json", "promql"})
 OPTIONS: Final = frozenset({"exit", "stop", "file", "on", "setup", "engine", "test", "wait"})
 _FENCE: Final = re.compile(r"^( *)```(\w*)$")
 _MARK: Final = re.compile(r"^ *<!-- docs: (.*) -->$")

@@ -94,25 +94,33 @@ def _execute(block: Block, site: Site) -> None:
         site.stop(verb)
     if "file" in block.options:
         _write(block, site)
-    elif block.language == "sql":
-        site.sql(site.localised(_for_this_server(block.text, site)))
-    elif block.language == "yaml":
-        from_mapping(beside_the_readme(block.text))
-    elif block.language == "python":
-        site.settle()
-        program = site.folder / f"block-{block.line}.py"
-        program.write_text(site.localised(block.text), "utf-8")
-        site.first_line([sys.executable, str(program)])
-    elif block.language == "json":
-        for line in block.text.splitlines():
-            json.loads(line)
     else:
-        for command in commands_of(block):
-            began = time.monotonic()
-            _run(command, block, site)
-            print(f"{block.where}: {command}: {time.monotonic() - began:.1f} s")
+        _BY_LANGUAGE[block.language](block, site)
     for verb in stopped:
         site.start(verb, f"tidemark {verb}")
+
+
+def _shell(block: Block, site: Site) -> None:
+    for command in commands_of(block):
+        began = time.monotonic()
+        _run(command, block, site)
+        print(f"{block.where}: {command}: {time.monotonic() - began:.1f} s")
+
+
+def _sql(block: Block, site: Site) -> None:
+    site.sql(site.localised(_for_this_server(block.text, site)))
+
+
+def _python(block: Block, site: Site) -> None:
+    site.settle()
+    program = site.folder / f"block-{block.line}.py"
+    program.write_text(site.localised(block.text), "utf-8")
+    site.first_line([sys.executable, str(program)])
+
+
+def _json(block: Block, _: Site) -> None:
+    for line in block.text.splitlines():
+        json.loads(line)
 
 
 def _for_this_server(text: str, site: Site) -> str:
@@ -168,6 +176,12 @@ def check_statically(block: Block) -> None:
         for command in " && ".join(commands_of(block)).split(" && "):
             if command.startswith("tidemark "):
                 cli.parser().parse_args(shlex.split(command, comments=True)[1:])
+
+
+_BY_LANGUAGE: Final = {
+    "shell": _shell, "sql": _sql, "python": _python, "json": _json,
+    "yaml": lambda block, _: from_mapping(beside_the_readme(block.text)), "promql": lambda block, site: site.promql(block.text),
+}  # fmt: skip
 
 
 def readme_settings() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -24,13 +25,16 @@ from pymysql.constants import CLIENT
 
 from devservers import Database, Kafka, Registry
 from devservers.processes import GuardedProcess, free_port
+from devservers.prometheus_server import start_prometheus
 from tests.docs.doc_blocks import ROOT
 from tests.e2e.pipeline import environment, spark_section
+from tests.support.servers import postgres
 from tidemark.api.observe import Observer
 from tidemark.process import config
 
 ADMINISTRATOR: Final = "administrator"
 PATIENCE_S: Final = 180.0
+_WAREHOUSE: Final = "db.example:5432"
 SHOP: Final = """
 CREATE DATABASE shop;
 CREATE TABLE shop.customers (id INT PRIMARY KEY, email VARCHAR(120) NOT NULL, country CHAR(2));
@@ -92,10 +96,22 @@ class Site:
             ".venv/bin/python -m pytest": f"cd {ROOT} && {sys.executable} -m pytest --collect-only -q",
             "/run/secrets/": f"{self.folder}/secrets/",
             "/data/": f"{self.folder}/data/",
+            "/var/lib/tidemark/": f"{self.folder}/",
         }
+        if _WAREHOUSE in text:
+            text = text.replace(_WAREHOUSE, self._warehouse())
         for name, own in pairs.items():
             text = text.replace(name, own)
         return text
+
+    def _warehouse(self) -> str:
+        """Return the address of a PostgreSQL with the database that a page writes to, and its user."""
+        server = postgres("postgres17")
+        with server.connect(autocommit=True) as connection:
+            connection.execute(b"DROP DATABASE IF EXISTS warehouse")
+            connection.execute(b"CREATE DATABASE warehouse")
+        (self.folder / "secrets" / "warehouse").write_text(f"{server.password}\n", "utf-8")  # the user has the name of the page's
+        return f"{server.host}:{server.port}"
 
     # --- settings --------------------------------------------------------------------------------------------
 
@@ -140,13 +156,29 @@ class Site:
                     break
                 assert status is None, f"it ended with {status} and said nothing: {log_path.read_text('utf-8')}"
                 assert time.monotonic() < deadline, f"nothing was printed within {seconds:.0f} s"
-                self.sql("UPDATE shop.orders SET status = IF(status = 'paid', 'new', 'paid'), total = total + 0.5 WHERE id IN (7, 501)")
+                self._change()
                 process.wait(0.5)
             assert process.status in {None, 0}, f"it ended with {process.status}: {lines}"
         finally:
             process.terminate(20)
         assert "Traceback" not in log_path.read_text("utf-8"), log_path.read_text("utf-8")
         return lines[0]
+
+    def promql(self, text: str) -> None:
+        """Ask a Prometheus that scrapes both jobs: each expression is one, and each metric that it names has data."""
+        targets = [f"127.0.0.1:{port}" for port in (self.port, self.merge_port)]
+        job = {"job_name": "tidemark", "scrape_interval": "1s", "static_configs": [{"targets": targets}]}
+        config_path = self.folder / "prometheus.yml"
+        config_path.write_text(yaml.safe_dump({"scrape_configs": [job]}), "utf-8")
+        with start_prometheus(self.folder, config_path) as server:
+            for expression in text.splitlines():
+                server.query(expression)
+                for metric in re.findall(r"tidemark_\w+", expression):
+                    self._wait(metric, lambda metric=metric: self._change() or bool(server.query(metric)))
+
+    def _change(self) -> None:
+        """Change two rows: what is printed or counted needs changes."""
+        self.sql("UPDATE shop.orders SET status = IF(status = 'paid', 'new', 'paid'), total = total + 0.5 WHERE id IN (7, 501)")
 
     def environment(self) -> dict[str, str]:
         """The environment of a command: `tidemark` is found, and Java starts fast."""
@@ -196,8 +228,8 @@ class Site:
 
 
 def _is_said(line: str) -> bool:
-    """Whether a line is of the program: Java reports its options first."""
-    return bool(line.strip()) and not line.startswith(("Picked up", "{"))
+    """Whether a line is what was asked for, and no log."""
+    return bool(line.strip()) and not line.startswith("Picked up") and '"level": ' not in line
 
 
 def _answers(port: int) -> bool:

@@ -11,9 +11,9 @@ from tests.docs.doc_blocks import PAGES, ROOT, Block, UnmarkedBlockError, langua
 from tests.docs.doc_execution import SETUPS, check_statically, counted
 from tidemark import cli
 
-LEAST = {"shell": 75, "sql": 12, "yaml": 26, "python": 4, "json": 7}
+LEAST = {"shell": 78, "sql": 12, "yaml": 26, "python": 7, "json": 7, "promql": 1}
 """Blocks that are run, by language. Raise a number when blocks are added; lower it only with the page that lost one."""
-MOST_SHOWN = 17
+MOST_SHOWN = 16
 """Blocks that are shown and not run, each with its reason."""
 
 
