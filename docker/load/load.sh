@@ -5,7 +5,7 @@ while sleep 0.05; do
   cat <<'SQL'
 BEGIN;
 INSERT INTO customers (email, credit) VALUES (CONCAT('load', UUID_SHORT(), '@example.org'), ROUND(RAND() * 1000, 2));
-SET @id = LAST_INSERT_ID();
+SET @id = CAST(LAST_INSERT_ID() AS SIGNED);
 INSERT INTO orders VALUES (UUID_SHORT(), @id, 'new', NOW(3));
 UPDATE customers SET credit = credit + 1 WHERE id = @id - FLOOR(RAND() * 100) AND email LIKE 'load%';
 DELETE FROM orders WHERE customer_id = @id - 10000 AND id > 1000000;
