@@ -13,7 +13,7 @@ from tidemark import cli
 
 LEAST = {"shell": 78, "sql": 12, "yaml": 26, "python": 7, "json": 7, "promql": 1}
 """Blocks that are run, by language. Raise a number when blocks are added; lower it only with the page that lost one."""
-MOST_SHOWN = 16
+MOST_SHOWN = 17
 """Blocks that are shown and not run, each with its reason."""
 
 
