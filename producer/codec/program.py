@@ -51,6 +51,7 @@ from schemas.connect import (
 )
 from schemas.errors import SchemaMismatchError, UnsupportedTypeError
 from schemas.names import adjusted_field_name
+from schemas.overriding import override
 
 _BIGGEST_TEXT: Final = 12  # a varint of ten bytes, or two quotes
 _NUMBER_BOUND: Final = 32
@@ -281,9 +282,11 @@ class _FlatAvro(_Avro):
 
     open = b""
 
+    @override
     def flag(self, value: str) -> bytes:
         return b"\x02" + self.text(value)
 
+    @override
     def template(
         self, _constants: SourceConstants, _database: str, _table: str, *, transactions: bool
     ) -> list[tuple[int, bytes | int]]:
@@ -425,6 +428,7 @@ class _FlatJson(_Json):
         super().__init__(wire, has_columns=has_columns)
         self.frame = self._wrap(wire.value_schema_json)
 
+    @override
     def template(
         self, _constants: SourceConstants, _database: str, _table: str, *, transactions: bool
     ) -> list[tuple[int, bytes | int]]:
