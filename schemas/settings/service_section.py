@@ -49,6 +49,9 @@ class ServiceSettings:
         0, help="TCP port of the merge job's `/livez`, `/readyz` and `/metrics`; 0: nothing listens", minimum=0, maximum=65535
     )
     page_port: int = setting(8090, help="TCP port of `tidemark page`; 0: a free one", minimum=0, maximum=65535)
+    page_names: tuple[str, ...] = setting(
+        (), help="names under which browsers reach `tidemark page` besides those of this machine, behind a proxy for example"
+    )
     token: str = setting(
         "", help="what a signal must show as `Authorization: Bearer …`; better: `token_file`", secret=True
     )

@@ -70,6 +70,45 @@ def test_a_foreign_name_of_loopback_reads_nothing(header: str, path: str, stack:
     assert f"the header {header} is" in answer.text
 
 
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"])
+def test_what_comes_through_a_proxy_is_not_of_this_machine(header: str, stack: ExitStack) -> None:
+    page = page_of(stack, token=TOKEN)
+    assert page.get("/api/v1/overview").status == 200
+    assert page.get("/api/v1/overview", **{header: "10.1.2.3"}).status == 401
+    assert page.get("/api/v1/overview", **{header: "10.1.2.3", "Authorization": f"Bearer {TOKEN}"}).status == 200
+
+
+def test_behind_a_proxy_the_listed_name_is_an_own_name_and_one_signs_in(stack: ExitStack) -> None:
+    page = page_of(stack, token=TOKEN, page_names=["cdc.example.org"])
+    kept = {"Host": "cdc.example.org", "X-Forwarded-Proto": "https"}
+
+    assert page.get("/api/v1/overview", **kept).status == 401
+    cookie = page.post("/sign-in", {"token": TOKEN}, **kept, Origin="https://cdc.example.org").headers["set-cookie"]
+    assert "Secure" in cookie
+    page.cookie = cookie.partition(";")[0]
+    assert page.get("/api/v1/overview", **kept).status == 200
+    assert page.post("/snapshots/start", FORM, **kept, Origin="https://cdc.example.org").status == 503  # the source does not answer
+    assert page.post("/snapshots/start", FORM, Origin="https://cdc.example.org").status == 503  # the proxy has changed Host
+    assert page.post("/snapshots/start", FORM, **kept, Origin="https://evil.example").status == 403
+
+
+def test_no_name_of_another_origin_leads_to_a_page_beyond_loopback_even_with_the_token(stack: ExitStack) -> None:
+    page = page_of(stack, is_elsewhere=True, token=TOKEN)
+    known = {"Authorization": f"Bearer {TOKEN}"}
+
+    assert page.get("/api/v1/overview", **known, Host="evil.example").status == 403
+    assert page.get("/api/v1/overview", **known, Host="192.168.7.7:8090").status == 200  # no name leads to an address
+    body = b'{"type": "pause-snapshot"}'
+    headers = {**known, "Host": "evil.example", "Origin": "http://evil.example", "Content-Type": "application/json"}
+    assert page.ask("POST", "/api/v1/signals", body, headers).status == 403
+
+
+def test_images_and_scripts_of_other_origins_read_nothing(stack: ExitStack) -> None:
+    page = page_of(stack)
+    assert page.get("/checks?again=1", **{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}).status == 403
+    assert page.get("/", **{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}).status == 200  # a link
+
+
 def test_beyond_loopback_nothing_is_read_without_the_token(stack: ExitStack) -> None:
     page = page_of(stack, is_elsewhere=True, token=TOKEN)
 
@@ -124,6 +163,8 @@ def test_a_form_that_means_nothing_is_refused_with_what_to_do(stack: ExitStack) 
     page.sign_in()
 
     assert "give at least one pattern" in page.post("/snapshots/start", {"tables": " "}).text
+    assert page.post("/snapshots/stop", {"tables": " "}).status == 400  # all only where the form says so
+    assert page.post("/snapshots/stop", {"all": "1"}).status == 503
     assert "there is no action" in page.post("/snapshots/explode", FORM).text
     assert page.get("/nothing/here").status == 404
     assert page.get("/changes/7").status == 404

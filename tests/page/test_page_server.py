@@ -148,6 +148,39 @@ def test_as_many_connections_as_there_may_be_leave_room_for_a_new_one(stack: Exi
         assert PageClient(port).get("/livez").status == 200
 
 
+@pytest.mark.parametrize("path", ["/sign-in", "/api/v1/signals"])
+def test_as_many_bodies_that_do_not_come_leave_room_for_a_new_one(path: str, stack: ExitStack) -> None:
+    port = page_port(stack)
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+        "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 10\r\n\r\nt"
+    ).encode()
+    with ExitStack() as clients:
+        for _ in range(MOST_CONNECTIONS + 20):
+            client = clients.enter_context(closing(socket.create_connection(("127.0.0.1", port), timeout=5)))
+            client.sendall(head)
+        time.sleep(0.5)
+        for _ in range(5):
+            assert PageClient(port).get("/livez").status == 200
+
+
+def test_wrong_tokens_keep_nobody_waiting(stack: ExitStack) -> None:
+    page = page_of(stack, token=TOKEN)
+    found: list[int] = []
+
+    def guess() -> None:
+        found.append(PageClient(page.port).post("/sign-in", {"token": "wrong"}).status)
+
+    threads = [threading.Thread(target=guess) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    assert page.sign_in().status == 303
+    for thread in threads:
+        thread.join(30)
+    assert set(found) == {401, 429}
+    assert found.count(429) >= 10
+
+
 def test_a_body_that_does_not_come_has_an_end(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemark.page.page_views._BODY_S", 0.5)
     with closing(socket.create_connection(("127.0.0.1", page_port(stack)), timeout=20)) as client:

@@ -10,10 +10,12 @@ from threading import Event
 import pytest
 
 from schemas.identity import SourceId
+from schemas.pipeline_lag import Lag, Verdict, Word
 from schemas.state import State
 from tests.cli.test_status import documents, progress, status_of
 from tests.page.test_page_access import settings_of
 from tidemark.api.chunk_map import chunk_maps
+from tidemark.api.lags import Lags
 from tidemark.api.overview import Status
 from tidemark.api.snapshot_list import snapshot_list
 from tidemark.api.source_log import UNSEEN, SourceLog
@@ -78,6 +80,31 @@ def test_each_reason_has_an_advice_and_the_first_has_the_word(facts: Facts) -> N
     assert all(one["advice"] for one in found)
     assert "tidemark merge" in view_documents.advice("merge job: not running: start `tidemark merge`")
     assert "doctor" in view_documents.advice("something that nobody has thought of")
+
+
+def test_problems_come_worst_first_over_all_sinks_and_none_twice(facts: Facts) -> None:
+    late, dead = (Lags(Lag(seconds=1.0), Lag(seconds=1.0), {}, verdict) for verdict in (
+        Verdict(Word.BEHIND, ("Kafka to sink: 40 s",)), Verdict(Word.DEAD, ("merge job: not running: start `tidemark merge`", "a note")),
+    ))  # fmt: skip
+    first = replace(facts.first, notes=("a note", "another note"))
+    two = replace(
+        facts, statuses={"slow": first, "gone": first}, lags={"slow": late, "gone": dead},
+        source=SourceLog(None, "the source cannot be asked: refused"),
+    )  # fmt: skip
+
+    found = view_documents.problems(two, "")
+    assert [one["sink"] for one in found] == ["gone", "gone", "slow", None, None]
+    assert [one["what"] for one in found][-2:] == ["another note", "the source cannot be asked: refused"]
+    paused = view_documents.advice("shop.orders: paused, 100 of about 1,000 rows read")
+    assert "resume" in paused
+    assert "clocks" in view_documents.advice("source to Kafka: unknown: it counts from 9 s in the future: compare the machines' clocks")
+    assert "Nothing" in view_documents.advice("shop.batches: running, 5 rows read")
+
+
+def test_nothing_reads_while_the_producer_is_dead_and_the_view_says_so(facts: Facts) -> None:
+    found = snapshots(facts)
+    assert found["producer_alive"] is not True
+    assert found["producer"]
 
 
 def test_tables_and_snapshots_show_what_the_status_says(facts: Facts) -> None:

@@ -86,6 +86,7 @@ class ChangeReader:
         self._consumer = opened(Consumer, client_config(kafka.bootstrap_servers, options))
         self._assigned: dict[tuple[str, int], int] = {}
         self._looked: float | None = None
+        self._answered: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -115,6 +116,11 @@ class ChangeReader:
         ends = {(one.topic, one.partition): self._consumer.get_watermark_offsets(one, cached=True)[1] for one in here}
         return sum(max(0, ends[one.topic, one.partition] - one.offset) for one in here if one.offset >= 0)
 
+    @property
+    def answered_s(self) -> float | None:
+        """When Kafka has answered last, by the monotonic clock; None before it has. It is asked for topics every five seconds."""
+        return self._answered
+
     def next_change(self, timeout_s: float) -> Change | None:
         """Return the next change, None when none came in that time."""
         deadline = time.monotonic() + timeout_s
@@ -132,9 +138,10 @@ class ChangeReader:
         now = time.monotonic()
         if self._looked is not None and now - self._looked < _LOOK_FOR_TOPICS_S:
             return
-        is_first, self._looked = self._looked is None, now
+        is_first = self._looked is None
         try:
             listed = self._consumer.list_topics(timeout=_BROKER_S).topics
+            self._looked = self._answered = time.monotonic()
             new = [
                 TopicPartition(name, partition)
                 for name, topic in sorted(listed.items())
@@ -174,6 +181,7 @@ class ChangeReader:
             if error.code() in _TRANSIENT or error.retriable():
                 return None
             raise PublishError(f"Kafka cannot be read: {error.str()}")
+        self._answered = time.monotonic()
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
         try:
             key, value = (_payload(self._decoder.decode(data)) for data in (message.key(), message.value()))

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
 
 CHANNELS: Final = ("source", "kafka", "file", "http")
+WIDEST_ID: Final = 42
+WIDEST_DATA: Final = 2048
+"""Characters that the columns of the signal table hold (Debezium's contract)."""
 SIGNALS_PATH: Final = "/api/v1/signals"
 _DELIVERY_S: Final = 20.0
 _HTTP_S: Final = 30.0
@@ -65,6 +68,10 @@ def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
             "that signal.channels names), or INSERT the row at the server that this one replicates"
         )
         raise ConfigError(message)
+    for what, text, most in (("id", signal_id, WIDEST_ID), ("data", data or "", WIDEST_DATA)):
+        if len(text) > most:  # a server that is not strict would cut it
+            message = f"{what}: has {len(text)} characters, the signal table holds {most}; name fewer tables in one signal"
+            raise ConfigError(message)
     from producer.source.connection import connect, source_errors
 
     table = ".".join(f"`{name.replace('`', '``')}`" for name in names).replace("%", "%%")  # a `%` is no argument's place

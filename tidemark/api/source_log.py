@@ -11,10 +11,15 @@ from schemas.errors import TidemarkError
 from tidemark.api.lags import Lags, lags_of
 
 if TYPE_CHECKING:
+    from producer.source.connection import Connection
     from producer.source.retention import HeadRoom
     from schemas.liveness import Standing
     from schemas.settings import Settings
     from tidemark.api.overview import Status
+
+
+_FIRST_PAUSE_S: Final = 2.0
+_LONGEST_PAUSE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +46,66 @@ UNSEEN: Final = SourceLog(None, "")
 """Nobody has looked."""
 
 
+class SourceConnection:
+    """Asks the source again and again over one connection. After an error it waits before the next attempt, for up to a minute.
+
+    A password that is wrong must not lock the user of the producer. For one thread.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._connection: Connection | None = None
+        self._pause_s = 0.0
+        self._again_s = 0.0
+        self._problem = ""
+
+    def close(self) -> None:
+        """Give the connection up."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def ask(self, status: Status) -> SourceLog:
+        """Return what `source_of` does; while it waits after an error, the error."""
+        from producer.source.connection import connect
+
+        if time.monotonic() < self._again_s:
+            return SourceLog(None, self._problem)
+        try:
+            self._connection = self._connection or connect(self._settings.source)
+            found = _asked(self._settings, self._connection, status)
+        except TidemarkError as error:
+            self.close()
+            self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self._pause_s))
+            self._again_s = time.monotonic() + self._pause_s
+            self._problem = f"the source cannot be asked: {error}"
+            return SourceLog(None, self._problem)
+        self._pause_s = 0.0
+        return found
+
+
+def _asked(settings: Settings, connection: Connection, status: Status) -> SourceLog:
+    from producer.source.connection import source_errors
+    from producer.source.retention import ResumePosition, head_room
+
+    assert status.log is not None
+    position = ResumePosition(status.log.needed_file, status.log.needed_pos, status.log.read_ms / 1000, status.log.server)
+    with source_errors("the source's log"):
+        room = head_room(connection, position, time.time())
+    return seen(settings, room, is_of_now=True)
+
+
 def source_of(settings: Settings, status: Status) -> SourceLog:
     """Ask the source how long it keeps what is not in Kafka yet; that it does not answer is no error here."""
     from producer.source.connection import connect
-    from producer.source.retention import ResumePosition, head_room
 
     if status.log is None:
         return UNSEEN
-    position = ResumePosition(status.log.needed_file, status.log.needed_pos, status.log.read_ms / 1000, status.log.server)
     try:
         with closing(connect(settings.source)) as connection:
-            room = head_room(connection, position, time.time())
+            return _asked(settings, connection, status)
     except TidemarkError as error:
         return SourceLog(None, f"the source cannot be asked: {error}")
-    return seen(settings, room, is_of_now=True)
 
 
 def seen(settings: Settings, room: HeadRoom | None, *, is_of_now: bool = False) -> SourceLog:

@@ -36,9 +36,6 @@ _TAKES: Final = {
 }
 _DATA_ARGUMENTS: Final = ("tables", "where", "blocking", "merge", "via", "surrogate_key", "message")
 ANSWER_S: Final = 30.0
-# The signal table's columns; the HTTP endpoint puts a signal there too.
-_WIDEST_ID: Final = 42
-_WIDEST_DATA: Final = 2048
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -198,11 +195,11 @@ def _check(channel: str, signal_id: str, signal_type: str, data: str | None) -> 
         raise ConfigError(message) from None
     if channel not in ("source", "http"):
         return
-    if len(signal_id) > _WIDEST_ID:
-        message = f"--id: has {len(signal_id)} characters, the signal table holds {_WIDEST_ID}"
+    if len(signal_id) > sending.WIDEST_ID:
+        message = f"--id: has {len(signal_id)} characters, the signal table holds {sending.WIDEST_ID}"
         raise ConfigError(message)
-    if data is not None and len(data) > _WIDEST_DATA:
-        message = f"signal {signal_type}: its data has {len(data)} characters, more than {_WIDEST_DATA}"
+    if data is not None and len(data) > sending.WIDEST_DATA:
+        message = f"signal {signal_type}: its data has {len(data)} characters, more than {sending.WIDEST_DATA}"
         raise ConfigError(message)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,8 @@ from tidemark.api import sending
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
+SENT: Final = re.compile("page-[0-9a-f]{12}")
+"""The ids of signals that the page sends."""
 ACTIONS: Final = {
     "start": signals.EXECUTE_SNAPSHOT,
     "stop": signals.STOP_SNAPSHOT,
@@ -25,8 +28,8 @@ ACTIONS: Final = {
 def signal_of_form(action: str, form: Mapping[str, str]) -> tuple[str, str | None]:
     """Return type and data of the signal that a form of the page means.
 
-    `tables` are patterns on `database.table`, one per line or between commas; `where` is a condition on all of them. Raises
-    `ConfigError` for a form that means nothing.
+    `tables` are patterns on `database.table`, one per line; `where` is a condition on all of them. All snapshots are stopped by a
+    form only that says so (`all`). Raises `ConfigError` for a form that means nothing.
     """
     kind = ACTIONS.get(action)
     if kind is None:
@@ -34,8 +37,8 @@ def signal_of_form(action: str, form: Mapping[str, str]) -> tuple[str, str | Non
         raise ConfigError(message)
     if action in ("pause", "resume"):
         return kind, None
-    patterns = [part for line in form.get("tables", "").splitlines() for one in line.split(",") if (part := one.strip())]
-    if not patterns and action == "start":
+    patterns = [part for line in form.get("tables", "").splitlines() if (part := line.strip())]
+    if not patterns and not (action == "stop" and form.get("all")):
         message = "tables: give at least one pattern, for example shop\\.orders"
         raise ConfigError(message)
     data: dict[str, Any] = {"type": "INCREMENTAL"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
 
-from schemas.errors import TidemarkError
+from schemas.errors import DecodeError, TidemarkError
 from tidemark.api.change_reader import Change, ChangeReader
 from tidemark.api.value_text import value_text
 
@@ -26,6 +26,8 @@ _FORGOTTEN_S: Final = 60.0
 """Nobody has looked for so long: the reader is closed."""
 _SINCE_S: Final = 60.0
 """The first view begins with changes that are so old."""
+_SILENT_S: Final = 10.0
+_TOO_FAST: Final = "they came faster than they can be shown"
 _LATE: Final = 20 * KEPT
 """So many records are not read yet: they come faster than they are decoded."""
 _TURN_S: Final = 0.5
@@ -47,8 +49,7 @@ class Cell:
 class LiveChange:
     """A change as text. `cells` are its columns.
 
-    `number` counts what this process has read. `gap`: changes before this one were left out, since they came faster than they can
-    be shown.
+    `number` counts what this process has read. `gap` is why changes before this one were left out, "" where none were.
     """
 
     number: int
@@ -61,7 +62,7 @@ class LiveChange:
     topic: str
     partition: int
     offset: int
-    gap: bool = False
+    gap: str = ""
 
     @property
     def operation(self) -> str:
@@ -75,7 +76,10 @@ class LiveChange:
 
 
 class LiveChanges:
-    """The ring of changes. `look` starts the reader where none runs; `trouble` is why there are no newer ones, "" else."""
+    """The ring of changes. `look` starts the reader where none runs.
+
+    Everything up to `read_ms` was read, None before the first answer of Kafka. `trouble` is why there is nothing newer, "" else.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -85,13 +89,25 @@ class LiveChanges:
         self._looked_s = 0.0
         self._thread: threading.Thread | None = None
         self._number = 0
-        self.trouble = ""
+        self._trouble = ""
+        self._read_s: float | None = None
+        self.read_ms: int | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended.set()
+
+    @property
+    def trouble(self) -> str:
+        """Why what was read is not of now, "" where it is; also where Kafka has answered nothing for some time."""
+        if self._read_s is None:
+            return self._trouble
+        silent_s = time.monotonic() - self._read_s
+        if silent_s <= _SILENT_S:
+            return ""
+        return self._trouble or f"Kafka has not answered for {silent_s:.0f} s"
 
     def look(self) -> tuple[LiveChange, ...]:
         """Return what is there, newest first, and have the reader run for the next minute."""
@@ -107,43 +123,50 @@ class LiveChanges:
         with self._lock:
             if not self._ended.is_set() and time.monotonic() - self._looked_s < _FORGOTTEN_S:
                 return True
-            self._thread = None
+            self._thread, self._read_s, self.read_ms = None, None, None
             self._ring.clear()  # what comes after a pause does not follow on it
             return False
 
     def _run(self) -> None:
         begin: float | str = time.time() - _SINCE_S
-        gap = False
+        gap = ""
         while self._is_wanted():
             try:
                 with ChangeReader(self._settings, begin=begin) as reader:
-                    self.trouble = ""
-                    self._read(reader, is_gap=gap)
+                    self._read(reader, gap)
+                gap = _TOO_FAST
             except TidemarkError as error:
-                self.trouble = str(error)
-                log.debug("page.changes_unknown", reason=self.trouble)
+                gap = self._trouble = str(error)
+                log.debug("page.changes_unknown", reason=gap)
                 self._ended.wait(_TURN_S)
             except Exception as error:  # the thread must live: no look would start another one
-                self.trouble = f"reading failed: {error!r}; see the log of `tidemark page`"
+                gap = self._trouble = f"reading failed: {error!r}; see the log of `tidemark page`"
                 log.exception("page.changes_failed")
                 self._ended.wait(_TURN_S)
-            begin, gap = "latest", True
+            begin = "latest"
 
-    def _read(self, reader: ChangeReader, *, is_gap: bool) -> None:
+    def _read(self, reader: ChangeReader, gap: str) -> None:
         """Keep changes until nobody wants them, or until they come too fast: reading then continues with the newest ones."""
         while self._is_wanted():
-            change = reader.next_change(_TURN_S)
+            try:
+                change = reader.next_change(_TURN_S)
+            except DecodeError as error:  # the reader is behind the record now
+                gap = str(error)
+                continue
+            if reader.answered_s is not None:
+                self._read_s, self._trouble = reader.answered_s, ""
+                self.read_ms = time.time_ns() // 1_000_000 - int(1000 * (time.monotonic() - reader.answered_s))
             if change is None:
                 continue
             self._number += 1
             with self._lock:
-                self._ring.append(live_change(change, self._number, gap=is_gap))
-            is_gap = False
+                self._ring.append(live_change(change, self._number, gap))
+            gap = ""
             if self._number % KEPT == 0 and reader.unread > _LATE:
                 return
 
 
-def live_change(change: Change, number: int, *, gap: bool = False) -> LiveChange:
+def live_change(change: Change, number: int, gap: str = "") -> LiveChange:
     """Return a change as text; long values are cut, with their length."""
     before, after = change.before, change.after
     names = list(dict.fromkeys([*(after or {}), *(before or {})]))

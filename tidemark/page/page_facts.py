@@ -19,7 +19,7 @@ from tidemark.api.chunk_map import ChunkMap, chunk_maps
 from tidemark.api.lags import Lags
 from tidemark.api.observe import Observer
 from tidemark.api.snapshot_list import SnapshotList, snapshot_list
-from tidemark.api.source_log import UNSEEN, SourceLog, source_of
+from tidemark.api.source_log import UNSEEN, SourceConnection, SourceLog
 from tidemark.page.lag_history import History, sample_of
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class FactsWatch:
         self._settings = settings
         self._every_s = every_s
         self._ended = threading.Event()
-        self._source = SourceLook(lambda status: source_of(settings, status))
+        self._connection = SourceConnection(settings)
+        self._source = SourceLook(self._connection.ask)
         self._looks: deque[Facts] = deque(maxlen=_RATE_LOOKS)
         self._thread = threading.Thread(target=self._run, name="facts", daemon=True)
         self.history = History()
@@ -128,7 +129,7 @@ class FactsWatch:
         first = next(iter(statuses.values()))
         source = self._source.ask(first)  # after Kafka: what is not in Kafka is counted up to an end that is newer
         state = observer.state()
-        snapshots = snapshot_list(state, first.read_ms)
+        snapshots = snapshot_list(state, first.read_ms, None if self.latest is None else self.latest.snapshots)
         earlier = self._looks[0] if self._looks else None
         facts = Facts(
             looked_s=looked_s,

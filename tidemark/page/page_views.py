@@ -16,7 +16,6 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,13 +29,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from schemas.errors import ConfigError, SignalError, TidemarkError
+from tidemark.api.sending import lasting
 from tidemark.page import acting
 from tidemark.page import view_documents as documents
 from tidemark.page.live_changes import wanted
 from tidemark.page.pictures import pictures_of
 from tidemark.page.rendering import Templates
 from tidemark.page.schema_looks import history_document
-from tidemark.page.sink_looks import files_of, quarantine_of
+from tidemark.page.sink_looks import files_of, is_writable, quarantine_of
 from tidemark.page.snapshot_documents import snapshots
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tidemark.page.parts import Parts
     from tidemark.page.sign_in import Access, Refusal
 
+_OF_THEIR_OWN: Final = ("changes", "checks")
 VIEWS: Final = ("overview", "tables", "changes", "snapshots", "schema", "sinks", "checks", "problems")
 _FOLDER: Final = Path(__file__).parent
 _ANSWER_S: Final = 30.0
@@ -54,6 +55,8 @@ _GUESS_S: Final = 0.5
 """So long takes a wrong token, one after the other."""
 _LARGEST_BODY: Final = 64 * 1024
 _MOST_SLOW: Final = 8
+_MOST_ACTING: Final = 4
+_MOST_GUESSES: Final = 4
 _MOST_CHANGES: Final = 100
 _MINUTES: Final = (5, 15, 60)
 _POLICY: Final = (
@@ -74,7 +77,9 @@ class Views:
     def __init__(self, settings: Settings, parts: Parts, access: Access) -> None:
         self._settings, self._parts, self._access = settings, parts, access
         self._templates = Templates(_FOLDER / "templates")
-        self._slow, self._guesses = asyncio.Semaphore(_MOST_SLOW), asyncio.Lock()
+        self._slow, self._acting = asyncio.Semaphore(_MOST_SLOW), asyncio.Semaphore(_MOST_ACTING)
+        self._guesses = asyncio.Semaphore(_MOST_GUESSES)
+        self._guess = asyncio.Lock()
         self._documents: Mapping[str, Callable[[Request], Awaitable[Any]]] = {
             "overview": self._overview,
             "tables": self._tables,
@@ -153,11 +158,22 @@ class Views:
             return self._refused(request, (HTTPStatus(error.status_code), str(error.detail)))
         return self._refused(request, (HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: see the log of `tidemark page`"))
 
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        """Run what asks Kafka, a registry or the source; not more than a few at once, so that others have threads."""
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._slow)
-            return await run_in_threadpool(work)
+    async def _in_thread(self, work: Callable[[], Any], slots: asyncio.Semaphore | None = None) -> Any:
+        """Run what asks Kafka, a registry or the source; a few at once.
+
+        A request that has waited long enough is answered, but its thread works on: its slot is free when the thread is.
+        """
+        slots = slots or self._slow
+
+        def free(done: asyncio.Future[Any]) -> None:
+            slots.release()
+            if not done.cancelled():
+                done.exception()  # it was asked for: nobody may wait for it any more
+
+        await slots.acquire()
+        running = asyncio.ensure_future(run_in_threadpool(work))
+        running.add_done_callback(free)
+        return await asyncio.shield(running)
 
     # ── the forms of a view ───────────────────────────
 
@@ -175,8 +191,11 @@ class Views:
 
     def _json(self, name: str) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
+            document = await self._documents[name](request)
             fresh = self._context(request, name)["fresh"]
-            return _json({**fresh, name: await self._documents[name](request)})
+            if name in _OF_THEIR_OWN:  # they are of another time than the facts
+                fresh = {key: document.get(key, fresh[key]) for key in ("as_of_ms", "unknown")}
+            return _json({**fresh, name: document})
 
         return answer
 
@@ -184,6 +203,8 @@ class Views:
         async def answer(request: Request) -> Response:
             document = await self._documents[name](request)
             context = self._context(request, name) | {"document": document, "query": dict(request.query_params)}
+            sent = request.query_params.get("sent", "")
+            context |= {"sent": sent if acting.SENT.fullmatch(sent) else "", "channel": lasting(self._settings)}
             if document is not None:
                 context |= pictures_of(name, document, self._parts, _minutes(request))
             body = self._templates.part(name, context) if is_part else self._templates.page(name, context)
@@ -204,7 +225,7 @@ class Views:
         if facts is None:
             return None
         try:
-            versions = await self._in_thread(self._parts.schemas.versions)
+            versions = (await self._in_thread(self._parts.schemas.look)).versions
         except TidemarkError:
             versions = {}  # the versions are then unknown; the rest of a table is not
         part = request.query_params.get("q", "").casefold()
@@ -212,12 +233,15 @@ class Views:
 
     async def _changes(self, request: Request) -> Any:
         query = request.query_params
-        found = self._parts.changes.look()
+        live = self._parts.changes
+        found = live.look()
         shown = wanted(found, query.get("table", ""), query.get("op", ""), query.get("key", ""), _MOST_CHANGES)
+        trouble = live.trouble or ("" if live.read_ms else "the first changes are being read")
         return {
             "changes": [documents.change(one) for one in shown],
             "kept": len(found),
-            "trouble": self._parts.changes.trouble or None,
+            "as_of_ms": live.read_ms,
+            "unknown": trouble and f"{trouble}.",
         }
 
     async def _snapshots(self, _request: Request) -> Any:
@@ -226,10 +250,9 @@ class Views:
 
     async def _schemas(self, _request: Request) -> Any:
         look = await self._in_thread(self._parts.schemas.look)
-        versions = await self._in_thread(self._parts.schemas.versions)
         return {
             "missing": look.missing or None,
-            "tables": [{"table": one.plain, "version": versions.get(one.plain)} for one in look.tables],
+            "tables": [{"table": name, "version": one.version} for name, one in look.histories.items()],
         }
 
     async def _sinks(self, _request: Request) -> Any:
@@ -264,14 +287,19 @@ class Views:
     async def _history_json(self, request: Request) -> Response:
         return _json(await self._found_history(request))
 
-    async def _found_sink(self, request: Request) -> dict[str, Any]:
+    def _sink_of(self, request: Request) -> Settings:
         name = request.path_params["sink"]
         if name not in [sink.name for sink in self._settings.sinks]:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"the settings have no sink {name[:100]!r}")
-        one = self._settings.of_sink(name)
+        return self._settings.of_sink(name)
+
+    async def _found_sink(self, request: Request) -> dict[str, Any]:
+        one = self._sink_of(request)
+        name = one.sink.name
         return {
             "name": name,
             "mode": one.sink.mode,
+            "can_retry": one.sink.mode == "mirror" and is_writable(one),
             "files": await self._in_thread(lambda: files_of(one)),
             "quarantine": await self._in_thread(lambda: quarantine_of(one)),
             "retry": self._parts.retries.latest(name),
@@ -309,11 +337,13 @@ class Views:
             if session is not None:
                 response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
                 response.set_cookie(
-                    self._access.cookie, session, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+                    self._access.cookie, session, httponly=True, samesite="strict", secure=self._access.is_secure(request)
                 )
                 return response
             wrong = True
-            async with self._guesses:
+            if self._guesses.locked():
+                raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many wrong tokens at once: wait for some seconds")
+            async with self._guesses, self._guess:
                 await asyncio.sleep(_GUESS_S)
         body = self._templates.page("sign_in", self._context(request, "") | {"wrong": wrong})
         return HTMLResponse(body, HTTPStatus.UNAUTHORIZED if wrong else HTTPStatus.OK)
@@ -325,16 +355,18 @@ class Views:
     async def _act(self, request: Request) -> Response:
         action = request.path_params["action"]
         kind, data = acting.signal_of_form(action, await _form(request))
-        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, kind, data))
+        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, kind, data), self._acting)
         return RedirectResponse(f"/snapshots?sent={signal_id}", HTTPStatus.SEE_OTHER)
 
     async def _retry(self, request: Request) -> Response:
-        document = await self._found_sink(request)
-        if document["mode"] != "mirror":
+        one = self._sink_of(request)
+        if one.sink.mode != "mirror":
             raise ConfigError("records of a changelog are not retried: snapshot their tables again")
+        if not is_writable(one):
+            raise ConfigError(f"this process may not write to {one.sink.service_path}: retry where the merge job runs")
         table = (await _form(request)).get("table", "")
-        self._parts.retries.begin(document["name"], [re.escape(table)] if table else [])
-        return RedirectResponse(f"/sinks/{document['name']}", HTTPStatus.SEE_OTHER)
+        self._parts.retries.begin(one.sink.name, [re.escape(table)] if table else [])
+        return RedirectResponse(f"/sinks/{one.sink.name}", HTTPStatus.SEE_OTHER)
 
     async def _signal(self, request: Request) -> Response:
         document = await _json_body(request)
@@ -342,7 +374,7 @@ class Views:
         if not isinstance(kind, str) or document.keys() - {"type", "data"}:
             raise ConfigError("the body has to be a JSON object with type (text) and data")
         text = data if data is None or isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, kind, text))
+        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, kind, text), self._acting)
         return JSONResponse({"id": signal_id}, HTTPStatus.ACCEPTED)
 
 

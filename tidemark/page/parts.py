@@ -43,6 +43,7 @@ class Parts:
     def __enter__(self) -> Self:
         self._stack.enter_context(self.facts)
         self._stack.enter_context(self.changes)
+        self._stack.enter_context(self.schemas)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -66,7 +67,9 @@ class Checks:
             if is_due and not self._is_running:
                 self._is_running = True
                 threading.Thread(target=self._run, name="checks", daemon=True).start()
-            return {**_NOTHING, **(self._document or {}), "running": self._is_running}
+            found = {**_NOTHING, **(self._document or {}), "running": self._is_running}
+        unknown = "" if found["ended_ms"] else "the checks run for the first time"
+        return {**found, "as_of_ms": found["ended_ms"], "unknown": unknown}
 
     def _run(self) -> None:
         try:

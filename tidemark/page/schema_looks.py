@@ -6,61 +6,85 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from schemas.errors import PublishError, TidemarkError
 from schemas.identity import TableName
-from tidemark.api.schema_history import SchemaHistory, difference, history_of
-from tidemark.api.schema_reader import SchemaTopic, read_schema_topic
+from tidemark.api.schema_history import SchemaHistory, difference, histories_of
+from tidemark.api.schema_reader import SchemaReader, SchemaTopic
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
 _KEPT_S: Final = 15.0
+_PATIENCE_S: Final = 5.0
 _ID: Final = re.compile(r'"(.*)"\."(.*)"', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaLook:
-    """The topic at one moment: the tables that it names, and the history of each. `missing` says why there is none, else ""."""
+    """The topic at one moment: the histories of the tables that it names. `missing` says why there are none, else ""."""
 
-    topic: SchemaTopic
-    tables: tuple[TableName, ...]
-
-    @property
-    def missing(self) -> str:
-        """Why nothing is known of any table."""
-        return self.topic.missing
+    histories: Mapping[str, SchemaHistory]
+    missing: str
 
     def history(self, table: str) -> SchemaHistory | None:
         """Return the history of a table (`database.table`), None for one that the topic does not name."""
-        named = next((one for one in self.tables if one.plain == table), None)
-        return None if named is None else history_of(named, self.topic.records, is_complete=self.topic.is_complete)
+        return self.histories.get(table)
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """The version of each table's columns, where it has some."""
+        return {name: one.version for name, one in self.histories.items() if one.version is not None}
 
 
 class SchemaLooks:
-    """Reads the topic, at most once in 15 seconds. For threads of requests: `look` may take as long as Kafka does."""
+    """Reads the topic, at most once in 15 seconds, also where that fails. For threads: `look` may take as long as Kafka."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._seen: tuple[float, SchemaLook] | None = None
-        self._versions: Mapping[str, int] = {}
+        self._reader: SchemaReader | None = None
+        self._seen: tuple[float, SchemaLook | TidemarkError] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._lock.acquire(timeout=_PATIENCE_S):
+            self._close()
 
     def look(self) -> SchemaLook:
-        """Return what the topic says; the errors are those of `read_schema_topic`."""
-        with self._lock:
+        """Return what the topic says; the errors are those of `SchemaReader.read`, `PublishError` also where others wait for it."""
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            raise PublishError(f"the schema-change topic is being read, for more than {_PATIENCE_S:g} s")
+        try:
             if self._seen is None or time.monotonic() - self._seen[0] > _KEPT_S:
-                topic = read_schema_topic(self._settings)
-                self._seen = time.monotonic(), SchemaLook(topic, _named(topic))
-                histories = (self._seen[1].history(one.plain) for one in self._seen[1].tables)
-                self._versions = {one.table: one.version for one in histories if one is not None and one.version is not None}
-            return self._seen[1]
+                self._seen = time.monotonic(), self._read()
+            found = self._seen[1]
+        finally:
+            self._lock.release()
+        if isinstance(found, TidemarkError):
+            raise found
+        return found
 
-    def versions(self) -> Mapping[str, int]:
-        """Return the version of each table's columns; errors as `look`."""
-        self.look()
-        return self._versions
+    def _read(self) -> SchemaLook | TidemarkError:
+        try:
+            self._reader = self._reader or SchemaReader(self._settings)
+            topic = self._reader.read()
+            histories = histories_of(_named(topic), topic.records)
+        except TidemarkError as error:
+            self._close()
+            return error
+        found = {table.plain: replace(one, is_complete=topic.is_complete) for table, one in histories.items()}
+        return SchemaLook(found, topic.missing)
+
+    def _close(self) -> None:
+        if self._reader is not None:
+            self._reader.__exit__(None, None, None)
+        self._reader = None
 
 
 def _named(topic: SchemaTopic) -> tuple[TableName, ...]:

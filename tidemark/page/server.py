@@ -1,7 +1,7 @@
 """The HTTP server of the page: Uvicorn, on a thread, with limits that it does not have by itself.
 
 A client that does not finish its request, or does not take its answer, is hung up on after a time. Where there are too many, the
-one that has been asking for the longest time makes room. So clients that hang on keep nobody from an answer.
+one that has been there for the longest time makes room. So clients that hang on keep nobody from an answer.
 """
 
 from __future__ import annotations
@@ -45,8 +45,12 @@ class _Timed(H11Protocol):
         self.asking_since_s = time.monotonic()
         if len(self.connections) > MOST_CONNECTIONS:
             others = [one for one in self.connections if isinstance(one, _Timed) and one is not self]
-            asking = [one for one in others if one.answered_since_s is None]
-            min(asking, key=lambda one: one.asking_since_s, default=self).transport.abort()
+            min(others, key=lambda one: one.since_s, default=self).transport.abort()
+
+    @property
+    def since_s(self) -> float:
+        """Since when it asks or is answered: a client that does not finish its body is the one or the other."""
+        return self.asking_since_s if self.answered_since_s is None else self.answered_since_s
 
     def look(self, now_s: float) -> None:
         """Hang up if it has taken too long."""
@@ -56,8 +60,8 @@ class _Timed(H11Protocol):
             self.answered_since_s = now_s
         elif not is_answered and self.answered_since_s is not None:
             self.answered_since_s, self.asking_since_s = None, now_s
-        since_s, limit_s = (self.asking_since_s, REQUEST_S) if self.answered_since_s is None else (self.answered_since_s, ANSWER_S)
-        if now_s - since_s > limit_s:
+        limit_s = REQUEST_S if self.answered_since_s is None else ANSWER_S
+        if now_s - self.since_s > limit_s:
             self.transport.abort()
 
     @override

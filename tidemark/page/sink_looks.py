@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from schemas.errors import ConfigError, SinkError, TidemarkError
+from schemas.errors import ConfigError, SinkError
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -33,6 +34,9 @@ def files_of(settings: Settings) -> dict[str, Any]:
     except ModuleNotFoundError as error:
         return {"tables": [], "more": 0, "unknown": f"{error.name} is not installed here (the extra verify)"}
     root = Path(settings.sink.path)
+    if not root.is_dir():
+        reason = f"there is no folder {root}: nothing has been merged into it, or it is not mounted here"
+        return {"tables": [], "more": 0, "unknown": reason}
     folders = sorted(log.parent for log in root.glob("*/*/_delta_log") if not log.parent.parent.name.startswith("_"))
     found: list[dict[str, Any]] = []
     for folder in folders[:_MOST_TABLES]:
@@ -50,6 +54,11 @@ def files_of(settings: Settings) -> dict[str, Any]:
 
 def _name(folder: Path) -> str:
     return f"{folder.parent.name}.{folder.name}"
+
+
+def is_writable(settings: Settings) -> bool:
+    """Return whether this process may write to a sink's own folder, as another attempt at its quarantine does."""
+    return os.access(settings.sink.service_path, os.W_OK | os.X_OK)
 
 
 def quarantine_of(settings: Settings) -> dict[str, Any]:
@@ -98,7 +107,9 @@ class Retries:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_RETRY_S, check=False
             )
             code, said = done.returncode, done.stdout.decode(errors="replace")
-        except (OSError, subprocess.TimeoutExpired, TidemarkError) as error:
+        except subprocess.TimeoutExpired:
+            said = f"it did not end within {_RETRY_S} s, and was ended"
+        except OSError as error:
             said = str(error)
         lines = [line for line in said.splitlines() if not line.startswith("{") and " WARN " not in line]
         with self._lock:

@@ -18,7 +18,10 @@ def snapshots(facts: Facts) -> dict[str, Any]:
     """Return the requests, newest first, with their tables, and how many older ones there are."""
     found = rates(facts.snapshots_before, facts.snapshots)
     requests = facts.snapshots.requests[::-1]
+    producer = facts.snapshots.producer
     return {
+        "producer": producer.text,
+        "producer_alive": producer.alive,
         "requests": [_request(request, found, facts) for request in requests[:SHOWN]],
         "older": max(0, len(requests) - SHOWN),
         "paused": any(request.state.value == "paused" for request in requests),

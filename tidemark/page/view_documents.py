@@ -198,15 +198,17 @@ def problems(facts: Facts, unknown: str) -> list[Document]:
     if unknown:
         advice_then = "Check that the Kafka brokers answer: tidemark doctor"
         return [{"sink": None, "word": Word.UNKNOWN.value, "what": unknown, "advice": advice_then}]
+    worst_first = sorted(facts.lags.items(), key=lambda one: -list(Word).index(one[1].verdict.word))
     found: list[Document] = []
-    for name, lags in facts.lags.items():
+    for name, lags in worst_first:
         words = [lags.verdict.word.value, *(None for _ in lags.verdict.reasons)]  # the first reason is that of the word
         found += [
             {"sink": name or KAFKA_ALONE, "word": one, "what": reason, "advice": advice(reason)}
             for one, reason in zip(words, lags.verdict.reasons, strict=False)
         ]
-    found += [{"sink": None, "word": None, "what": note, "advice": advice(note)} for note in facts.first.notes]
-    return found
+    others = [*facts.first.notes, *([facts.source.problem] if facts.source.problem else [])]
+    said = " ".join(one["what"] for one in found)
+    return found + [{"sink": None, "word": None, "what": one, "advice": advice(one)} for one in others if one not in said]
 
 
 _ADVICE: Final = (
@@ -221,10 +223,13 @@ _ADVICE: Final = (
     ("may purge", "Let the producer run, or keep the log for longer at the source"),
     ("matches no table", "Correct `source.tables`, or create the table"),
     ("may not be read", "Run the GRANT as an administrator of the source"),
+    ("compare the machines' clocks", "Set the clocks of the machines: an age by two clocks says nothing"),
     ("source to Kafka", "It is behind: look at the view Overview for the rate; `docs/alerts.md` has the causes"),
     ("Kafka to sink", "It is behind: look at the view Sinks for the stages of the batches; `docs/alerts.md` has the causes"),
-    ("rows read", "Nothing: the snapshot is being read"),
-    ("batch", "Look at the view Sinks, and into the log of the merge job"),
+    (": paused,", "Resume the snapshot: `tidemark snapshot resume`, or the view Snapshots"),
+    (": queued,", "Nothing, where the producer runs: the snapshot waits for its turn"),
+    ("rows read", "Nothing, where the producer runs: the snapshot is being read"),
+    ("merge job: batch", "Look at the view Sinks, and into the log of the merge job"),
 )
 
 

@@ -1,0 +1,98 @@
+"""Requests that wait for a silent peer: they end, their threads stay few, and what is not known is said so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from schemas.errors import ConfigError
+from tests.page.test_page_access import TOKEN, page_of, settings_of
+from tests.support.page_client import PageClient
+from tidemark.api import sending
+from tidemark.page import page_views
+from tidemark.page.live_changes import LiveChanges
+from tidemark.page.parts import Checks
+from tidemark.page.schema_looks import SchemaLooks
+from tidemark.page.sink_looks import files_of
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_a_request_that_gave_up_keeps_the_slot_of_its_thread(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    released, running = threading.Event(), [0]
+
+    def look(_self: SchemaLooks) -> None:
+        running[0] += 1
+        released.wait(60)
+
+    monkeypatch.setattr(SchemaLooks, "look", look)
+    monkeypatch.setattr(page_views, "_ANSWER_S", 0.3)
+    page = page_of(stack, token=TOKEN)
+    threads = [threading.Thread(target=lambda: PageClient(page.port).get("/api/v1/schema")) for _ in range(30)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert running[0] == 8  # not thirty
+        assert page.get("/livez").status == 200
+        page.sign_in()
+        assert page.post("/snapshots/pause", {}).status == 503  # acting has slots of its own: the source does not answer
+    finally:
+        released.set()
+
+
+def test_a_topic_that_cannot_be_read_is_not_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    looks = SchemaLooks(settings_of())
+    monkeypatch.setattr(looks, "_read", lambda: asked.append(1) or ConfigError("no"))
+    for _ in range(5):
+        with pytest.raises(ConfigError):
+            looks.look()
+    assert len(asked) == 1
+
+
+def test_changes_are_unknown_before_kafka_has_answered_and_while_it_does_not(stack: ExitStack) -> None:
+    page = page_of(stack)
+    first = page.get("/api/v1/changes").document
+    assert first["unknown"]
+    assert first["as_of_ms"] is None
+    assert "No change has come" not in page.get("/changes").text
+    with LiveChanges(settings_of()) as changes:
+        changes.look()
+        deadline = time.monotonic() + 60
+        while "127.0.0.1:1" not in changes.trouble and "Kafka" not in changes.trouble:
+            assert time.monotonic() < deadline
+            changes.look()
+            time.sleep(0.2)
+        assert changes.read_ms is None
+
+
+def test_checks_that_have_not_ended_say_nothing_good(monkeypatch: pytest.MonkeyPatch, stack: ExitStack) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(Checks, "_run", lambda _self: ended.wait(30))
+    page = page_of(stack)
+    try:
+        found = page.get("/api/v1/checks").document
+        assert found["unknown"] == "the checks run for the first time"
+        assert found["as_of_ms"] is None
+        assert "Nothing is wrong" not in page.get("/checks").text
+    finally:
+        ended.set()
+
+
+def test_a_lake_that_is_not_mounted_is_not_empty() -> None:
+    assert "there is no folder" in files_of(settings_of().of_sink("lake"))["unknown"]
+
+
+def test_a_signal_that_is_wider_than_the_table_is_refused() -> None:
+    with pytest.raises(ConfigError, match="2049 characters"):
+        sending.insert(settings_of(), "page-1", "execute-snapshot", "x" * 2049)
