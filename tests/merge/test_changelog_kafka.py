@@ -208,7 +208,7 @@ def test_settings_that_no_topic_can_have_are_refused(merge_settings: SinkFactory
     for name in [one for one in sys.modules if one.startswith("spark_jobs.sinks.kafka")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(ConfigError, match=r"pip install 'tidemark\[kafka-sink\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'tidemark-cdc\[kafka-sink\]'"):
         MergeJob(settings)
     assert not Path(settings.sink.path).exists(), "nothing is written before"
 
