@@ -47,8 +47,9 @@ def facts() -> Facts:
 def test_nothing_of_an_old_look_passes_for_what_is_now(facts: Facts) -> None:
     history = History()
     history.add(sample_of(facts))
+    old = facts.as_unknown(OLD)
 
-    overview = view_documents.overview(SETTINGS, facts, history, OLD)
+    overview = view_documents.overview(SETTINGS, old, history)
     (sink,) = overview["sinks"]
     assert (sink["word"], sink["reasons"]) == ("unknown", [OLD])
     for lag in (sink["to_kafka"], sink["to_sink"], overview["to_kafka"]):
@@ -56,10 +57,10 @@ def test_nothing_of_an_old_look_passes_for_what_is_now(facts: Facts) -> None:
         assert lag["unknown"] == OLD
     assert (sink["merge"]["state"], overview["producer"]["state"]) == ("unknown", "unknown")
     assert sink["records_per_s"] is None
-    (listed,) = view_documents.sinks(SETTINGS, facts, history, OLD)
+    (listed,) = view_documents.sinks(SETTINGS, old, history)
     assert (listed["word"], listed["alive"], listed["records_per_s"]) == ("unknown", None, None)
     assert listed["lag"]["lag_s"] is None
-    (problem,) = view_documents.problems(facts, OLD)
+    (problem,) = view_documents.problems(old)
     assert problem["what"] == OLD
 
 
@@ -72,7 +73,7 @@ def test_a_look_says_when_it_was_and_why_there_is_no_newer_one(facts: Facts) -> 
 
 
 def test_each_reason_has_an_advice_and_the_first_has_the_word(facts: Facts) -> None:
-    found = view_documents.problems(facts, "")
+    found = view_documents.problems(facts)
 
     assert found
     assert found[0]["word"] == facts.lags["lake"].verdict.word.value
@@ -92,7 +93,7 @@ def test_problems_come_worst_first_over_all_sinks_and_none_twice(facts: Facts) -
         source=SourceLog(None, "the source cannot be asked: refused"),
     )  # fmt: skip
 
-    found = view_documents.problems(two, "")
+    found = view_documents.problems(two)
     assert [one["sink"] for one in found] == ["gone", "gone", "slow", None, None]
     assert [one["what"] for one in found][-2:] == ["another note", "the source cannot be asked: refused"]
     paused = view_documents.advice("shop.orders: paused, 100 of about 1,000 rows read")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from schemas.liveness import JobState
@@ -11,6 +11,7 @@ from schemas.pipeline_lag import (
     Lag,
     PipelineFacts,
     Verdict,
+    Word,
     lag_to_kafka,
     lag_to_sink,
     largest,
@@ -36,6 +37,17 @@ class Lags:
     tables: dict[str, Lag]
     verdict: Verdict
     left_out: frozenset[str] = frozenset()
+
+    def as_unknown(self, reason: str) -> Lags:
+        """Return what these lags say of a later moment: nothing, for that reason."""
+        nothing = Lag(unknown=reason)
+        return replace(
+            self,
+            to_kafka=nothing,
+            to_sink=None if self.to_sink is None else nothing,
+            tables=dict.fromkeys(self.tables, nothing),
+            verdict=Verdict(Word.UNKNOWN, (reason,)),
+        )
 
     @property
     def document(self) -> dict[str, Any]:

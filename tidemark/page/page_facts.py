@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswerError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 import structlog
 
 from schemas.errors import TidemarkError
+from schemas.liveness import JobState, Standing
 from tidemark.api.chunk_map import ChunkMap, chunk_maps
 from tidemark.api.lags import Lags
 from tidemark.api.observe import Observer
@@ -41,7 +42,8 @@ class Facts:
     """One look: the status, the lags of each sink, the source's log and the snapshots.
 
     `looked_s` is when, by the monotonic clock, `read_ms` by that of this machine. `before` and `snapshots_before` are of a look
-    some seconds earlier, for rates; the first look is its own. `chunks` is by request and table.
+    some seconds earlier, for rates; the first look is its own. `chunks` is by request and table. `unknown` says why it is too old
+    to say anything of now, "" where it is not.
     """
 
     looked_s: float
@@ -53,11 +55,22 @@ class Facts:
     before: Mapping[str, Status]
     snapshots_before: SnapshotList
     chunks: Mapping[tuple[str, str], ChunkMap]
+    unknown: str = ""
 
     @property
     def first(self) -> Status:
         """The status of the first sink: what it says of the source and of the snapshots is the same for all."""
         return next(iter(self.statuses.values()))
+
+    def as_unknown(self, reason: str) -> Facts:
+        """Return what is left of a look that is too old: no lag, no word and no state of a merge job is that of now."""
+        merge = Standing(JobState.UNKNOWN, reason)
+        return replace(
+            self,
+            statuses={name: replace(status, merge=merge) for name, status in self.statuses.items()},
+            lags={name: lags.as_unknown(reason) for name, lags in self.lags.items()},
+            unknown=reason,
+        )
 
 
 class FactsWatch:
@@ -152,7 +165,7 @@ def _close(observer: Observer | None) -> None:
 
 
 class SourceLook:
-    """Asks the source on a thread of its own: a source that is silent makes its own part unknown, and delays nothing else."""
+    """Asks the source on a thread of its own: a source that is silent makes its own part unknown, and delays one look only."""
 
     def __init__(self, ask: Callable[[Status], SourceLog], patience_s: float = _SOURCE_S) -> None:
         self._ask = ask
@@ -166,14 +179,17 @@ class SourceLook:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def ask(self, status: Status) -> SourceLog:
-        """Return what the source says now; that it does not answer, if it does not soon."""
+        """Return what the source says now; that it does not answer, if it does not soon.
+
+        A question that has no answer yet is waited for no longer: looks that are too far apart would make all unknown.
+        """
         if status.log is None:
             return UNSEEN
         is_late = self._asked is not None
         if self._asked is None:
             self._asked, self._since_s = self._pool.submit(self._ask, status), time.monotonic()
         try:
-            answer = self._asked.result(self._patience_s)
+            answer = self._asked.result(0 if is_late else self._patience_s)
         except NoAnswerError:
             silent_s = time.monotonic() - self._since_s
             return SourceLog(None, f"the source cannot be asked: no answer for {silent_s:.0f} s")

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from schemas.settings import Settings
+    from tidemark.page.page_facts import Facts
     from tidemark.page.parts import Parts
     from tidemark.page.sign_in import Access, Refusal
 
@@ -215,13 +216,11 @@ class Views:
     # ── documents ─────────────────────────────────────
 
     async def _overview(self, _request: Request) -> Any:
-        watch = self._parts.facts
-        if watch.latest is None:
-            return None
-        return documents.overview(self._settings, watch.latest, watch.history, self._unknown())
+        facts = self._facts()
+        return None if facts is None else documents.overview(self._settings, facts, self._parts.facts.history)
 
     async def _tables(self, request: Request) -> Any:
-        facts = self._parts.facts.latest
+        facts = self._facts()
         if facts is None:
             return None
         try:
@@ -245,7 +244,7 @@ class Views:
         }
 
     async def _snapshots(self, _request: Request) -> Any:
-        facts = self._parts.facts.latest
+        facts = self._facts()
         return None if facts is None else snapshots(facts)
 
     async def _schemas(self, _request: Request) -> Any:
@@ -256,15 +255,20 @@ class Views:
         }
 
     async def _sinks(self, _request: Request) -> Any:
-        watch = self._parts.facts
-        return None if watch.latest is None else documents.sinks(self._settings, watch.latest, watch.history, self._unknown())
+        facts = self._facts()
+        return None if facts is None else documents.sinks(self._settings, facts, self._parts.facts.history)
 
     async def _checks(self, request: Request) -> Any:
         return self._parts.checks.latest(again="again" in request.query_params)
 
     async def _problems(self, _request: Request) -> Any:
-        facts = self._parts.facts.latest
-        return [] if facts is None else documents.problems(facts, self._unknown())
+        facts = self._facts()
+        return [] if facts is None else documents.problems(facts)
+
+    def _facts(self) -> Facts | None:
+        """Return the newest look, as unknown where it is too old; None before the first one."""
+        facts, unknown = self._parts.facts.latest, self._unknown()
+        return facts.as_unknown(unknown) if facts is not None and unknown else facts
 
     def _unknown(self) -> str:
         watch = self._parts.facts

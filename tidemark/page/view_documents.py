@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.batch_stages import recent_batches
-from schemas.pipeline_lag import Lag, Word
+from schemas.pipeline_lag import Word
 from tidemark.api.lags import Lags, lag_document
 from tidemark.api.source_log import producer_of
 from tidemark.api.table_words import consistency, eta_s, rates_of
@@ -39,17 +39,17 @@ def freshness(facts: Facts | None, age_s: float, trouble: str, *, is_of_now: boo
     return {"as_of_ms": facts.read_ms, "age_s": round(age_s, 1), "unknown": unknown}
 
 
-def overview(settings: Settings, facts: Facts, history: History, unknown: str) -> Document:
-    """Return the state of all: a word for each sink with its reasons, lags, rates, log, jobs. `unknown`: the facts are too old."""
+def overview(settings: Settings, facts: Facts, history: History) -> Document:
+    """Return the state of all: a word for each sink with its reasons, lags, rates, log, jobs."""
     first, source = facts.first, facts.source
     room, log = source.room, first.log
     producer = producer_of(first, source)
     return {
         "name": settings.name,
         "source": f"{settings.source.host}:{settings.source.port}",
-        "sinks": [_sink_word(name, lags, facts, history, unknown) for name, lags in facts.lags.items()],
-        "to_kafka": lag_document(Lag(unknown=unknown) if unknown else next(iter(facts.lags.values())).to_kafka, "bytes"),
-        "producer": {"state": "unknown" if unknown else producer.state.value, "text": unknown or producer.text},
+        "sinks": [_sink_word(name, lags, facts, history) for name, lags in facts.lags.items()],
+        "to_kafka": lag_document(next(iter(facts.lags.values())).to_kafka, "bytes"),
+        "producer": {"state": "unknown" if facts.unknown else producer.state.value, "text": facts.unknown or producer.text},
         "log": log
         and {
             "file": log.file,
@@ -57,7 +57,7 @@ def overview(settings: Settings, facts: Facts, history: History, unknown: str) -
             "gtid_set": log.gtid_set,
             "position": log.position.text,
             "committed_ms": log.committed_ms,
-            "bytes_per_s": None if unknown else history.log_rate(RATE_S, facts.read_ms),
+            "bytes_per_s": None if facts.unknown else history.log_rate(RATE_S, facts.read_ms),
         },
         "retention": {
             "oldest_file": room and room.oldest_file,
@@ -71,24 +71,15 @@ def overview(settings: Settings, facts: Facts, history: History, unknown: str) -
     }
 
 
-def _sink_word(name: str, lags: Lags, facts: Facts, history: History, unknown: str) -> Document:
-    status, document = facts.statuses[name], lags.document
-    if unknown:
-        nothing = Lag(unknown=unknown)
-        to_sink = None if lags.to_sink is None else lag_document(nothing, "records")
-        document |= {"word": Word.UNKNOWN.value, "reasons": [unknown]}
-        document |= {"to_kafka": lag_document(nothing, "bytes"), "to_sink": to_sink}
+def _sink_word(name: str, lags: Lags, facts: Facts, history: History) -> Document:
+    status = facts.statuses[name]
     return {
-        **document,
+        **lags.document,
         "name": name or KAFKA_ALONE,
-        "merge": None if not status.has_sink else _merge(status, unknown),
+        "merge": None if not status.has_sink else {"state": status.merge.state.value, "text": status.merge.text},
         "updated_ms": status.sink_updated_ms,
-        "records_per_s": history.sink_rate(name, RATE_S, facts.read_ms) if name and not unknown else None,
+        "records_per_s": history.sink_rate(name, RATE_S, facts.read_ms) if name and not facts.unknown else None,
     }
-
-
-def _merge(status: Status, unknown: str) -> Document:
-    return {"state": "unknown" if unknown else status.merge.state.value, "text": unknown or status.merge.text}
 
 
 def _table_counts(status: Status) -> Document:
@@ -148,7 +139,7 @@ def _table_in_sink(name: str, facts: Facts, table: str) -> Document:
     delay = status.to_lake(one)
     return {
         "name": name,
-        "state": consistency(one, status),
+        "state": "unknown" if facts.unknown else consistency(one, status),
         "lag": lag_document(lags.tables[table], "records"),
         "lag_text": lags.tables[table].text,
         "merged": one.sink_rows,
@@ -164,11 +155,8 @@ def _delay(status: Status, table: TableStatus) -> Document | None:
     return None if delay is None else delay.document
 
 
-def sinks(settings: Settings, facts: Facts, history: History, unknown: str) -> list[Document]:
-    """Return each sink: its merge job, its last batches with their stages, and its tables with records in quarantine.
-
-    `unknown`: the facts are too old, for that reason.
-    """
+def sinks(settings: Settings, facts: Facts, history: History) -> list[Document]:
+    """Return each sink: its merge job, its last batches with their stages, and its tables with records in quarantine."""
     found = []
     for sink in settings.sinks:
         status, lags = facts.statuses[sink.name], facts.lags[sink.name]
@@ -179,12 +167,12 @@ def sinks(settings: Settings, facts: Facts, history: History, unknown: str) -> l
                 "type": sink.type,
                 "mode": sink.mode,
                 "where": sink.path or "",
-                "word": Word.UNKNOWN.value if unknown else lags.verdict.word.value,
-                "merge": unknown or status.merge.text,
-                "alive": None if unknown else status.merge.alive,
+                "word": lags.verdict.word.value,
+                "merge": status.merge.text,
+                "alive": status.merge.alive,
                 "updated_ms": status.sink_updated_ms,
-                "records_per_s": None if unknown else history.sink_rate(sink.name, RATE_S, facts.read_ms),
-                "lag": None if lags.to_sink is None else lag_document(Lag(unknown=unknown) if unknown else lags.to_sink, "records"),
+                "records_per_s": None if facts.unknown else history.sink_rate(sink.name, RATE_S, facts.read_ms),
+                "lag": None if lags.to_sink is None else lag_document(lags.to_sink, "records"),
                 "running": {"number": batch.get("number"), "since_ms": batch.get("since_ms")} if "since_ms" in batch else None,
                 "batches": [one.document for one in recent_batches(batch)],
                 "quarantine": [{"table": one.table, "records": one.quarantined} for one in status.tables if one.quarantined],
@@ -193,11 +181,11 @@ def sinks(settings: Settings, facts: Facts, history: History, unknown: str) -> l
     return found
 
 
-def problems(facts: Facts, unknown: str) -> list[Document]:
+def problems(facts: Facts) -> list[Document]:
     """Return what is wrong now, the worst first: what, in which sink, and what to do."""
-    if unknown:
+    if facts.unknown:
         advice_then = "Check that the Kafka brokers answer: tidemark doctor"
-        return [{"sink": None, "word": Word.UNKNOWN.value, "what": unknown, "advice": advice_then}]
+        return [{"sink": None, "word": Word.UNKNOWN.value, "what": facts.unknown, "advice": advice_then}]
     worst_first = sorted(facts.lags.items(), key=lambda one: -list(Word).index(one[1].verdict.word))
     found: list[Document] = []
     for name, lags in worst_first:
