@@ -74,6 +74,8 @@ class Proxy:
                     raise ConnectionRefusedError
                 far = socket.create_connection(self._target, timeout=5)
                 far.settimeout(None)
+                for one in (near, far):  # before anything can break the pair
+                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             except OSError:
                 near.close()
                 continue
@@ -82,7 +84,6 @@ class Proxy:
                 self._pairs.add(pair)
                 disconnections = self._disconnections
             for source, sink in (pair, pair[::-1]):
-                sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=self._pump, args=(source, sink, pair, disconnections), daemon=True).start()
 
     def _pump(
