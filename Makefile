@@ -7,6 +7,7 @@
 #   make fuzz-ddl [DB=...] [N=2000] random DDL on one server (DB=mysql80, mariadb114, ...); log, text and server compared
 #   make conformance               the real Debezium beside us on MySQL and MariaDB, records compared
 #   make chaos [ROUNDS=5 SEED=1 JOBS=2 SINKS=1 MORE=...]  faults at random moments under load, the outcome compared; into several sinks
+#   make truth [MINUTES=60 SEED=1] faults one after another; words and lags shown by every view, against what the harness knows
 #   make fuzz [SECONDS=30 SEED=1]  damaged bytes and nonsense: log events, signals, configuration, HTTP
 #   make sinks                     every sink by the behaviour suites on real servers, with all crash points
 #   make mutations                 each mechanism switched off in turn; a test must notice
@@ -22,7 +23,7 @@ RUN_EXTRAS := producer,page,spark,verify
 ALL_EXTRAS := $(RUN_EXTRAS),test,lint,dist,docs
 SOURCES := devservers schemas producer spark_jobs tidemark tests $(wildcard bench)
 
-.PHONY: help demo test test-all lint fuzz-ddl conformance chaos fuzz sinks mutations compose-test bench dist docs clean
+.PHONY: help demo test test-all lint fuzz-ddl conformance chaos truth fuzz sinks mutations compose-test bench dist docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -66,6 +67,9 @@ conformance: .venv/.installed-all
 
 chaos: .venv/.installed-all
 	@exec $(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),5) --seed $(or $(SEED),1) --jobs $(or $(JOBS),2) $(if $(SINKS),--sinks) $(MORE)
+
+truth: .venv/.installed-all
+	@exec $(BIN)/python -m tests.truth --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1)
 
 fuzz: .venv/.installed-all
 	@exec $(BIN)/python -m tests.fuzz $(or $(SECONDS),30) $(or $(SEED),1)

@@ -20,7 +20,7 @@ PURE: Final = ("runs", "schemas", "bench", "binlog", "control", "conformance", "
 LONG: Final = (
     "merge", "formats", "sinks", "verify/test_image_verify", "verify/test_iceberg_verify", "verify/test_reader_behaviour",
     "e2e/test_evolution", "e2e/test_crashes", "e2e/test_merged_by_the_producer", "e2e/test_operations",
-    "e2e/test_registry_lost", "docs/test_executed_pages", "chaos", "e2e/test_cascades", "demo", "e2e", "integration/test_set_aside",
+    "e2e/test_registry_lost", "docs/test_executed_pages", "chaos", "truth/test_truth", "e2e/test_cascades", "demo", "e2e", "integration/test_set_aside",
     "integration/test_cascades", "codec/test_without_the_jit", "integration", "stream", "snapshot", "verify",
 )  # fmt: skip
 """The rest, the longest first: a folder, or a file of it."""
