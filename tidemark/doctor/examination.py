@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from schemas.errors import TidemarkError
 from schemas.findings import Finding, Severity
 from schemas.overriding import override
@@ -15,6 +17,8 @@ from schemas.settings import Settings
 from tidemark.doctor.registry_checks import registry_findings
 from tidemark.doctor.sink_checks import sink_findings, spark_findings
 from tidemark.doctor.unchecked import UncheckedError
+
+log = structlog.get_logger(__name__)
 
 AREA_S: Final = 12.0
 """How long the areas have. Single questions give up after 10 s: this is for a peer that answers some of them slowly."""
@@ -47,6 +51,7 @@ _OF_ALL: Final[Mapping[str, Look]] = {
     "spark": spark_findings,
 }
 _OURS: Final = frozenset({"producer", "spark_jobs", "schemas", "tidemark"})
+"""Packages that no extra installs: that one of them is missing is a defect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class Examination:
 class AskedArea(threading.Thread):
     """The questions to one area, on a thread of their own. `findings` grows while it runs; `unchecked` says why it ended early.
 
+    Whatever exception ends the questions, the area is `unchecked`, and has the finding `<area>.unknown`: none is raised.
     The thread is left behind where a peer is silent for too long: it ends with the peer's connection, or with the process.
     """
 
@@ -75,7 +81,6 @@ class AskedArea(threading.Thread):
         self._look, self._settings = look, settings
         self.findings: list[Finding] = []
         self.unchecked: str | None = None
-        self.raised: BaseException | None = None
 
     @override
     def run(self) -> None:
@@ -85,24 +90,26 @@ class AskedArea(threading.Thread):
         except UncheckedError as reason:
             self.findings += reason.findings
             self.unchecked = str(reason)
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] in _OURS:
-                self.raised = error
-            self.unchecked = f"{error.name} is not installed here"
         except TidemarkError as error:
-            self.findings.append(failed(self.area, error))
-            self.unchecked = str(error)
-        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
-            self.raised = error
+            self._failed(str(error))
+        except BaseException as error:  # nobody else sees what ends this thread
+            module = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+            if module and module.partition(".")[0] not in _OURS:
+                self.unchecked = f"{module} is not installed here"
+                return
+            log.exception("doctor.area_failed", area=self.area)
+            self._failed(f"the checks of {self.area} failed: {error!r}")
+
+    def _failed(self, why: str) -> None:
+        self.findings.append(failed(self.area, why))
+        self.unchecked = why
 
     def result(self, until_s: float) -> tuple[list[Finding], str | None]:
         """Return the findings, and why there may be more, None if there are not; waits up to a time of the monotonic clock."""
         self.join(max(0.0, until_s - time.monotonic()))
         if self.is_alive():
-            silence = TidemarkError(f"{self.area}: the questions have no answer within {AREA_S:g} s")
-            return [*self.findings, failed(self.area, silence)], str(silence)
-        if self.raised is not None:
-            raise self.raised
+            silence = f"{self.area}: the questions have no answer within {AREA_S:g} s"
+            return [*self.findings, failed(self.area, silence)], silence
         return self.findings, self.unchecked
 
 
@@ -111,7 +118,7 @@ def examine(settings: Settings) -> Examination:
     areas: dict[str, Look] = dict(_OF_ALL)
     for sink in settings.sinks:
         areas[f"sink {sink.name}"] = sink_findings(sink)
-    return gathered(asked(areas, settings))
+    return gathered(asked(areas, settings), time.monotonic() + AREA_S)
 
 
 def asked(areas: Mapping[str, Look], settings: Settings) -> list[AskedArea]:
@@ -122,9 +129,8 @@ def asked(areas: Mapping[str, Look], settings: Settings) -> list[AskedArea]:
     return threads
 
 
-def gathered(threads: list[AskedArea]) -> Examination:
-    """Return what areas have answered, errors first."""
-    until_s = time.monotonic() + AREA_S
+def gathered(threads: list[AskedArea], until_s: float) -> Examination:
+    """Return what areas have answered, errors first; waits for them up to a time of the monotonic clock."""
     findings: list[Finding] = []
     checked: list[str] = []
     unchecked: dict[str, str] = {}
@@ -138,7 +144,7 @@ def gathered(threads: list[AskedArea]) -> Examination:
     return Examination(tuple(sorted(findings, key=lambda one: not one.is_error)), tuple(checked), unchecked)
 
 
-def failed(area: str, error: TidemarkError) -> Finding:
+def failed(area: str, why: str) -> Finding:
     """Return the finding of an area whose questions ended with an error."""
     code = f"{area.partition(' ')[0]}.unknown"
-    return Finding(code, Severity.ERROR, str(error), "the checks behind this one could not be made")
+    return Finding(code, Severity.ERROR, why, "the checks behind this one could not be made")

@@ -31,10 +31,10 @@ _OF_THE_SETTINGS: Final = frozenset({"spark.start", "sink.folder_is_file"})
 _OF_OTHERS: Final = frozenset(
     {
         *("kafka.transaction_timeout", "kafka.state_policy", "kafka.unknown"),
-        *("registry.unreachable", "registry.unknown", "sink.unreachable", "sink.unknown", "spark.memory"),
+        *("registry.unreachable", "registry.unknown", "sink.unreachable", "sink.unknown", "spark.memory", "spark.unknown"),
     }
 )
-"""Errors with which a merge job runs: those of the producer, and those that may pass while it retries."""
+"""Errors with which a merge job runs: those of the producer, those that may pass while it retries, and what is not known."""
 _LOOKS_S: Final = 0.05
 
 
@@ -59,11 +59,11 @@ class MergeStart:
         while any(thread.is_alive() for thread in threads) and time.monotonic() < until_s:
             if stop.wait(_LOOKS_S if any(thread.is_alive() for thread in self._asked) else 0.01):
                 return []
-        found = gathered(threads).findings
-        blocked = {thread.area for thread in self._asked if any(_blocks(one) for one in thread.findings)}
+        found = gathered(threads, until_s).findings
+        blocked = {thread.area for thread in self._asked if any(keeps_from_running(one) for one in thread.findings)}
         sinks = {f"sink {sink.name}" for sink in self._settings.sinks}
         ends_sinks = sinks <= blocked
-        errors = [one for one in found if _blocks(one) and (ends_sinks or not _is_of_one_sink(one))]
+        errors = [one for one in found if keeps_from_running(one) and (ends_sinks or not _is_of_one_sink(one))]
         for one in found:
             if one not in errors:
                 log.warning("merge.finding", code=one.code, severity=str(one.severity), finding=one.text)
@@ -75,9 +75,10 @@ def exit_code(errors: Sequence[Finding]) -> int:
     return 2 if any(one.code in _OF_THE_SETTINGS for one in errors) else 1
 
 
-def _blocks(found: Finding) -> bool:
+def keeps_from_running(found: Finding) -> bool:
+    """Return whether no merge job can run with this; of several sinks, whether that one cannot be written to."""
     return found.is_error and found.code not in _OF_OTHERS
 
 
 def _is_of_one_sink(found: Finding) -> bool:
-    return found.code.startswith("sink.") and found.code not in _OF_THE_SETTINGS
+    return found.code.startswith("sink.")

@@ -90,6 +90,18 @@ def _findings_of_sink(sink: SinkSettings, is_start: bool, _settings: Settings) -
 
 def _folder(name: str, folder: Path) -> Iterator[Finding]:
     """Yield what is wrong with a folder of this machine. It need not be there: the merge job makes it."""
+    try:
+        yield from _folder_findings(name, folder)
+    except PermissionError as error:
+        evidence, what = f"sink {name}: this user may not look at {folder}: {error.strerror}", "the merge job cannot write"
+        advice = "Allow this user to enter the folders above it"
+        yield Finding("sink.folder_rights", Severity.ERROR, evidence, what, advice=advice)
+    except OSError as error:  # of a network file system, for one: it may pass
+        evidence = f"sink {name}: the file system does not show {folder}: {error.strerror}"
+        yield Finding("sink.unknown", Severity.ERROR, evidence, "the folder could not be checked", advice="Check its mount")
+
+
+def _folder_findings(name: str, folder: Path) -> Iterator[Finding]:
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
             evidence, what = f"sink {name}: {path} is a file", "the sink's folder cannot be there"
