@@ -6,6 +6,7 @@ What enters: `FormatSettings`. What leaves: answers of the registry. Nothing her
 from __future__ import annotations
 
 import base64
+import json
 import ssl
 import urllib.request
 from dataclasses import dataclass
@@ -25,6 +26,14 @@ def not_the_api(url: str, answer: str) -> str:
         f"this is not a Confluent-compatible registry API at {url}: {answer}; check the path of format.registry (Apicurio "
         "has the API at http://<host>:8080/apis/ccompat/v7, Confluent's registry at http://<host>:8081)"
     )
+
+
+def code_of_registry(answer: bytes) -> int | None:
+    """Return the code of error of a registry's answer; None where it is not a registry's: that of a proxy, for one."""
+    try:
+        return int(json.loads(answer)["error_code"])
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, Protocol
 
-from schemas.applied.registry_access import RegistryAccess, not_the_api
+from schemas.applied.registry_access import RegistryAccess, code_of_registry, not_the_api
 from schemas.errors import NoRegistryError, RegistryAccessError, RegistryError, RegistryUnavailableError
 from schemas.waiting import waiting
 
@@ -108,7 +108,7 @@ class HttpRegistry:
                     message = f"schema registry: GET {url} is refused (HTTP {error.code}); check format.registry_access"
                     raise RegistryAccessError(message) from None
                 if error.code == _NOT_FOUND:
-                    code = _code_of_registry(answer)
+                    code = code_of_registry(answer)
                     if code is not None and code // 100 == _NOT_FOUND:
                         return None
                     problem = not_the_api(self.url, f"HTTP 404: {answer.decode(errors='replace')[:_SHOWN]}")
@@ -120,11 +120,3 @@ class HttpRegistry:
             time.sleep(0.2 * 2**attempt)
         message = f"schema registry: GET {url} failed {_ATTEMPTS} times, last with: {problem}"
         raise kind(message)
-
-
-def _code_of_registry(answer: bytes) -> int | None:
-    """Return the code of error of a registry's answer; None where it is not a registry's: that of a proxy, for one."""
-    try:
-        return int(json.loads(answer)["error_code"])
-    except (ValueError, TypeError, KeyError):
-        return None

@@ -9,11 +9,12 @@ import time
 import urllib.error
 import urllib.parse
 from collections.abc import Iterator
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from schemas import topics
-from schemas.applied.registry_access import RegistryAccess, not_the_api
+from schemas.applied.registry_access import RegistryAccess, code_of_registry, not_the_api
 from schemas.findings import Finding, Remedy, Severity
 from tidemark.doctor.listed import listed
 from tidemark.doctor.unchecked import UncheckedError
@@ -31,6 +32,12 @@ _SUBJECTS_S: Final = 6.0
 _OUR_RECORDS: Final = frozenset({"Envelope", "Key", "Value"})
 """The names of our records: of changes, of keys, and of rows that are unwrapped."""
 _REFUSED: Final = frozenset({401, 403})
+_OK: Final = 200
+_NOT_FOUND: Final = 404
+_TIMES_OUT: Final = frozenset({408, 429})
+_SERVER_FAILS: Final = 500
+_SHOWN: Final = 200
+"""How many characters of an answer are shown."""
 _MEDIA: Final = "Content-Type: application/vnd.schemaregistry.v1+json"
 
 
@@ -54,10 +61,7 @@ class _RegistryExamination:
 
     def findings(self, *, subjects: bool) -> Iterator[Finding]:
         """Yield all findings."""
-        answer = self._reached()
-        if not isinstance(answer, list):
-            found = self._wrong_path()
-            raise UncheckedError("what answers is no registry", [found])
+        answer = self._subjects()
         config = self._json(f"{self._url}/config")
         rule = config.get("compatibilityLevel") if isinstance(config, dict) else None
         if rule is not None and rule not in _NOT_RESTRICTING:
@@ -123,39 +127,64 @@ class _RegistryExamination:
         name = str(schema.get("name"))
         return "" if name.rpartition(".")[2] in _OUR_RECORDS else f"a record called {name}"
 
-    def _reached(self) -> Any:
-        """Return the answer to a question for the subjects; None where what answers does not know it."""
+    def _subjects(self) -> list[Any]:
+        """Return all subjects. `UncheckedError` with its finding where there is no list of them."""
         try:
-            with self._access.open(f"{self._url}/subjects", _ANSWER_S) as answer:
-                return json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            if error.code in _REFUSED:
-                evidence, advice = f"the registry at {self._url} answers HTTP {error.code}", "Check format.registry_access"
-                found = Finding("registry.access", Severity.ERROR, evidence, "it refuses the user", advice=advice)
-                raise UncheckedError("the registry refuses us", [found]) from error
-            return None
-        except ValueError:
-            return None
-        except OSError as error:
-            evidence = f"the registry at {self._url} cannot be reached: {getattr(error, 'reason', error)}"
-            advice = "Check format.registry"
-            found = Finding("registry.unreachable", Severity.ERROR, evidence, "no schema can be registered", advice=advice)
-            raise UncheckedError("the registry cannot be reached", [found]) from error
+            status, body = self._answer(f"{self._url}/subjects")
+        except (OSError, HTTPException) as error:
+            why = f"the registry at {self._url} cannot be reached: {getattr(error, 'reason', error)}"
+            raise UncheckedError("the registry cannot be reached", [_unreachable(why)]) from error
+        if status in _REFUSED:
+            evidence, advice = f"the registry at {self._url} answers HTTP {status}", "Check format.registry_access"
+            found = Finding("registry.access", Severity.ERROR, evidence, "it refuses the user", advice=advice)
+            raise UncheckedError("the registry refuses us", [found])
+        subjects = _parsed(body) if status == _OK else None
+        if isinstance(subjects, list):
+            return subjects
+        raise UncheckedError("what answers is no registry", [self._without_list(status, body)])
 
-    def _wrong_path(self) -> Finding:
-        """Return the finding of an address that has not the API; with the address that has it, where one is found."""
+    def _without_list(self, status: int, body: bytes) -> Finding:
+        """Return the finding of an answer without subjects. Only a wrong path is one that no retry outlasts: `registry.path`."""
+        code, what = "registry.path", "no schema can be registered"
+        said = f"HTTP {status}: {' '.join(body.decode(errors='replace').split())[:_SHOWN]}"
+        if status >= _SERVER_FAILS or status in _TIMES_OUT:
+            return _unreachable(f"the registry at {self._url}, or a proxy before it, cannot answer now: {said}")
         for path in _API_PATHS:
             if isinstance(self._json(f"{self._root}{path}/subjects"), list):
                 fix = f"export TIDEMARK_FORMAT__REGISTRY={self._root}{path}"
                 evidence = f"Confluent's API is not at {self._url}, but at {self._root}{path}"
-                return Finding("registry.path", Severity.ERROR, evidence, "no schema can be registered", fix, Remedy.SETTING)
-        evidence = not_the_api(self._url, "no list of subjects")
-        return Finding("registry.path", Severity.ERROR, evidence, "no schema can be registered")
+                return Finding(code, Severity.ERROR, evidence, what, fix, Remedy.SETTING)
+        evidence = not_the_api(self._url, said)
+        number = code_of_registry(body)
+        if status == _NOT_FOUND and number is not None and number // 100 != _NOT_FOUND:  # another API's own
+            return Finding(code, Severity.ERROR, evidence, what)
+        return _unreachable(evidence)
+
+    def _answer(self, url: str) -> tuple[int, bytes]:
+        """Return status and body of the answer to a question."""
+        try:
+            with self._access.open(url, _ANSWER_S) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
 
     def _json(self, url: str) -> Any:
         """Return the answer to a question that a registry need not have; None where it has none."""
         try:
             with self._access.open(url, _ANSWER_S) as answer:
-                return json.loads(answer.read())
-        except (OSError, ValueError):
+                return _parsed(answer.read())
+        except (OSError, HTTPException):
             return None
+
+
+def _parsed(body: bytes) -> Any:
+    """Return what a JSON document has; None for anything else."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+def _unreachable(evidence: str) -> Finding:
+    return Finding("registry.unreachable", Severity.ERROR, evidence, "no schema can be registered", advice="Check format.registry")
