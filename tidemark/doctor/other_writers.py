@@ -67,7 +67,10 @@ def producer_findings(settings: Settings, signs: list[Sign]) -> Iterator[Finding
 
 
 def sink_writer_findings(sink: SinkSettings, *, is_start: bool) -> Iterator[Finding]:
-    """Yield who has the sink's lock, where that is not the merge job that runs; before a start, also where it is."""
+    """Yield who has the sink's lock, where that is not the merge job that runs; before a start, also where it is.
+
+    Before a start all of it is a warning: the merge job waits for the lock, and another job may end meanwhile.
+    """
     from tidemark.api.locks import lock_holder
 
     service = Path(sink.service_path)
@@ -79,16 +82,20 @@ def sink_writer_findings(sink: SinkSettings, *, is_start: bool) -> Iterator[Find
             what = "locks of another machine are not seen here by every file system: both would write to the sink"
             yield Finding(code, Severity.WARNING, f"{name}: a merge job runs on another machine", what, advice="Stop it first")
         return
-    fix = f"kill {holder}"
-    if is_elsewhere:
-        evidence = f"{name}: process {holder} has its lock, and a merge job on another machine writes liveness records"
-        yield Finding(code, Severity.ERROR, evidence, "two jobs write to the sink", fix, Remedy.SHELL, "or end the other one")
+    who, fix, remedy = f"process {holder}", f"kill {holder}", Remedy.SHELL
+    if holder <= 0:  # it has no number here, so its liveness record may be that of another machine
+        who, fix, remedy = "a process in another container or on another machine", "", Remedy.NONE
+    ends, advice = "this one waits for a minute, and then ends", "" if fix else "Stop it where it runs"
+    if is_elsewhere and fix:
+        evidence = f"{name}: {who} has its lock, and a merge job on another machine writes liveness records"
+        severity, what = (Severity.WARNING, ends) if is_start else (Severity.ERROR, "two jobs write to the sink")
+        yield Finding(code, severity, evidence, what, fix, remedy, "or end the other one")
     elif sign is None:
-        evidence = f"{name}: process {holder} has its lock, and writes no liveness record"
-        yield Finding(code, Severity.WARNING, evidence, "no merge job can begin as long as it has it", fix, Remedy.SHELL)
+        evidence = f"{name}: {who} has its lock, and writes no liveness record"
+        yield Finding(code, Severity.WARNING, evidence, "no merge job can begin as long as it has it", fix, remedy, advice)
     elif is_start:
-        evidence = f"{name}: another merge job, process {holder}, has its lock"
-        yield Finding(code, Severity.WARNING, evidence, "this one waits for a minute, and then ends", fix, Remedy.SHELL)
+        evidence = f"{name}: {who} has its lock, and a merge job writes liveness records"
+        yield Finding(code, Severity.WARNING, evidence, ends, fix, remedy, advice)
 
 
 def _sign_of(service: Path) -> Sign | None:
