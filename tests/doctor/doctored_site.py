@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devservers import Database, Kafka, Postgres, Registry
@@ -178,6 +179,8 @@ def _prepare(site: Site) -> None:
     ])  # fmt: skip
     for future in made.values():
         future.result(60)
+    writer = Producer({"bootstrap.servers": site.kafka.bootstrap_servers, "transactional.id": f"{site.name}-before"})
+    writer.init_transactions(60)  # the first one makes the topic of transactions
     access = {"host": site.source.host, "port": site.source.port, "user": USER, "password": PASSWORD}
     address = f"{site.postgres.host}:{site.postgres.port}"
     database = {"type": "postgresql", "url": f"postgresql://{address}/{site.schema}"}

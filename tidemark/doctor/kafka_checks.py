@@ -22,7 +22,7 @@ from schemas.findings import Finding, Remedy, Severity
 from schemas.liveness import SIGN_KEY
 from schemas.state import partition_of
 from schemas.waiting import waiting
-from tidemark.doctor.kafka_rights import LONGEST_MS, KafkaRights, tool, tool_advice
+from tidemark.doctor.kafka_rights import LIMIT, KafkaRights, not_to_be_asked, tool, tool_advice
 from tidemark.doctor.listed import listed
 from tidemark.doctor.other_writers import producer_findings, recent_signs
 from tidemark.doctor.unchecked import UncheckedError
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _ANSWER_S: Final = 10.0
 _TURN_S: Final = 2.0
-_LIMIT: Final = "transaction.max.timeout.ms"
 _DAY_MS: Final = 86_400_000
 _WEEK_MS: Final = 7 * _DAY_MS
 
@@ -64,14 +63,16 @@ class _KafkaExamination:
         ours, state = self._our_topics(metadata), self._state
         signs = self._signs() if self._of_producer and state in ours else []
         yield from producer_findings(self._settings, signs)
-        brokers = list(metadata.brokers)
-        of_broker = self._configs(admin, ResourceType.BROKER, [str(brokers[0])] if brokers else [])
-        is_unlimited = any(int(one.get(_LIMIT) or 0) >= LONGEST_MS for one in of_broker.values())
+        brokers = sorted(str(one) for one in metadata.brokers)
+        limits = _limits(self._configs(admin, ResourceType.BROKER, brokers))
+        why_not = not_to_be_asked(brokers, limits, metadata.topics)
+        if self._of_producer and not signs and why_not:
+            self._hidden.append(f"the right to transactional ids: {why_not}")
         rights = KafkaRights(self._settings, admin, tuple(ours), self._of_producer, _ANSWER_S)
-        yield from rights.findings(asks_for_ids=not signs and not is_unlimited)
+        yield from rights.findings(asks_for_ids=not signs and not why_not)
         copies = [len(one.replicas) for one in metadata.topics[state].partitions.values()] if state in ours else []
         yield from copy_findings(state, copies, len(metadata.brokers))
-        yield from self._broker(of_broker)
+        yield from self._brokers(limits)
         yield from self._topics(self._configs(admin, ResourceType.TOPIC, ours))
         if self._hidden:
             raise UncheckedError("; ".join(self._hidden))
@@ -139,32 +140,34 @@ class _KafkaExamination:
         """Return the settings of these brokers or topics; those that our user may not see are noted as hidden."""
         if not names:
             return {}
-        asked: dict[ConfigResource, Future[Any]] = admin.describe_configs(
-            [ConfigResource(kind, name) for name in names], request_timeout=_ANSWER_S
-        )
+        resources = [ConfigResource(kind, name) for name in names]
+        questions = [[one] for one in resources] if kind is ResourceType.BROKER else [resources]  # a broker is asked for its own
+        asked: dict[ConfigResource, Future[Any]] = {}
+        for question in questions:
+            asked |= admin.describe_configs(question, request_timeout=_ANSWER_S)
         found: dict[str, Mapping[str, str]] = {}
         for resource, answer in asked.items():
             try:
                 entries = answer.result()
             except KafkaException as error:
                 what = "the settings of brokers" if kind is ResourceType.BROKER else "the settings of topics"
-                reason = f"Kafka does not show {what} to our user: {error.args[0].str()}"
+                reason = f"Kafka does not show {what}: {error.args[0].str()}"
                 self._hidden = list(dict.fromkeys([*self._hidden, reason]))
                 continue
-            found[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
+            found[resource.name] = {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
         return found
 
-    def _broker(self, configs: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
-        for name, config in configs.items():
-            ours = int(self._settings.kafka.options.get("transaction.timeout.ms") or TRANSACTION_TIMEOUT_MS)
-            longest = int(config.get(_LIMIT) or ours)
-            if longest < ours:
-                evidence = f"transaction.max.timeout.ms of broker {name} is {longest}"
-                what = f"the producer's transactions may take {ours} ms: the broker refuses to begin one"
-                options = {**self._settings.kafka.options, "transaction.timeout.ms": str(longest)}
-                fix = f"export TIDEMARK_KAFKA__OPTIONS={shlex.quote(json.dumps(options))}"
-                advice = "or raise the broker's limit"
-                yield Finding("kafka.transaction_timeout", Severity.ERROR, evidence, what, fix, Remedy.SETTING, advice)
+    def _brokers(self, limits: Mapping[str, int]) -> Iterator[Finding]:
+        ours = int(self._settings.kafka.options.get("transaction.timeout.ms") or TRANSACTION_TIMEOUT_MS)
+        name = min(limits, key=limits.__getitem__, default="")
+        longest = limits.get(name, ours)
+        if longest < ours:
+            evidence = f"{LIMIT} of broker {name} is {longest}"
+            what = f"the producer's transactions may take {ours} ms: the broker refuses to begin one"
+            options = {**self._settings.kafka.options, "transaction.timeout.ms": str(longest)}
+            fix = f"export TIDEMARK_KAFKA__OPTIONS={shlex.quote(json.dumps(options))}"
+            advice = "or raise the broker's limit"
+            yield Finding("kafka.transaction_timeout", Severity.ERROR, evidence, what, fix, Remedy.SETTING, advice)
 
     def _topics(self, configs: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
         state = self._state
@@ -195,6 +198,11 @@ class _KafkaExamination:
         fix = f"{tool('kafka-configs.sh', self._settings.kafka)} --alter --entity-type topics --entity-name {topic}"
         advice = tool_advice(self._settings.kafka)
         return Finding(code, severity, evidence, what, f"{fix} --add-config {config}", Remedy.SHELL, advice)
+
+
+def _limits(configs: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+    """Return the longest transaction of each broker that says it."""
+    return {name: int(config[LIMIT]) for name, config in configs.items() if config.get(LIMIT)}
 
 
 def copy_findings(state: str, copies: Sequence[int], brokers: int) -> Iterator[Finding]:

@@ -2,14 +2,15 @@
 
 Topics by the operations that Kafka says are allowed, groups by whether they are shown, and creating topics by a request that is
 only validated. A transactional id by asking for it with a longer transaction than brokers allow: Kafka looks at the rights first,
-then at the time, and refuses before it takes the id from a producer that has it (KafkaApis, TransactionCoordinator).
+then at the time, and refuses before it takes the id from a producer that has it (KafkaApis, TransactionCoordinator). It is not
+asked for where a broker might not refuse, nor where the question might create the topic of transactions: `not_to_be_asked`.
 """
 
 from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,8 +25,10 @@ from schemas.findings import Finding, Remedy, Severity
 if TYPE_CHECKING:
     from schemas.settings import KafkaSettings, Settings
 
+LIMIT: Final = "transaction.max.timeout.ms"
 LONGEST_MS: Final = (1 << 31) - 1
 """The time of a transaction that is asked for: above every limit but the largest number, with which nothing may be asked."""
+_TRANSACTIONS: Final = "__transaction_state"
 _REFUSALS: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -38,6 +41,24 @@ _WORDS: Final = {"READ": "Read", "WRITE": "Write", "CREATE": "Create", "DESCRIBE
 _SILENT: Final = logging.getLogger("tidemark.doctor.kafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
+
+
+def not_to_be_asked(brokers: Collection[str], limits: Mapping[str, int], topics_shown: Collection[str]) -> str:
+    """Return why a transactional id is not to be asked for; "" where every broker refuses the question and changes nothing.
+
+    `limits`: the longest transaction in ms by broker, of those that said it. Whether a producer runs is no reason: one that has
+    written no liveness record for a while may still have the id.
+    """
+    for broker in brokers:
+        if broker not in limits:
+            return f"{LIMIT} of broker {broker} is not known, and without a limit the question would end a producer that runs"
+        if limits[broker] >= LONGEST_MS:
+            return f"{LIMIT} of broker {broker} is {limits[broker]}: the question would end a producer that runs"
+    if not brokers:
+        return "no broker is known"
+    if _TRANSACTIONS not in topics_shown:
+        return f"Kafka shows our user no topic {_TRANSACTIONS}: if there is none yet, the question would create it"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
