@@ -107,6 +107,22 @@ def test_a_source_is_inspected_and_what_it_lacks_is_said(
     assert cli.main(["config", "validate", "--config", str(path)]) == 0
 
 
+def test_a_password_that_was_typed_is_said_to_be_needed_again(
+    asked: argparse.Namespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.main(["init", *asked.options, "--file", str(tmp_path / "given.yaml")]) == 0
+    assert "export" not in capsys.readouterr().out  # the variable is set
+    monkeypatch.delenv("TIDEMARK_SOURCE__PASSWORD")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", lambda _prompt: PASSWORD)
+    assert cli.main(["init", *asked.options, "--local", "--file", str(tmp_path / "typed.yaml")]) == 0
+    said = capsys.readouterr().out
+    assert "source.password_file, or run in each shell first:\n    export TIDEMARK_SOURCE__PASSWORD=...\nnext" in said
+    assert PASSWORD not in said
+    assert cli.main(["init", *asked.options, "--output", "json", "--local", "--file", str(tmp_path / "again.yaml")]) == 0
+    assert json.loads(capsys.readouterr().out)["next"][0] == "export TIDEMARK_SOURCE__PASSWORD=..."
+
+
 def test_a_variable_that_would_win_over_the_file_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

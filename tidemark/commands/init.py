@@ -30,6 +30,7 @@ _REGISTRY: Final = "http://127.0.0.1:8081"
 _LOCAL_KAFKA: Final = "127.0.0.1:29192"
 _LOCAL_REGISTRY: Final = "http://127.0.0.1:28181/apis/ccompat/v7"
 _PASSWORD: Final = "TIDEMARK_SOURCE__PASSWORD"  # noqa: S105 - the name of a variable
+_EXPORT: Final = f"export {_PASSWORD}=..."
 _ESTIMATES: Final = "SELECT table_schema, table_name, table_rows FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
 
 
@@ -67,7 +68,8 @@ def execute(arguments: argparse.Namespace) -> int:
     path = Path(arguments.file)
     if path.exists():
         raise ConfigError(f"--file: {path} is there already and stays as it is; name another one, or remove it")
-    found = inspect(arguments, _source_of(arguments))
+    source, is_typed = _source_of(arguments)
+    found = inspect(arguments, source, is_typed=is_typed)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(found.file.text)
@@ -83,6 +85,8 @@ class Inspected:
 
     file: InitialFile
     findings: tuple[Finding, ...]
+    is_typed: bool
+    """Whether the password was typed, so that nothing keeps it for the commands that come next."""
 
     def document(self, path: Path) -> dict[str, Any]:
         """Return what was found in JSON."""
@@ -92,7 +96,7 @@ class Inspected:
             "tables": dict(self.file.tables),
             "statements": list(self.file.statements),
             "notes": list(self.file.notes),
-            "next": _next(path, self.file.kafka),
+            "next": [*([_EXPORT] if self.is_typed else []), *_next(path, self.file.kafka)],
         }
 
     def lines(self, path: Path) -> list[str]:
@@ -103,12 +107,15 @@ class Inspected:
         if self.file.statements:
             lines.append("to be run at the source by an administrator, first of all:")
             lines += [f"    {statement};" for statement in self.file.statements]
+        if self.is_typed:
+            lines.append("the typed password is written nowhere: name a file in source.password_file, or run in each shell first:")
+            lines.append(f"    {_EXPORT}")
         lines.append("next, each in a shell of its own (`tidemark doctor` checks Kafka and the rest before):")
         return [*lines, *(f"    {command}" for command in _next(path, self.file.kafka))]
 
 
-def inspect(arguments: argparse.Namespace, source: Mapping[str, object]) -> Inspected:
-    """Ask the source for its tables, and for what is wrong with it.
+def inspect(arguments: argparse.Namespace, source: Mapping[str, object], *, is_typed: bool = False) -> Inspected:
+    """Ask the source for its tables, and for what is wrong with it. `is_typed`: the password was typed.
 
     Raises `SourceError` where it cannot be reached, or where the user sees no table that is asked for.
     """
@@ -155,11 +162,12 @@ def inspect(arguments: argparse.Namespace, source: Mapping[str, object]) -> Insp
         statements=list(dict.fromkeys(statements)),
         notes=[f"{one.severity}: {one.text}" for one in findings if one not in needed],
     )
-    return Inspected(file, findings)
+    return Inspected(file, findings, is_typed)
 
 
-def _source_of(arguments: argparse.Namespace) -> dict[str, object]:
-    """Return the section `source`: variables of the environment, with the options laid over them."""
+def _source_of(arguments: argparse.Namespace) -> tuple[dict[str, object], bool]:
+    """Return the section `source`, variables of the environment with the options laid over them; whether the password was typed."""
+    is_typed = False
     mapping: dict[str, object] = {}
     config.overlay(mapping, {name: text for name, text in os.environ.items() if name.startswith("TIDEMARK_SOURCE__")})
     found = mapping.get("source")
@@ -174,8 +182,8 @@ def _source_of(arguments: argparse.Namespace) -> dict[str, object]:
         source["password_file"] = str(Path(str(source["password_file"])).absolute())
         source.pop("password", None)
     elif "password" not in source and sys.stdin.isatty():
-        source["password"] = getpass.getpass("password of the source: ")
-    return {key: value for key, value in source.items() if key not in ("tables", "signal_table")}
+        source["password"], is_typed = getpass.getpass("password of the source: "), True
+    return {key: value for key, value in source.items() if key not in ("tables", "signal_table")}, is_typed
 
 
 def _no_table(settings: Settings, patterns: tuple[str, ...]) -> str:
