@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tidemark import cli
+from tidemark.process.kernel_cache_copy import WITHOUT_KERNELS
 
 ROOT = Path(__file__).parent.parent.parent
 FIRST_ROW = """
@@ -72,7 +77,7 @@ os.access = lambda path, mode: access(path, mode) and not (mode & os.W_OK and st
 """
 START = """
 from tidemark.process.kernel_cache_copy import provide_writable_kernels
-provide_writable_kernels()
+provide_writable_kernels("run")
 from numba.core import event
 with event.install_recorder("numba:compile") as recorder:
     import producer.app
@@ -80,20 +85,82 @@ with event.install_recorder("numba:compile") as recorder:
     compile_kernels()
 print(len(recorder.buffer), CACHE_FOLDER)
 """
+COPY = """
+from tidemark.process.kernel_cache_copy import provide_writable_kernels
+provide_writable_kernels("{verb}")
+print(os.environ["NUMBA_CACHE_DIR"])
+"""
+
+
+@cache
+def imported(module: Path) -> frozenset[str]:
+    """What a module imports, in its functions too, but for what is for types only."""
+    found: set[str] = set()
+    nodes: list[ast.AST] = [ast.parse(module.read_text("utf-8"))]
+    for node in nodes:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        nodes += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Import):
+            found.update(name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.update((node.module, *(f"{node.module}.{name.name}" for name in node.names)))
+    return frozenset(found)
+
+
+def file_of(name: str) -> Path | None:
+    path = ROOT.joinpath(*name.split("."))
+    return next((one for one in (path / "__init__.py", path.with_suffix(".py")) if one.exists()), None)
 
 
 @pytest.mark.slow
-def test_the_kernels_of_an_image_are_used_where_its_root_file_system_is_read_only(tmp_path: Path) -> None:
+def test_the_kernels_of_an_image_are_used_where_its_root_file_system_is_read_only(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     compiled, folder = python(START, NUMBA_CACHE_DIR=str(tmp_path)).split()
     assert (int(compiled) > 0, Path(folder).parent) == (True, tmp_path)
-    again, copy = python(READ_ONLY + START, NUMBA_CACHE_DIR=str(tmp_path)).split()
+    again, copy = python(READ_ONLY + START, NUMBA_CACHE_DIR=str(tmp_path), TMPDIR=str(tmp_path_factory.mktemp("copies"))).split()
     assert again == "0"
     assert Path(copy).parent.name.startswith("tidemark-kernels-")
-    assert not Path(copy).exists()
+
+
+def test_one_copy_of_an_image_s_kernels_serves_all_processes_of_a_user(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    copies = tmp_path_factory.mktemp("copies")
+    (tmp_path / "version").mkdir()
+    (tmp_path / "version" / "kernel.nbi").write_text("compiled", "utf-8")
+    tmp_path.joinpath("version").chmod(0o555)
+
+    def provide(verb: str) -> Path:
+        return Path(python(READ_ONLY + COPY.format(verb=verb), NUMBA_CACHE_DIR=str(tmp_path), TMPDIR=str(copies)))
+
+    assert provide("status") == tmp_path
+    assert list(copies.iterdir()) == []
+    first = provide("run")
+    (first / "version" / "more").write_text("compiled here", "utf-8")
+    assert (first / "version" / "kernel.nbi").read_text("utf-8") == "compiled"
+    assert (provide("verify"), list(copies.iterdir())) == (first, [first])
+    (tmp_path / "version" / "kernel.nbi").write_text("another version", "utf-8")
+    second = provide("run")
+    assert (second / "version" / "kernel.nbi").read_text("utf-8") == "another version"
+    second.chmod(0o777)  # as of somebody else: what he puts there would be executed
+    assert provide("run") not in (first, second)
+    assert set(copies.iterdir()) == {first, second}
+
+
+@pytest.mark.parametrize("verb", sorted(WITHOUT_KERNELS))
+def test_a_verb_that_gets_no_copy_imports_no_kernels(verb: str) -> None:
+    names = [{**cli.VERBS, **cli.GROUPS}[verb].__name__]
+    for name in names:
+        assert name.partition(".")[0] != "numba", verb
+        parts = name.split(".")
+        found = {one for end in range(1, len(parts) + 1) if (path := file_of(".".join(parts[:end]))) for one in imported(path)}
+        names += sorted(found - set(names))
 
 
 def test_a_folder_that_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:
-    code = "import os\nfrom tidemark.process.kernel_cache_copy import provide_writable_kernels as p; p(); print(os.environ['NUMBA_CACHE_DIR'])"
+    code = "import os\nfrom tidemark.process.kernel_cache_copy import provide_writable_kernels as p; p('run'); print(os.environ['NUMBA_CACHE_DIR'])"
     assert python(code, NUMBA_CACHE_DIR=str(tmp_path)) == str(tmp_path)
     assert python(code, NUMBA_CACHE_DIR=str(tmp_path / "missing")) == str(tmp_path / "missing")
 
