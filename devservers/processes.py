@@ -219,8 +219,9 @@ class Server:
 
     def ask_to_end(self) -> None:
         """SIGTERM, without waiting; several servers then end side by side."""
-        if self._process is not None:
-            self._process.signal(signal.SIGTERM)
+        process = self._process  # another thread may be starting it
+        if process is not None:
+            process.signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """Ask the server to end and wait for it; the data stays. Does nothing when it is stopped."""

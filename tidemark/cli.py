@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs.configure(level=arguments.log_level, form=arguments.log_format)
     if argv is None:
         provide_writable_kernels(arguments.verb)
-    if argv is None and arguments.verb not in ("demo", "up"):  # a process of its own; those two end their servers themselves
+    if argv is None and arguments.verb != "demo":  # a process of its own; the demo ends its servers itself
         shutdown.guard_process()
     return shutdown.leave(_executed(arguments))
 

@@ -19,6 +19,7 @@ from devservers import Database
 from devservers.processes import GuardedProcess, free_port
 from schemas.errors import ConfigError
 from schemas.settings import Settings, from_mapping
+from tests.support.page_client import page_of_log
 from tests.support.servers import new_database
 from tidemark.local.local_servers import kafka_port, registry_port
 
@@ -51,20 +52,29 @@ def rows_in(folder: Path, database: str) -> int:
 
 
 @contextmanager
-def up(folder: Path, environment: dict[str, str]) -> Iterator[GuardedProcess]:
+def up(folder: Path, environment: dict[str, str], log: str) -> Iterator[GuardedProcess]:
     command = [sys.executable, "-m", "tidemark", "up"]
-    child = GuardedProcess.spawn(command, folder / "up.log", cwd=folder, env=environment)
+    child = GuardedProcess.spawn(command, folder / log, cwd=folder, env=environment)
     try:
         yield child
     finally:
         child.kill()
 
 
-def wait_for_rows(child: GuardedProcess, folder: Path, database: str, rows: int) -> float:
+def end(child: GuardedProcess, number: signal.Signals) -> float:
+    """Signal it; the seconds until it has ended."""
+    began = time.monotonic()
+    child.signal(number)
+    assert child.wait(10)
+    assert child.status == 0
+    return time.monotonic() - began
+
+
+def wait_for_rows(child: GuardedProcess, folder: Path, database: str, rows: int, log: str) -> float:
     began = time.monotonic()
     while rows_in(folder, database) != rows:
-        assert child.status is None, (folder / "up.log").read_text("utf-8")
-        assert time.monotonic() - began < 240, (folder / "up.log").read_text("utf-8")
+        assert child.status is None, (folder / log).read_text("utf-8")
+        assert time.monotonic() - began < 240, (folder / log).read_text("utf-8")
         time.sleep(0.2)
     return time.monotonic() - began
 
@@ -84,20 +94,24 @@ def test_two_commands_lead_from_a_database_to_delta_and_a_second_start_continues
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
-    with up(tmp_path, environment) as child:
-        first_s = wait_for_rows(child, tmp_path, database, 2)
+    with up(tmp_path, environment, "first.log") as child:
+        first_s = wait_for_rows(child, tmp_path, database, 2, "first.log")
         deadline = time.monotonic() + 30
-        while "the first rows are in the sink" not in (said := (tmp_path / "up.log").read_text("utf-8")):
+        while "the first rows are in the sink" not in (said := (tmp_path / "first.log").read_text("utf-8")):
             assert time.monotonic() < deadline, said
             time.sleep(0.2)
-        assert re.search(r"page: http://127\.0\.0\.1:\d+/", said), said
-        child.signal(signal.SIGTERM)
-        assert child.wait(40)
-        assert child.status == 0
+        page = page_of_log(tmp_path / "first.log")
+        assert page.sign_in().status == 303
+        ended_s = end(child, signal.SIGTERM)
     with mysql80.connect(database=database) as connection, connection.cursor() as cursor:
         cursor.execute("INSERT INTO items VALUES (3, 'c')")  # while nothing runs
-    with up(tmp_path, environment) as child:
-        again_s = wait_for_rows(child, tmp_path, database, 3)
-        child.signal(signal.SIGINT)
-        assert child.wait(40)
+    with up(tmp_path, environment, "second.log") as child:
+        again_s = wait_for_rows(child, tmp_path, database, 3, "second.log")
+        again = page_of_log(tmp_path / "second.log")
+        assert again.token != page.token
+        assert again.sign_in().status == 303
+        ended_again_s = end(child, signal.SIGINT)
     sys.stdout.write(f"the first rows after {first_s:.1f} s, after a second start {again_s:.1f} s\n")
+    sys.stdout.write(f"the end {ended_s:.1f} s after SIGTERM, {ended_again_s:.1f} s after SIGINT\n")
+    said = (tmp_path / "second.log").read_text("utf-8")
+    sys.stdout.write(said[-1500:])

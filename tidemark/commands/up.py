@@ -3,62 +3,95 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 import time
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidemark.process import config
-from tidemark.process.shutdown import stop_on_signals
+from tidemark.process.shutdown import end_children, stop_on_signals
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+    from tidemark.local.local_jobs import LocalJobs
 
 HELP: Final = "run the whole pipeline on this machine: broker and registry if there are none, producer, merge job, page"
-_LOOK_S: Final = 1.0
+FOLDER: Final = "tidemark-data"
+_CHECK_S: Final = 0.5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Where data and logs are."""
     parser.add_argument(
-        "--folder", type=Path, default=Path("tidemark-data"), metavar="DIR",
-        help="logs, and the data of broker and registry; it stays for the next time (default: ./%(default)s)",
+        "--folder", type=Path, metavar="DIR",
+        help=f"logs, and the data of broker and registry; it stays for the next time (default: {FOLDER} beside the YAML file)",
     )  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run until SIGTERM or SIGINT: 0; 1 when a job or a server ends by itself."""
+    """Run until SIGTERM or SIGINT: 0; 1 when a job or a server ends by itself; 2 where the folder or a port is in use."""
     settings = config.load(arguments.config)
     stop = threading.Event()
+    with stop_on_signals(stop):
+        from tidemark.local.local_servers import only_user_of, require_free_ports
+
+        folder = (arguments.folder or Path(arguments.config).parent / FOLDER).absolute()
+        with only_user_of(folder):
+            require_free_ports(settings)
+            try:
+                _run(settings, arguments.config, folder, stop)
+            except KeyboardInterrupt:  # a second signal: nobody waits for anything
+                end_children()
+                raise
+    return 0
+
+
+def _run(settings: Settings, config_path: str, folder: Path, stop: threading.Event) -> None:
+    from tidemark.local.local_jobs import LocalJobs, Milestones
+    from tidemark.local.local_servers import LocalServers
+
+    say = _sayer()
+    verbs = ["run", *(["merge"] if settings.sinks else []), "page"]
+    with LocalServers(settings, folder, say) as servers:
+        if servers.start(stop):
+            with LocalJobs(verbs, config_path, folder) as jobs, Milestones(settings, say):
+                say(f"{', '.join(verbs)}: started, logs in {folder}")
+                page = _PageLines(jobs)
+                while not stop.wait(_CHECK_S):
+                    jobs.check()
+                    servers.check()
+                    page.repeat()
+                say("ending")
+    end_children()  # what a job has left that had to be killed
+    say("ended")
+
+
+def _sayer() -> Callable[[str], None]:
+    """Return what prints a line with the seconds since now."""
     began_s = time.monotonic()
 
     def say(line: str) -> None:
         print(f"up: {time.monotonic() - began_s:5.1f} s  {line}", flush=True)
 
-    with stop_on_signals(stop):
-        from tidemark.local.local_jobs import LocalJobs, Milestones
-        from tidemark.local.local_servers import LocalServers
-
-        folder: Path = arguments.folder.absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        verbs = ["run", *(["merge"] if settings.sinks else []), "page"]
-        with LocalServers(settings, folder, say) as servers, LocalJobs(verbs, arguments.config, folder) as jobs:
-            say(f"{', '.join(verbs)}: started, logs in {folder}")
-            said_page = False
-            with closing(Milestones(settings)) as milestones:
-                while not stop.wait(_LOOK_S):
-                    jobs.check()
-                    servers.check()
-                    if not said_page:
-                        said_page = _repeat_page(jobs.log_path("page"))
-                    for line in milestones.look():
-                        say(line)
-            say("ending")
-    return 0
+    return say
 
 
-def _repeat_page(log_path: Path) -> bool:
-    """Print what the page says of itself: its address and its token; whether it has said that."""
-    lines = [line for line in log_path.read_text("utf-8", "replace").splitlines() if line.startswith("page: ")]
-    for line in lines:
-        print(line, file=sys.stdout, flush=True)
-    return bool(lines)
+class _PageLines:
+    """What the page says of itself, printed once: its address and its token."""
+
+    def __init__(self, jobs: LocalJobs) -> None:
+        self._jobs = jobs
+        self._printed = 0
+        self._is_whole = False
+
+    def repeat(self) -> None:
+        """Print what is new. The last of it is there when the page logs that it listens."""
+        if self._is_whole:
+            return
+        said = self._jobs.said("page")
+        self._is_whole = "page.listening" in said
+        lines = [line for line in said.splitlines(keepends=True) if line.startswith("page: ") and line.endswith("\n")]
+        for line in lines[self._printed :]:
+            print(line, end="", flush=True)
+        self._printed = len(lines)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -18,8 +19,11 @@ from tidemark.api.observe import Observer
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
-_ENDS_S: Final = 6.0
+_ENDS_S: Final = 2.5
+"""For all jobs: the servers need the rest of the five seconds."""
 _TAIL_LINES: Final = 15
+_LOOK_S: Final = 1.0
+_LAST_LOOK_S: Final = 0.5
 
 
 class JobEndedError(TidemarkError):
@@ -27,16 +31,19 @@ class JobEndedError(TidemarkError):
 
 
 class LocalJobs:
-    """The jobs, while entered. At the end each is asked to end, and killed where it does not."""
+    """The jobs, while entered. At the end each is asked to end, and killed where it does not; its JVM may end later."""
 
     def __init__(self, verbs: Sequence[str], config_path: str, folder: Path) -> None:
         self._verbs, self._config_path, self._folder = verbs, config_path, folder
         self._children: dict[str, GuardedProcess] = {}
+        self._begins: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         for verb in self._verbs:
+            log = self._log_path(verb)
+            self._begins[verb] = log.stat().st_size if log.exists() else 0  # earlier starts have written to it, too
             command = [sys.executable, "-m", "tidemark", verb, "--config", self._config_path]
-            self._children[verb] = GuardedProcess.spawn(command, self.log_path(verb), cwd=Path.cwd(), env=os.environ)
+            self._children[verb] = GuardedProcess.spawn(command, log, cwd=Path.cwd(), env=os.environ)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -45,37 +52,58 @@ class LocalJobs:
         deadline = time.monotonic() + _ENDS_S
         for child in self._children.values():
             if not child.wait(max(0.1, deadline - time.monotonic())):
-                child.kill()
+                child.signal(signal.SIGKILL)
 
-    def log_path(self, verb: str) -> Path:
-        """Return the log of a job."""
-        return self._folder / f"{verb}.log"
+    def said(self, verb: str) -> str:
+        """Return what a job has written to its log since this start."""
+        with self._log_path(verb).open("rb") as log:
+            log.seek(self._begins[verb])
+            return log.read().decode("utf-8", "replace")
 
     def check(self) -> None:
         """Raise `JobEndedError` with the end of its log when a job has ended by itself."""
         for verb, child in self._children.items():
             if child.status is not None:
-                log = self.log_path(verb)
-                lines = log.read_text("utf-8", "replace").splitlines()[-_TAIL_LINES:]
-                tail = "\n".join(f"  {line}" for line in lines)
-                raise JobEndedError(f"`tidemark {verb}` ended with status {child.status}; the end of {log}:\n{tail}")
+                tail = "\n".join(f"  {line}" for line in self.said(verb).splitlines()[-_TAIL_LINES:])
+                message = f"`tidemark {verb}` ended with status {child.status}; the end of {self._log_path(verb)}:\n{tail}"
+                raise JobEndedError(message)
+
+    def _log_path(self, verb: str) -> Path:
+        return self._folder / f"{verb}.log"
 
 
 class Milestones:
-    """What has come for the first time, once each: the first rows in the sinks, then every table consistent."""
+    """What has come for the first time, said once each: the first rows in the sinks, then every table consistent.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    A thread looks while it is entered: a broker that does not answer holds up nobody else. The end does not wait for it.
+    """
+
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+        self._settings, self._say = settings, say
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="milestones", daemon=True)
         self._began_s = time.monotonic()
         self._reached: set[str] = set()
         self._observer: Observer | None = None
 
-    def close(self) -> None:
-        """Give the connections up."""
-        if self._observer is not None:
-            self._observer.close()
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
 
-    def look(self) -> Iterator[str]:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join(_LAST_LOOK_S)
+
+    def _watch(self) -> None:
+        try:
+            while not self._ended.wait(_LOOK_S):
+                for line in self._look():
+                    self._say(line)
+        finally:
+            if self._observer is not None:
+                self._observer.close()
+
+    def _look(self) -> Iterator[str]:
         """Yield a line for each milestone that is new. What cannot be asked yet has not come."""
         try:
             self._observer = self._observer or Observer(self._settings)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import fcntl
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -12,8 +16,9 @@ from urllib.parse import urlsplit
 from devservers import Kafka, Registry
 from devservers.fetching import fetch
 from devservers.processes import Server, listening
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, TidemarkError
 from tidemark.api.access import is_loopback
+from tidemark.process.shutdown import end_children
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -22,6 +27,43 @@ REGISTRY_PATH: Final = "/apis/ccompat/v7"
 """Where the registry that we start has Confluent's API."""
 
 Say = Callable[[str], None]
+_TURN_S: Final = 0.1
+_START_ENDS_S: Final = 1.0
+
+
+class ServerEndedError(TidemarkError):
+    """A server that we started has ended by itself."""
+
+
+@contextmanager
+def only_user_of(folder: Path) -> Iterator[None]:
+    """Make the folder and lock it. Raises `ConfigError` where another process has it locked, or where it cannot be used."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "up.lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"--folder: {folder} cannot be used: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"--folder: another `tidemark up` runs with {folder}: end it, or give this one another folder"
+            raise ConfigError(message) from None
+        yield
+
+
+def require_free_ports(settings: Settings) -> None:
+    """Raise `ConfigError` with the first port that one of our jobs cannot listen on."""
+    service = settings.service
+    ports = {"page_port": service.page_port, "port": service.port, "merge_port": service.merge_port if settings.sinks else 0}
+    for key, port in ports.items():
+        try:
+            if port:
+                family = socket.getaddrinfo(service.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+                socket.create_server((service.host, port), family=family).close()
+        except OSError as error:
+            reason = f"cannot listen on {service.host}:{port}: {error.strerror or error}"
+            raise ConfigError(f"service.{key}: {reason}; end what listens there, or set another port") from None
 
 
 def kafka_port(settings: Settings) -> int | None:
@@ -54,14 +96,44 @@ def registry_port(settings: Settings) -> int | None:
 
 
 class LocalServers:
-    """The servers that are missing, while entered. `folder` has their data and logs."""
+    """The servers that are missing. `folder` has their data and logs. What was started ends at the end of the context."""
 
     def __init__(self, settings: Settings, folder: Path, say: Say) -> None:
         self._ports = kafka_port(settings), registry_port(settings)
         self._folder, self._say = folder, say
         self._servers: list[Server] = []
+        self._stop = threading.Event()
+        self._starting: threading.Thread | None = None
 
     def __enter__(self) -> Self:
+        return self
+
+    def start(self, stop: threading.Event) -> bool:
+        """Fetch what is missing and start the servers; return False as soon as `stop` is set, before all are ready.
+
+        A thread does it, which nobody waits for at the end: it may be in a request that gets no answer. Raises
+        `UnavailableError` where a file cannot be fetched or a server does not start.
+        """
+        self._stop = stop
+        started: Future[None] = Future()
+
+        def make() -> None:
+            try:
+                self._start()
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                started.set_exception(error)
+            else:
+                started.set_result(None)
+
+        self._starting = threading.Thread(target=make, name="local-servers", daemon=True)
+        self._starting.start()
+        while not started.done():
+            if stop.wait(_TURN_S):
+                return False
+        started.result()
+        return not stop.is_set()
+
+    def _start(self) -> None:
         kafka, registry = self._ports
         wanted = [name for name, port in (("kafka", kafka), ("registry", registry)) if port is not None]
         fetch([*wanted, "spark"], self._say)
@@ -69,27 +141,34 @@ class LocalServers:
             self._servers.append(Kafka(self._folder, port=kafka))
         if registry is not None:
             self._servers.append(Registry(self._folder, port=registry))
-        try:
-            with ThreadPoolExecutor(2, "local") as pool:
-                for server in pool.map(lambda one: one.start(), self._servers):
-                    self._say(f"{server.name}: started, log {server.log_path}")
-        except BaseException:
-            self._stop()
-            raise
-        return self
+        with ThreadPoolExecutor(2, "local") as pool:
+            try:
+                for server in pool.map(self._started, self._servers):
+                    if server.running:
+                        self._say(f"{server.name}: started, log {server.log_path}")
+            except BaseException:
+                self._ask_to_end()  # the other one, which the pool waits for
+                raise
+
+    def _started(self, server: Server) -> Server:
+        return server if self._stop.is_set() else server.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stop()
-
-    def check(self) -> None:
-        """Raise `ConfigError` with the log of a server that has ended by itself."""
-        for server in self._servers:
-            if not server.running:
-                message = f"{server.name} has ended: see {server.log_path}"
-                raise ConfigError(message)
-
-    def _stop(self) -> None:
-        for server in self._servers:
-            server.ask_to_end()
+        self._ask_to_end()
+        if self._starting is not None:
+            self._starting.join(_START_ENDS_S)  # the start of a server that is asked to end fails
+            if self._starting.is_alive():
+                end_children()
+                return
         for server in self._servers:
             server.close()
+
+    def check(self) -> None:
+        """Raise `ServerEndedError` for a server that has ended by itself."""
+        for server in self._servers:
+            if not server.running:
+                raise ServerEndedError(f"{server.name} has ended by itself: see {server.log_path}")
+
+    def _ask_to_end(self) -> None:
+        for server in self._servers:
+            server.ask_to_end()

@@ -124,7 +124,7 @@ class ExitGuard:
         line = threading.Thread(target=say, daemon=True)
         line.start()
         line.join(_LINE_S)
-        _end_children()
+        end_children()
         os._exit(code)
 
 
@@ -175,8 +175,8 @@ def _fields(wait: Wait, now: float) -> dict[str, object]:
     }
 
 
-def _end_children() -> None:
-    """SIGKILL to every process below this one, which nobody would end any more; wait a moment for the end of ours."""
+def end_children() -> None:
+    """Send SIGKILL to every process below this one, which nobody would end any more; wait a moment for the end of ours."""
     ours = _children_of(os.getpid())
     below = list(ours)
     for parent in below:
