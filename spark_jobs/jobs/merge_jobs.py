@@ -84,6 +84,13 @@ def run_merge(
             raise jvm_ended(settings.spark) or RetriableSinkError(message) from error
 
 
+def require_settings(settings: Settings, sinks: Sequence[str] = ()) -> None:
+    """Raise `ConfigError` for settings that the job of an only sink cannot serve. Of several sinks each ends alone."""
+    names = list(dict.fromkeys(sinks)) or [sink.name for sink in settings.sinks]
+    if len(names) < 2:
+        MergeJob(settings.of_sink(names[0] if names else None))
+
+
 class OneMerge(Merging):
     """The merge job of one sink, which ends with the first error: the next start is up to the one who asked for it."""
 

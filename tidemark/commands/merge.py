@@ -50,8 +50,9 @@ def execute(arguments: argparse.Namespace) -> int:
             handler = handler_of(lambda: _metrics(job))
             stack.enter_context(health(settings.service.host, settings.service.merge_port, lambda: _not_ready(job), handler))
         checks = MergeStart(settings, arguments.sink)  # answered while Spark is imported
-        from spark_jobs.jobs.merge_jobs import run_merge
+        from spark_jobs.jobs.merge_jobs import require_settings, run_merge
 
+        require_settings(settings, arguments.sink)  # what is wrong with the settings comes before what is wrong with servers
         with_jars = with_java(settings)
         errors = checks.errors(with_jars, stop)
         for error in errors:
