@@ -32,13 +32,13 @@ sys.exit(main())
 
 
 def write_settings(folder: Path, source_port: int, kafka_port: int, **service: object) -> Path:
-    """Settings with Kafka on this machine, and JSON, which needs no registry."""
+    """Settings with Kafka on this machine, and a registry on another one."""
     path = folder / "tidemark.yaml"
     document = {
         "name": "up",
         "source": {"host": "127.0.0.1", "port": source_port, "user": "u", "password": "p", "tables": ["a\\..*"]},
         "kafka": {"bootstrap_servers": f"127.0.0.1:{kafka_port}"},
-        "format": {"type": "json"},
+        "format": {"type": "avro", "registry": "http://registry.invalid:8081"},
         "sinks": [{"name": "lake", "type": "delta", "path": "lake"}],
         "service": {"page_port": 0, **service},
     }
