@@ -15,7 +15,7 @@ from tidemark.page.lag_history import KEPT_S, History, Sample, rate, runs
 from tidemark.page.plots import Line, ceiling, cells, line_plot, stacked_bars
 from tidemark.page.rendering import count, percent, seconds, size
 
-SAMPLE = Sample(at_ms=0, to_kafka_s=0.0, to_sink_s={"lake": 1.0}, words={"lake": "running"}, merged={"lake": 0}, log_at=("b.1", 4))
+SAMPLE = Sample(at_ms=0, to_kafka_s=0.0, to_sink_s={"lake": 1.0}, merged={"lake": 0}, log_at=("b.1", 4))
 
 
 def test_an_unknown_value_and_a_long_silence_are_gaps_in_a_line() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from schemas.errors import ConfigError
@@ -34,6 +35,14 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+_OF_PROXIES: Final = frozenset({"forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via"})
+
+
+def is_through_proxy(headers: Iterable[str]) -> bool:
+    """Return whether a proxy has passed a request on, by the names of its headers: loopback says nothing of who asks then."""
+    return any(name.lower() in _OF_PROXIES for name in headers)
 
 
 def foreign_name(own_host: str, host: str | None, origin: str | None) -> str:

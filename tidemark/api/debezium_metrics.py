@@ -59,7 +59,7 @@ class DebeziumFigures(Collector):
                 "RemainingTableCount": len(open_tables),
                 "SnapshotRunning": any(one.state == "running" for one in open_tables),
                 "SnapshotPaused": any(one.state == "paused" for one in open_tables),
-                "SnapshotCompleted": bool(newest) and not open_tables,
+                "SnapshotCompleted": bool(newest) and all(one.state == "done" for one in newest),
             },
         )
         rows = GaugeMetricFamily("debezium_metrics_RowsScanned", "Rows read of a table", labels=[*_LABELS, "table"])
@@ -70,8 +70,7 @@ class DebeziumFigures(Collector):
 
     def _streaming(self) -> dict[str, float]:
         found: dict[str, float] = {"Connected": self._ready()}
-        failures, in_kafka_ms = self._counts()
-        found["NumberOfDisconnects"] = failures
+        _, in_kafka_ms = self._counts()
         if in_kafka_ms:
             found["MilliSecondsBehindSource"] = max(0.0, time.time() * 1000 - in_kafka_ms)
         producer = self._current()
@@ -83,8 +82,6 @@ class DebeziumFigures(Collector):
             "NumberOfCommittedTransactions": progress.transactions,
             "BinlogPosition": progress.position.offset,
         }
-        if progress.source_ts_ms:
-            found["MilliSecondsSinceLastEvent"] = max(0.0, time.time() * 1000 - progress.source_ts_ms)
         return found
 
 

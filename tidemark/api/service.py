@@ -35,12 +35,14 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from schemas import signals
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from schemas.overriding import override
-from tidemark.api.access import foreign_name, is_loopback, token_of
+from tidemark.api.access import foreign_name, is_loopback, is_through_proxy, token_of
 from tidemark.api.debezium_metrics import DebeziumFigures
 from tidemark.api.health import HealthHandler, HealthServer
 from tidemark.api.producer_metrics import LagFigures, ProducerFigures
 
 if TYPE_CHECKING:
+    from email.message import Message
+
     from producer.app import Producer
     from producer.source.retention import HeadRoom
     from schemas.settings import ServiceSettings
@@ -186,12 +188,17 @@ class Service:
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
         return signal_id
 
-    def require_own_name(self, host: str | None, origin: str | None) -> None:
-        """Refuse what a page of another origin asks of loopback by a name of its own (`RefusedError`).
+    def require_own_name(self, headers: Message) -> None:
+        """Refuse what a page of another origin asks of loopback by a name of its own, or anybody by a proxy (`RefusedError`).
 
         Such a page is in the browser of somebody on this machine; with a token it cannot ask for anything.
         """
-        if self._trusts_all and (reason := foreign_name(self._host, host, origin)):
+        if not self._trusts_all:
+            return
+        reason = foreign_name(self._host, headers.get("Host"), headers.get("Origin"))
+        if not reason and is_through_proxy(headers.keys()):
+            reason = "the request comes through a proxy: without service.token only programs on this machine are answered"
+        if reason:
             raise RefusedError(HTTPStatus.FORBIDDEN, reason)
 
     def _require_permission(self, authorization: str | None) -> None:
@@ -319,7 +326,7 @@ class _Handler(HealthHandler):
     def _refusing(self, answer: Callable[[], None]) -> None:
         """Answer, or say why not."""
         try:
-            self.server.service.require_own_name(self.headers.get("Host"), self.headers.get("Origin"))
+            self.server.service.require_own_name(self.headers)
             answer()
         except RefusedError as error:
             self._answer(error.status, {"error": str(error)})

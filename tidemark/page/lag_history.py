@@ -18,7 +18,7 @@ _MOST: Final = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One look: seconds from source to Kafka and from Kafka to each sink (None: unknown), the word of each sink.
+    """One look: seconds from source to Kafka and from Kafka to each sink (None: unknown).
 
     `merged` counts the records that each sink has merged, None where a table's count is unknown. `log_at` is the position in the
     source's log up to which all is in Kafka: file and offset.
@@ -27,7 +27,6 @@ class Sample:
     at_ms: int
     to_kafka_s: float | None
     to_sink_s: Mapping[str, float | None]
-    words: Mapping[str, str]
     merged: Mapping[str, int | None]
     log_at: tuple[str, int] | None
 
@@ -40,7 +39,6 @@ def sample_of(facts: Facts) -> Sample:
         at_ms=facts.read_ms,
         to_kafka_s=next(iter(lags.values())).to_kafka.seconds,
         to_sink_s={name: None if one.to_sink is None else one.to_sink.seconds for name, one in lags.items() if name},
-        words={name: one.verdict.word.value for name, one in lags.items()},
         merged={name: _merged(facts, name) for name in lags if name},
         log_at=None if log is None else (log.file, log.pos),
     )

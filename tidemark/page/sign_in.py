@@ -19,7 +19,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from tidemark.api.access import is_loopback, token_of
+from tidemark.api.access import is_loopback, is_through_proxy, token_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 SESSION_S: Final = 12 * 3600
 _MOST_SESSIONS: Final = 100
 _BEARER: Final = "Bearer "
-_OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 
 Refusal = tuple[HTTPStatus, str]
 
@@ -127,7 +126,7 @@ class Access:
     def _is_through_proxy(self, request: Request) -> bool:
         """Return whether somebody else than a program on this machine asks, or may: loopback is then the proxy's way only."""
         host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-        return host.lower() in self._names or any(header in request.headers for header in _OF_PROXIES)
+        return host.lower() in self._names or is_through_proxy(request.headers.keys())
 
     def _has_session(self, request: Request) -> bool:
         with self._lock:
