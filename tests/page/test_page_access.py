@@ -150,6 +150,8 @@ def test_a_script_acts_with_the_token_and_what_it_asks_is_checked(stack: ExitSta
 
     assert send(b'{"type": "log", "data": {"message": "m"}}') == 503  # the source does not answer
     assert send(b'{"type": "log", "data": {"message": "m"}}', Authorization="Bearer wrong") == 401
+    assert send(b'{"id": "mine", "type": "pause-snapshot"}') == 503  # as the producer's endpoint takes it
+    assert send(b'{"type": "pause-snapshot", "more": 1}') == 400
     assert send(b'{"type": "nothing of the kind"}') == 400
     assert send(b"not JSON") == 400
     assert send(b"[" * 100_000) == 413

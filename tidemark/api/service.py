@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -32,13 +31,13 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from schemas import signals
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from schemas.overriding import override
 from tidemark.api.access import foreign_name, is_loopback, is_through_proxy, token_of
 from tidemark.api.debezium_metrics import DebeziumFigures
 from tidemark.api.health import HealthHandler, HealthServer
 from tidemark.api.producer_metrics import LagFigures, ProducerFigures
+from tidemark.api.signal_request import signal_of
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -55,7 +54,6 @@ Describe = Callable[[], str]
 
 READY_WITHIN_S: Final = 15.0
 LARGEST_BODY: Final = 64 * 1024
-WIDEST_DATA: Final = 2048
 _PASSED_OVER: Final = 1 << 20
 """Of a body that is too large so much is read further: hanging up earlier would lose the answer for a client that still sends."""
 _MOST_SLOW: Final = 8
@@ -175,9 +173,8 @@ class Service:
     def accept_signal(self, document: object, authorization: str | None) -> str:
         """Put a signal into the signal table; its id. Raises `RefusedError`."""
         self._require_permission(authorization)
-        signal_id, kind, data = _signal_of(document)
         try:
-            signals.parse_signal(signal_id, kind, data)
+            signal_id, kind, data = signal_of(document, "http")
         except SignalError as error:
             raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
         try:
@@ -214,36 +211,6 @@ class Service:
         if not hmac.compare_digest(given.encode(), self._token.encode()):
             reason = "the header Authorization: Bearer <service.token> is missing or wrong"
             raise RefusedError(HTTPStatus.UNAUTHORIZED, reason)
-
-
-def _signal_of(document: object) -> tuple[str, str, str | None]:
-    """Id, type and data (JSON) of a request's body."""
-    if not isinstance(document, dict):
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
-    unknown = sorted(document.keys() - {"id", "type", "data"})
-    if unknown:
-        reason = f"the body has unknown members: {', '.join(unknown)}; there are id, type and data"
-        raise RefusedError(HTTPStatus.BAD_REQUEST, reason)
-    kind, data = document.get("type"), document.get("data")
-    signal_id = document.get("id", f"http-{secrets.token_hex(6)}")
-    if not isinstance(kind, str):
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "type: is missing, or no text")
-    if not isinstance(signal_id, str) or not 1 <= len(signal_id) <= 42 or not _is_text(signal_id):
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "id: is no text of 1 to 42 characters")
-    text = data if data is None or isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-    if text is not None and len(text) > WIDEST_DATA:
-        reason = f"data: has {len(text)} characters, the signal table holds {WIDEST_DATA}"
-        raise RefusedError(HTTPStatus.BAD_REQUEST, reason)
-    return signal_id, kind, text
-
-
-def _is_text(text: str) -> bool:
-    """Return whether it holds whole characters only: JSON can escape halves of them, which no table takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class _Server(HealthServer):

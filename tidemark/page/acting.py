@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +13,7 @@ from tidemark.api import sending
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
+PREFIX: Final = "page"
 SENT: Final = re.compile("page-[0-9a-f]{12}")
 """The ids of signals that the page sends."""
 ACTIONS: Final = {
@@ -25,8 +24,8 @@ ACTIONS: Final = {
 }
 
 
-def signal_of_form(action: str, form: Mapping[str, str]) -> tuple[str, str | None]:
-    """Return type and data of the signal that a form of the page means.
+def signal_of_form(action: str, form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the signal that a form of the page means, as JSON has it.
 
     `tables` are patterns on `database.table`, one per line; `where` is a condition on all of them. All snapshots are stopped by a
     form only that says so (`all`). Raises `ConfigError` for a form that means nothing.
@@ -36,7 +35,7 @@ def signal_of_form(action: str, form: Mapping[str, str]) -> tuple[str, str | Non
         message = f"there is no action {action!r}; there are {', '.join(ACTIONS)}"
         raise ConfigError(message)
     if action in ("pause", "resume"):
-        return kind, None
+        return {"type": kind}
     patterns = [part for line in form.get("tables", "").splitlines() if (part := line.strip())]
     if not patterns and not (action == "stop" and form.get("all")):
         message = "tables: give at least one pattern, for example shop\\.orders"
@@ -46,15 +45,10 @@ def signal_of_form(action: str, form: Mapping[str, str]) -> tuple[str, str | Non
         data["data-collections"] = patterns
     if (where := form.get("where", "").strip()) and action == "start":
         data["additional-conditions"] = [{"data-collection": one, "filter": where} for one in patterns]
-    return kind, json.dumps(data, ensure_ascii=False)
+    return {"type": kind, "data": data}
 
 
-def send_signal(settings: Settings, kind: str, data: str | None) -> str:
-    """Check a signal, put it where the producer hears it, and return its id.
-
-    Raises `SignalError` for one that means nothing, and what `sending.send` does.
-    """
-    signal_id = f"page-{secrets.token_hex(6)}"
-    signals.parse_signal(signal_id, kind, data)
-    sending.send(sending.lasting(settings), settings, signal_id, kind, data)
-    return signal_id
+def send_signal(settings: Settings, signal: tuple[str, str, str | None]) -> str:
+    """Put a signal (id, type, data) where the producer hears it, and return its id; raises what `sending.send` does."""
+    sending.send(sending.lasting(settings), settings, *signal)
+    return signal[0]

@@ -30,6 +30,7 @@ from starlette.staticfiles import StaticFiles
 
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from tidemark.api.sending import lasting
+from tidemark.api.signal_request import signal_of
 from tidemark.page import acting
 from tidemark.page import view_documents as documents
 from tidemark.page.live_changes import wanted
@@ -358,8 +359,8 @@ class Views:
 
     async def _act(self, request: Request) -> Response:
         action = request.path_params["action"]
-        kind, data = acting.signal_of_form(action, await _form(request))
-        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, kind, data), self._acting)
+        signal = signal_of(acting.signal_of_form(action, await _form(request)), acting.PREFIX)
+        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, signal), self._acting)
         return RedirectResponse(f"/snapshots?sent={signal_id}", HTTPStatus.SEE_OTHER)
 
     async def _retry(self, request: Request) -> Response:
@@ -373,12 +374,8 @@ class Views:
         return RedirectResponse(f"/sinks/{one.sink.name}", HTTPStatus.SEE_OTHER)
 
     async def _signal(self, request: Request) -> Response:
-        document = await _json_body(request)
-        kind, data = document.get("type"), document.get("data")
-        if not isinstance(kind, str) or document.keys() - {"type", "data"}:
-            raise ConfigError("the body has to be a JSON object with type (text) and data")
-        text = data if data is None or isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, kind, text), self._acting)
+        signal = signal_of(await _json_body(request), acting.PREFIX)
+        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, signal), self._acting)
         return JSONResponse({"id": signal_id}, HTTPStatus.ACCEPTED)
 
 
@@ -409,15 +406,13 @@ async def _body(request: Request) -> bytes:
     return bytes(found)
 
 
-async def _json_body(request: Request) -> dict[str, Any]:
+async def _json_body(request: Request) -> object:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the header Content-Type: application/json is missing")
     try:
-        document = json.loads(await _body(request))
+        document: object = json.loads(await _body(request))
     except (ValueError, RecursionError) as error:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise HTTPException(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
     return document
 
 
