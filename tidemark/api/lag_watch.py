@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-import structlog
-
-from schemas.errors import TidemarkError
 from tidemark.api.lags import Lags, lags_of
-from tidemark.api.observe import Observer
+from tidemark.api.look_loop import LookLoop
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
-
-log = structlog.get_logger(__name__)
+    from tidemark.api.observe import Observer
 
 EVERY_S: Final = 5.0
 _BELIEVED_S: Final = 3 * EVERY_S
-_JOIN_S: Final = 2.0
 
 
 class LagWatch:
@@ -34,20 +28,16 @@ class LagWatch:
     def __init__(
         self, settings: Settings, problem: Callable[[], str], is_idle: Callable[[], bool], every_s: float = EVERY_S
     ) -> None:
-        self._settings = settings
-        self._problem, self._is_idle = problem, is_idle
-        self._every_s = every_s
-        self._ended = threading.Event()
+        self._problem = problem
         self._seen: tuple[float, Mapping[str, Lags]] = (float("-inf"), {})
-        self._thread = threading.Thread(target=self._run, name="lag", daemon=True)
+        self._loop = LookLoop(settings, self._look, "lag", every_s, first_s=every_s, is_idle=is_idle)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._loop.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._ended.set()
-        self._thread.join(_JOIN_S)
+        self._loop.__exit__(kind, error, trace)
 
     @property
     def latest(self) -> Mapping[str, Lags]:
@@ -55,20 +45,7 @@ class LagWatch:
         at, seen = self._seen
         return seen if time.monotonic() - at <= _BELIEVED_S else {}
 
-    def _run(self) -> None:
-        observer: Observer | None = None
-        while not self._ended.wait(self._every_s):
-            if self._is_idle():
-                continue
-            try:
-                observer = observer or Observer(self._settings)
-                at = time.monotonic()
-                found, problem = observer.read_each(oldest=True), self._problem()
-                self._seen = at, {name: lags_of(status, problem=problem) for name, status in found.items()}
-            except TidemarkError as error:
-                log.debug("lag.unknown", reason=str(error))
-                if observer is not None:
-                    observer.close()
-                observer = None
-        if observer is not None:
-            observer.close()
+    def _look(self, observer: Observer) -> None:
+        at = time.monotonic()
+        found, problem = observer.read_each(oldest=True), self._problem()
+        self._seen = at, {name: lags_of(status, problem=problem) for name, status in found.items()}

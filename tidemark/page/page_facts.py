@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -12,29 +11,24 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-import structlog
-
-from schemas.errors import TidemarkError
 from schemas.liveness import JobState, Standing
 from tidemark.api.chunk_map import ChunkMap, chunk_maps
 from tidemark.api.lags import Lags
-from tidemark.api.observe import Observer
+from tidemark.api.look_loop import LookLoop
 from tidemark.api.snapshot_list import SnapshotList, snapshot_list
 from tidemark.api.source_log import UNSEEN, SourceConnection, SourceLog
 from tidemark.page.lag_history import History, sample_of
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
+    from tidemark.api.observe import Observer
     from tidemark.api.overview import Status
-
-log = structlog.get_logger(__name__)
 
 EVERY_S: Final = 2.0
 BELIEVED_S: Final = 10.0
 """A look that is older says nothing of now."""
 _SOURCE_S: Final = 3.0
 _RATE_LOOKS: Final = 6
-_JOIN_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +57,16 @@ class Facts:
         return next(iter(self.statuses.values()))
 
     def as_unknown(self, reason: str) -> Facts:
-        """Return what is left of a look that is too old: no lag, no word and no state of a merge job is that of now."""
-        merge = Standing(JobState.UNKNOWN, reason)
+        """Return what is left of a look that is too old: no lag, no word, no rate and no state of a job is that of now."""
+        nobody_knows = Standing(JobState.UNKNOWN, reason)
+        statuses = {name: replace(status, merge=nobody_knows) for name, status in self.statuses.items()}
+        snapshots = replace(self.snapshots, producer=nobody_knows)
         return replace(
             self,
-            statuses={name: replace(status, merge=merge) for name, status in self.statuses.items()},
+            statuses=statuses,
+            snapshots=snapshots,
+            before=statuses,
+            snapshots_before=snapshots,
             lags={name: lags.as_unknown(reason) for name, lags in self.lags.items()},
             unknown=reason,
         )
@@ -80,24 +79,24 @@ class FactsWatch:
     """
 
     def __init__(self, settings: Settings, every_s: float = EVERY_S) -> None:
-        self._settings = settings
-        self._every_s = every_s
-        self._ended = threading.Event()
         self._connection = SourceConnection(settings)
         self._source = SourceLook(self._connection.ask)
         self._looks: deque[Facts] = deque(maxlen=_RATE_LOOKS)
-        self._thread = threading.Thread(target=self._run, name="facts", daemon=True)
+        self._loop = LookLoop(settings, self._look, "facts", every_s)
         self.history = History()
-        self.trouble = ""
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._loop.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._ended.set()
-        self._thread.join(_JOIN_S)
+        self._loop.__exit__(kind, error, trace)
         self._source.close()
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no newer look, "" while looks succeed."""
+        return self._loop.trouble
 
     @property
     def latest(self) -> Facts | None:
@@ -114,27 +113,6 @@ class FactsWatch:
     def is_of_now(self) -> bool:
         """Whether the newest look says how it is now."""
         return self.age_s <= BELIEVED_S
-
-    def _run(self) -> None:
-        observer: Observer | None = None
-        while True:
-            try:
-                observer = observer or Observer(self._settings)
-                self._look(observer)
-                self.trouble = ""
-            except TidemarkError as error:
-                self.trouble = str(error)
-                log.debug("page.unknown", reason=self.trouble)
-                _close(observer)
-                observer = None
-            except Exception as error:  # the thread must live: the page would say for ever that Kafka does not answer
-                self.trouble = f"the look failed: {error!r}; see the log of `tidemark page`"
-                log.exception("page.look_failed")
-                _close(observer)
-                observer = None
-            if self._ended.wait(self._every_s):
-                break
-        _close(observer)
 
     def _look(self, observer: Observer) -> None:
         looked_s = time.monotonic()
@@ -157,11 +135,6 @@ class FactsWatch:
         )
         self._looks.append(facts)
         self.history.add(sample_of(facts))
-
-
-def _close(observer: Observer | None) -> None:
-    if observer is not None:
-        observer.close()
 
 
 class SourceLook:

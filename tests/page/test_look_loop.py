@@ -1,0 +1,43 @@
+"""The loop that looks at a pipeline: no error ends it, and what it says of the last look is of the last one."""
+
+from __future__ import annotations
+
+from queue import Queue
+
+import pytest
+
+from schemas.errors import PublishError
+from tests.page.test_page_access import settings_of
+from tidemark.api.look_loop import LookLoop
+from tidemark.api.observe import Observer
+
+
+@pytest.mark.parametrize("error", [PublishError("Kafka is silent"), RuntimeError("a fault of ours")])
+def test_a_look_that_fails_is_named_and_the_next_one_is_made_with_other_connections(error: Exception) -> None:
+    looks: Queue[tuple[Observer, str]] = Queue()
+
+    def look(observer: Observer) -> None:
+        looks.put((observer, loop.trouble))
+        if looks.unfinished_tasks == 1:
+            raise error
+
+    loop = LookLoop(settings_of(), look, "looks", every_s=0.01)
+    with loop:
+        (failed, _), (after, trouble), (later, none) = (looks.get(timeout=30) for _ in range(3))
+    assert str(error) in trouble
+    assert failed is not after
+    assert after is later
+    assert (none, loop.trouble) == ("", "")
+
+
+def test_nothing_is_looked_up_while_another_process_does() -> None:
+    looks: Queue[Observer] = Queue()
+    asked: Queue[bool] = Queue()
+
+    def is_idle() -> bool:
+        asked.put(True)
+        return asked.unfinished_tasks < 3
+
+    with LookLoop(settings_of(), looks.put, "looks", every_s=0.01, is_idle=is_idle):
+        looks.get(timeout=30)
+    assert asked.unfinished_tasks >= 3

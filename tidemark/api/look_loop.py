@@ -1,0 +1,80 @@
+"""Looks at a pipeline every few seconds, on a thread: for what must answer at once, and may not wait for Kafka."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import structlog
+
+from schemas.errors import TidemarkError
+from tidemark.api.observe import Observer
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+_JOIN_S: Final = 2.0
+
+
+class LookLoop:
+    """Calls `look` every `every_s` seconds while it is entered, the first time after `first_s`.
+
+    While `is_idle` nothing is looked up. `trouble` says why the last look failed, "" while looks succeed. After a failure the next
+    look has connections of its own. No error ends the thread: it would never look again, and nobody would know.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        look: Callable[[Observer], None],
+        name: str,
+        every_s: float,
+        first_s: float = 0.0,
+        is_idle: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._settings = settings
+        self._look, self._is_idle = look, is_idle
+        self._every_s, self._first_s = every_s, first_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.trouble = ""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        observer: Observer | None = None
+        wait_s = self._first_s
+        while not self._ended.wait(wait_s):
+            wait_s = self._every_s
+            if self._is_idle():
+                continue
+            try:
+                observer = observer or Observer(self._settings)
+                self._look(observer)
+                self.trouble = ""
+            except TidemarkError as error:
+                self.trouble = str(error)
+                log.debug("look.unknown", reason=self.trouble)
+                _close(observer)
+                observer = None
+            except Exception as error:
+                self.trouble = f"the look failed: {error!r}; its log has the trace"
+                log.exception("look.failed")
+                _close(observer)
+                observer = None
+        _close(observer)
+
+
+def _close(observer: Observer | None) -> None:
+    if observer is not None:
+        observer.close()
