@@ -62,7 +62,7 @@ def test_the_page_says_what_is_true_of_a_pipeline_and_starts_snapshots(pipeline:
     signal_id = started.headers["location"].partition("sent=")[2]
     found = page.wait("the snapshot", "snapshots", lambda found: found["requests"] and found["requests"][0]["state"] == "done")
     assert found["requests"][0]["id"] == signal_id
-    assert found["requests"][0]["rows"] == 400
+    assert found["requests"][0]["rows_read"] == 400
     pipeline.wait_for_sink("items")
     pipeline.sql("ALTER TABLE items ADD COLUMN price INT", "UPDATE items SET price = 3, name = 'three' WHERE id = 7")
     pipeline.wait_for_sink("items")

@@ -98,7 +98,7 @@ def test_every_view_is_shown_while_rows_are_written_and_a_snapshot_runs(pipeline
         shown["light"].get_by_label("Tables").first.fill(rf"{pipeline.database}\.orders")
         shown["light"].get_by_role("button", name="Start the snapshot").click()
         expect(shown["light"].get_by_text("The signal page-")).to_be_visible()
-        site.wait("the snapshot", "snapshots", lambda found: found["requests"][0]["rows"] > 2_000, 120)
+        site.wait("the snapshot", "snapshots", lambda found: found["requests"][0]["rows_read"] > 2_000, 120)
         for name, one in shown.items():
             for view in (*VIEWS, f"schema/{pipeline.database}.orders"):
                 one.goto(f"{site.origin}/{'' if view == 'overview' else view}")

@@ -59,6 +59,10 @@ def test_nothing_of_an_old_look_passes_for_what_is_now(facts: Facts) -> None:
     (listed,) = view_documents.sinks(SETTINGS, old, history)
     assert (listed["word"], listed["alive"], listed["records_per_s"]) == ("unknown", None, None)
     assert listed["lag"]["lag_s"] is None
+    assert view_documents.tables(old, {})[0]["snapshot"]["rows_per_s"] is None
+    reading = snapshots(old)
+    assert (reading["producer"]["state"], reading["producer"]["reason"], reading["producer"]["alive"]) == ("unknown", OLD, None)
+    assert {table["rows_per_s"] for request in reading["requests"] for table in request["tables"]} == {None}
     (problem,) = view_documents.problems(old)
     assert problem["what"] == OLD
 
@@ -103,8 +107,8 @@ def test_problems_come_worst_first_over_all_sinks_and_none_twice(facts: Facts) -
 
 def test_nothing_reads_while_the_producer_is_dead_and_the_view_says_so(facts: Facts) -> None:
     found = snapshots(facts)
-    assert found["producer_alive"] is not True
-    assert found["producer"]
+    assert found["producer"]["alive"] is not True
+    assert found["producer"]["state"]
 
 
 def test_tables_and_snapshots_show_what_the_status_says(facts: Facts) -> None:
@@ -114,7 +118,7 @@ def test_tables_and_snapshots_show_what_the_status_says(facts: Facts) -> None:
     assert (orders["snapshot"]["state"], orders["snapshot"]["share"]) == ("running", 0.4)
     assert orders["sinks"][0]["merged"] == 77
     newest, oldest = snapshots(facts)["requests"]
-    assert (newest["id"], newest["rows"], oldest["state"]) == ("r2", 400, "done")
+    assert (newest["id"], newest["rows_read"], oldest["state"]) == ("r2", 400, "done")
     assert newest["tables"][0]["chunks"]["cells"] == []
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from schemas.pipeline_lag import Lag
 from tidemark.api.lags import lag_document, table_lag
 from tidemark.api.overview import Status, TableStatus
-
-_UNREAD: Final = frozenset({"queued", "running", "paused"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +103,7 @@ def why_inconsistent(table: TableStatus) -> str:
 
 def _why_unread(table: TableStatus) -> str:
     """Return why not all rows of a table are in the sink, by its newest snapshot."""
-    if table.snapshot in _UNREAD:
+    if table.is_snapshotting:
         return f"its snapshot is {table.snapshot}" + (f", waiting: {table.waits}" if table.waits else "")
     if table.snapshot == "done":
         partial = "it was read with a condition: the other rows are missing"

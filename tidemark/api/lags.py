@@ -20,7 +20,6 @@ from schemas.pipeline_lag import (
 from tidemark.api.overview import FOLLOWING, NOT_FOLLOWED, READ_AGAIN, UNMATCHED, Status, TableStatus
 
 _NO_TOPICS: Final = "it has no topics in Kafka, or they end before what was read of them"
-_UNREAD: Final = frozenset({"queued", "running", "paused"})
 _NOT_READ: Final = "Kafka did not say when its oldest record was written"
 
 
@@ -88,7 +87,7 @@ def lags_of(status: Status, left_bytes: int | None = None, problem: str = "") ->
             *(note for note in status.notes if not note.startswith(UNMATCHED)),  # a table may come that a pattern waits for
             *(ask for one in status.tables for ask in _asks(one)),
         ),
-        snapshots=tuple(_reading(table) for table in status.tables if table.snapshot in _UNREAD),
+        snapshots=tuple(_reading(table) for table in status.tables if table.is_snapshotting),
     )
     left_out = frozenset(table.table for table in status.tables if table.released or table.skipped)
     return Lags(to_kafka, facts.to_sink, tables, verdict(facts), left_out)
@@ -131,7 +130,7 @@ def _asks(table: TableStatus) -> list[str]:
 
 def _mends_itself(table: TableStatus, inexact: str) -> bool:
     """Return whether rows that are on their way make the table exact, or nothing is expected to."""
-    return table.snapshot in _UNREAD or inexact in (FOLLOWING, NOT_FOLLOWED) or inexact.startswith(READ_AGAIN)
+    return table.is_snapshotting or inexact in (FOLLOWING, NOT_FOLLOWED) or inexact.startswith(READ_AGAIN)
 
 
 def _reading(table: TableStatus) -> str:

@@ -119,13 +119,18 @@ class TableStatus:
         return self.consistent_at is not None and not (self.inexact or self.skipped or self.set_aside)
 
     @property
+    def is_snapshotting(self) -> bool:
+        """Whether its snapshot is queued, being read or paused."""
+        return self.snapshot is not None and not SnapshotState(self.snapshot).final
+
+    @property
     def awaited(self) -> str:
         """Which rows of it are still on their way, though the sink has all changes of the log; "" for none."""
         if self.released:
             return ""
         if self.set_aside is not None:
             return f"it is set aside: {self.set_aside}"
-        if self.snapshot in {"queued", "running", "paused"}:
+        if self.is_snapshotting:
             return f"its snapshot is {self.snapshot}" + (f", waiting: {self.waits}" if self.waits else "")
         if self.inexact == FOLLOWING or (self.inexact is not None and self.snapshot == "done" and self.inexact != NOT_FOLLOWED):
             return self.inexact
@@ -185,7 +190,7 @@ class Status:
     @property
     def snapshot_running(self) -> bool:
         """Whether a table is queued or being read."""
-        return any(table.snapshot in {"queued", "running", "paused"} for table in self.tables)
+        return any(table.is_snapshotting for table in self.tables)
 
     @property
     def applied(self) -> Position | None:

@@ -167,10 +167,15 @@ def document_of(now: SnapshotList, pace: Mapping[tuple[str, str], float]) -> dic
     """Return the list in JSON; what is not known is null."""
     return {
         "read_ms": now.read_ms,
-        "producer": {"state": now.producer.state.value, "reason": now.producer.reason or None, "alive": now.producer.alive},
+        "producer": standing_document(now.producer),
         "requests": [request_document(request, pace) for request in now.requests],
         "children": [_task_document(task, pace) for task in now.children],
     }
+
+
+def standing_document(producer: Standing) -> dict[str, Any]:
+    """Return the state of the producer in JSON."""
+    return {"state": producer.state.value, "reason": producer.reason or None, "alive": producer.alive}
 
 
 def _request(request: RequestDocument, tasks: list[SnapshotTask]) -> SnapshotRequest:

@@ -269,7 +269,7 @@ def _delay_notes(status: Status) -> list[str]:
 
 
 def _is_loading(table: TableStatus) -> bool:
-    return table.via == "spark" and table.snapshot in {"queued", "running", "paused"}
+    return table.via == "spark" and table.is_snapshotting
 
 
 def _text(position: Position | None) -> Any:

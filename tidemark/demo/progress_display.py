@@ -145,7 +145,7 @@ class Display:
         return table
 
     def _line(self, view: View) -> str:
-        reading = [one for one in view.status.tables if one.snapshot in {"queued", "running", "paused"}]
+        reading = [one for one in view.status.tables if one.is_snapshotting]
         return f"{view.phase}: {_caption(view)}" + "".join(f" | {self._reading(one)}" for one in reading)
 
     def _reading(self, table: TableStatus) -> str:

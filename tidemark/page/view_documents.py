@@ -87,7 +87,7 @@ def _table_counts(status: Status) -> Document:
     return {
         "captured": len(tables),
         "consistent": sum(table.is_consistent for table in tables),
-        "snapshotting": sum(table.snapshot in {"queued", "running", "paused"} for table in tables),
+        "snapshotting": sum(table.is_snapshotting for table in tables),
         "set_aside": sum(table.set_aside is not None for table in tables),
         "quarantined_records": sum(table.quarantined for table in tables),
     }
@@ -102,7 +102,7 @@ def tables(facts: Facts, versions: Mapping[str, int]) -> list[Document]:
         found.append(
             {
                 "table": table.table,
-                "snapshot": _snapshot(table, rates.get(table.table, 0.0)),
+                "snapshot": _snapshot(table, None if facts.unknown else rates.get(table.table, 0.0)),
                 "last_change_ms": None if delay is None else delay.newest_ms,
                 "schema_version": versions.get(table.table),
                 "released": table.released,
@@ -114,7 +114,7 @@ def tables(facts: Facts, versions: Mapping[str, int]) -> list[Document]:
     return found
 
 
-def _snapshot(table: TableStatus, rate: float) -> Document | None:
+def _snapshot(table: TableStatus, rate: float | None) -> Document | None:
     if table.snapshot is None:
         return None
     return {
@@ -122,8 +122,8 @@ def _snapshot(table: TableStatus, rate: float) -> Document | None:
         "rows": table.rows_read,
         "estimate": table.rows_estimated,
         "share": table.share,
-        "rows_per_s": round(rate, 1),
-        "eta_s": eta_s(table, rate),
+        "rows_per_s": None if rate is None else round(rate, 1),
+        "eta_s": None if rate is None else eta_s(table, rate),
         "waits": table.waits,
         "error": table.error,
         "via": table.via,
