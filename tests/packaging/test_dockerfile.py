@@ -1,0 +1,37 @@
+"""The images' layers before the sources: the few files that are copied there are enough for what runs on them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+DOCKERFILE: Final = ROOT / "docker/Dockerfile"
+
+
+def copied(stage: str) -> list[tuple[list[str], str]]:
+    """Return what a stage copies out of the sources: files or folders, and where to."""
+    lines = DOCKERFILE.read_text().split(f" AS {stage}\n")[1].split("\nFROM ")[0].splitlines()
+    found = [line.split()[1:] for line in lines if line.startswith("COPY ") and "--from" not in line]
+    return [(words[:-1], words[-1]) for words in found]
+
+
+def test_the_jars_are_fetched_with_nothing_but_the_files_of_their_layer(tmp_path: Path) -> None:
+    for sources, target in copied("spark"):
+        for source in sources:
+            into = tmp_path / target / (Path(source).name if target.endswith("/") else "")
+            into.parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, into, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(ROOT / source, into)
+    assert (tmp_path / "tidemark/runtime/jars.py").exists()
+    done = subprocess.run(
+        [sys.executable, "-c", "import tidemark.runtime.jars as jars; print(jars.__file__)"],
+        cwd=tmp_path, check=False, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tmp_path / "tidemark/runtime/jars.py")
