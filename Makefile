@@ -11,7 +11,7 @@
 #   make fuzz [SECONDS=30 SEED=1]  damaged bytes and nonsense: log events, signals, configuration, HTTP
 #   make sinks                     every sink by the behaviour suites on real servers, with all crash points
 #   make mutations                 each mechanism switched off in turn; a test must notice
-#   make compose-test              compose.yaml through a signal, an ALTER, a restart of every service, down and up
+#   make compose-test [FROM=COMMIT]  compose.yaml through a signal, an ALTER, a restart of every service, down and up, an upgrade
 #   make bench [WORKLOADS=...] [ROWS=...] [MORE="--compare docs/bench/result.json"]  rows per second and CPU per row, beside peers; into docs/bench
 #   make dist                      source archive, wheel, locked requirements, SBOM and hashes; into dist/
 #   make docs                      the documentation as a site, into build/site
@@ -81,7 +81,7 @@ mutations: .venv/.installed-all
 	@exec $(BIN)/python -m tests.mutations
 
 compose-test: .venv/.installed-all
-	@exec $(BIN)/python -m tests.compose
+	@exec $(BIN)/python -m tests.compose $(if $(FROM),--from $(FROM))
 
 bench: .venv/.installed-all
 	@exec $(BIN)/python -m bench $(WORKLOADS) $(if $(ROWS),--rows $(ROWS)) --store docs/bench $(MORE)

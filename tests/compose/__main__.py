@@ -1,17 +1,23 @@
 """`python -m tests.compose`: up, a signal, an ALTER, a restart of every service, `down` and `up`, `down --volumes` and `up`.
 
+With `--from COMMIT` an upgrade follows: the services of that commit, with its own files and images, then those of now.
+
 After each step the rows of the source and of the lake are compared by `tidemark verify` in the container of the tools.
 The last line is `compose: source equals sink: <tables> tables, <rows> rows, <seconds> s`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +52,7 @@ class Deployment:
     """The services of compose.yaml as a project of their own, so that volumes of a user's are left alone."""
 
     environment: dict[str, str]
+    folder: Path = ROOT
     rows: int = 0
     steps: list[tuple[str, float, float]] = field(default_factory=list)
 
@@ -53,13 +60,18 @@ class Deployment:
         """Run `docker compose` and return what it printed; raise `StepError` with its last lines."""
         command = ["docker", "compose", "--project-name", PROJECT, *arguments]
         done = subprocess.run(
-            command, cwd=ROOT, env=self.environment, check=False, capture_output=True, text=True, timeout=_COMMAND_S
+            command, cwd=self.folder, env=self.environment, check=False, capture_output=True, text=True, timeout=_COMMAND_S
         )
         if check and done.returncode:
             last = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
             message = f"docker compose {' '.join(arguments)} ended with {done.returncode}:\n{last}"
             raise StepError(message)
         return done.stdout
+
+    def build(self) -> None:
+        """Build the images of our services, those of the tools among them."""
+        self.compose("build")
+        self.compose("--profile", "tools", "build", "tools")
 
     def up(self) -> float:
         """Start what does not run and wait until all are healthy: the seconds that took."""
@@ -93,7 +105,7 @@ class Deployment:
         """Insert a row and return the seconds from its commit until the lake has it; both by the clock of this machine."""
         email = f"probe{number}@example.org"
         command = ["docker", "compose", "--project-name", PROJECT, "exec", "-T", "merge", "python", "-c", _WATCH, email]
-        with subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True) as watcher:
+        with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True) as watcher:
             if watcher.stdout is None or not watcher.stdout.readline():
                 message = "the lake cannot be read in the container of the merge job"
                 raise StepError(message)
@@ -136,11 +148,40 @@ def _is_equal(report: dict[str, Any], expected: dict[str, int]) -> bool:
     return bool(report["ok"]) and found == expected
 
 
-def play(deployment: Deployment) -> str:
+@contextmanager
+def checkout(commit: str) -> Iterator[Path]:
+    """Yield a folder with the files of a commit; raise `StepError` where git does not know it."""
+    with tempfile.TemporaryDirectory(prefix="tidemark-compose-") as folder:
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=False, capture_output=True)
+        if archive.returncode:
+            message = f"git has no commit {commit}: {archive.stderr.decode().strip()}"
+            raise StepError(message)
+        subprocess.run(["tar", "-x", "-C", folder], check=True, input=archive.stdout)
+        yield Path(folder)
+
+
+def upgrade(deployment: Deployment, commit: str) -> None:
+    """Start the services of a commit from nothing, then those of now with the volumes that they leave."""
+    deployment.compose("down", "--volumes")
+    deployment.rows = 0
+    with checkout(commit) as folder:
+        older = replace(deployment, folder=folder)
+        older.build()
+        seconds = older.up()
+        older.change()
+        older.step(f"up, of {commit}", seconds, "healthy after")
+        older.change()
+        deployment.rows = older.rows
+        deployment.build()
+        seconds = deployment.up()
+    deployment.change()
+    deployment.step("upgrade", seconds, "healthy after")
+
+
+def play(deployment: Deployment, older: str) -> str:
     """Play all steps; the closing line."""
     began = time.monotonic()
-    deployment.compose("build")
-    deployment.compose("--profile", "tools", "build", "tools")
+    deployment.build()
     print(f"compose: images built in {time.monotonic() - began:.1f} s", flush=True)
     began = time.monotonic()
     up_s = deployment.up()
@@ -179,6 +220,8 @@ def play(deployment: Deployment) -> str:
     seconds = deployment.up()
     deployment.change()
     deployment.step("down --volumes, up", seconds, "healthy after")
+    if older:
+        upgrade(deployment, older)
     _status_is_true(deployment)
     _, report = deployment.equal()
     tables = report["tables"]
@@ -217,6 +260,9 @@ def _status_is_true(deployment: Deployment) -> None:
 
 def main() -> int:
     """0 when every step came out equal."""
+    parser = argparse.ArgumentParser(prog="python -m tests.compose", description="Run the services of compose.yaml and compare.")
+    parser.add_argument("--from", dest="older", default="", metavar="COMMIT", help="at the end, upgrade from the images of that commit")
+    older = parser.parse_args().older
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     try:
@@ -224,7 +270,7 @@ def main() -> int:
             deployment = Deployment(environment)
             try:
                 deployment.compose("down", "--volumes", "--remove-orphans")
-                result = play(deployment)
+                result = play(deployment, older)
             except (StepError, subprocess.TimeoutExpired) as error:
                 print(f"compose: FAILED: {error}")
                 for service in ("producer", "merge", "registry"):
