@@ -115,7 +115,7 @@ def joined(
     decoder: ArrowDecoder, rows: pa.Table, parts: Sequence[Observed], safe_horizon: str
 ) -> tuple[pa.Table, Observed]:
     """Return the newest row of each key of the rows of some parts of a batch, and what is counted of the whole batch."""
-    table = rows if _has_distinct_keys(decoder, rows) else rows.take(pa.array(np.sort(_newest_rows(decoder, rows))))
+    table = _one_of_each_key(decoder, rows)
     late = pc.and_(table[DELETED], pc.greater(table[POSITION], safe_horizon))
     low, high = _key_range(decoder, table)
     schemas = [(part.newest[1], part.newest[0]) for part in parts if part.newest is not None]
@@ -131,10 +131,25 @@ def joined(
     return table, counted
 
 
-def _has_distinct_keys(decoder: ArrowDecoder, rows: pa.Table) -> bool:
-    """Return whether no key is there twice, as in parts that are of other partitions of Kafka each."""
-    names = list(decoder.key_types)
-    return bool(rows.select(names).group_by(names, use_threads=False).aggregate([]).num_rows == rows.num_rows)
+def _one_of_each_key(decoder: ArrowDecoder, rows: pa.Table) -> pa.Table:
+    """Return the newest row of each key; most keys are there once, and only the others are looked at."""
+    codes = _key_codes(decoder, rows)
+    is_several = np.bincount(codes)[codes] > 1 if len(codes) else np.zeros(0, np.bool_)
+    if not is_several.any():
+        return rows
+    several = np.flatnonzero(is_several)
+    kept = ~is_several
+    kept[several[_newest_rows(decoder, rows.select([*decoder.key_types, POSITION, DELETED]).filter(pa.array(is_several)))]] = True
+    return rows.filter(pa.array(kept))
+
+
+def _key_codes(decoder: ArrowDecoder, rows: pa.Table) -> npt.NDArray[np.int64]:
+    """Return numbers from 0 that are equal where keys are."""
+    first, *others = (_codes(rows[name]) for name in decoder.key_types)
+    for codes in others:
+        pairs = first * (codes.max(initial=0) + 1) + codes
+        first = _codes(pa.chunked_array([pa.array(pairs)]))
+    return first
 
 
 def _newest_schema(decoder: ArrowDecoder, judged: Judged) -> tuple[int, str] | None:

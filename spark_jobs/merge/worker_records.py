@@ -1,8 +1,13 @@
-"""The records of a table in a worker: Arrow batches of Spark enter, decoded rows leave, and memory stays below a limit between."""
+"""The records of a table in a worker: Arrow batches of Spark enter, decoded rows leave, and memory stays below a limit between.
+
+Records are decoded on a thread of their own while the next ones come: kernels and Arrow do not hold Python's lock. What reads from
+Kafka is Spark's JVM, on another core.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +20,10 @@ from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.arrow.newest import admitted, joined, newest, observed
 from spark_jobs.merge.worker_task import NUMBER, SNAPSHOT, Admission
 
+_PART_ROWS: Final = 1 << 16
+"""So many records of a table are decoded together, while further ones come."""
+_MOST_WAITING: Final = 3
+"""So many parts are decoded, or wait for it: their records take memory."""
 _LARGEST_OFFSET: Final = 2**31 - 1
 TOO_MANY: Final = "its rows take more memory than sinks.merge_memory_bytes allows"
 
@@ -37,42 +46,93 @@ Join = Callable[[int, list[Decoded]], Decoded]
 
 
 @dataclass(slots=True)
+class _Part:
+    """Records that are being decoded, and what they take until they are."""
+
+    decoded: Future[Decoded]
+    raw_bytes: int
+
+
+class Decoding:
+    """Decodes parts of tables one after the other on a thread, while it is entered."""
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+        self._pool = ThreadPoolExecutor(1, "decoding")
+        self._waiting: list[_Part] = []
+
+    def close(self) -> None:
+        """Wait for the part that is being decoded, and let the others go."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def part(self, number: int, records: list[pa.RecordBatch], raw_bytes: int) -> _Part:
+        """Return records of a table as a part; wait first where too many parts are not decoded."""
+        self._waiting = [one for one in self._waiting if not one.decoded.done()]
+        if len(self._waiting) >= _MOST_WAITING:
+            self._waiting.pop(0).decoded.exception()
+        given = [pa.Table.from_batches(records)]
+        part = _Part(self._pool.submit(self._taken, number, given), raw_bytes)
+        self._waiting.append(part)
+        return part
+
+    def _taken(self, number: int, given: list[pa.Table]) -> Decoded:
+        return self._decode(number, given.pop())
+
+
+@dataclass(slots=True)
 class TableRecords:
-    """The records of one table: raw ones, and what earlier ones became. `failure` is why they cannot be merged here."""
+    """The records of one table: raw ones, those being decoded, and what earlier ones became.
+
+    `failure` is why they cannot be merged here.
+    """
 
     raw: list[pa.RecordBatch] = field(default_factory=list)
+    raw_rows: int = 0
     raw_bytes: int = 0
+    parts: list[_Part] = field(default_factory=list)
     decoded: list[Decoded] = field(default_factory=list)
     failure: Exception | None = None
 
     @property
+    def undecoded_bytes(self) -> int:
+        """What records take that are not decoded yet."""
+        return self.raw_bytes + sum(part.raw_bytes for part in self.parts)
+
+    @property
     def bytes(self) -> int:
         """What they take."""
-        return self.raw_bytes + sum(int(part.rows.nbytes) for part in self.decoded)
+        return self.undecoded_bytes + sum(int(part.rows.nbytes) for part in self.decoded)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take in further ones, unless they cannot be merged here."""
         if self.failure is None:
             self.raw.append(batch)
+            self.raw_rows += batch.num_rows
             self.raw_bytes += batch.nbytes
 
-    def shrink(self, number: int, decode: Decode) -> None:
-        """Decode the raw records."""
+    def begin(self, number: int, decoding: Decoding) -> None:
+        """Have the raw records decoded."""
         if self.raw:
-            table = pa.Table.from_batches(self.raw)
-            self.raw, self.raw_bytes = [], 0
+            raw, size = self.raw, self.raw_bytes
+            self.raw, self.raw_rows, self.raw_bytes = [], 0, 0
+            self.parts.append(decoding.part(number, raw, size))
+
+    def settle(self, *, waits: bool = True) -> None:
+        """Take over what has been decoded; with `waits` wait for all of it."""
+        while self.parts and (waits or self.parts[0].decoded.done()):
+            part = self.parts.pop(0)
             try:
-                self.decoded.append(decode(number, table))
+                self.decoded.append(part.decoded.result())
             except Exception as error:  # noqa: BLE001 - of one table: the others continue
                 self.give_up(error)
 
     def give_up(self, error: Exception) -> None:
         """Let all go."""
-        self.raw, self.raw_bytes, self.decoded, self.failure = [], 0, [], error
+        self.raw, self.raw_rows, self.raw_bytes, self.parts, self.decoded, self.failure = [], 0, 0, [], [], error
 
-    def newest_rows(self, number: int, decode: Decode, join: Join) -> Decoded:
-        """Return the newest rows of all records; what they were made of is let go."""
-        self.shrink(number, decode)
+    def newest_rows(self, number: int, join: Join) -> Decoded:
+        """Return the newest rows of all records, which were given to be decoded; what they were made of is let go."""
+        self.settle()
         if self.failure is not None:
             raise self.failure
         parts, self.decoded = self.decoded, []
@@ -82,28 +142,40 @@ class TableRecords:
 def by_table(
     batches: Iterator[pa.RecordBatch], limits: Mapping[int, int | None], decode: Decode
 ) -> Iterator[tuple[int, TableRecords]]:
-    """Return the records of each table.
+    """Return the records of each table, while those of the next table are decoded.
 
-    Where those of all tables are more bytes than half the limit, the table with most raw ones is decoded. Where they still are more
-    than the limit, the largest table is let go.
+    Where those of all tables are more bytes than half the limit, the table with most raw ones is decoded before others come. Where
+    they still are more than the limit, the largest table is let go.
     """
     found: dict[int, TableRecords] = {}
-    for batch in batches:
-        numbers = batch.column(batch.schema.get_field_index(NUMBER))
-        present = pc.unique(numbers).to_pylist()
-        for number in present:
-            records = found.setdefault(number, TableRecords())
-            records.add(batch if len(present) == 1 else batch.filter(pc.equal(numbers, number)))
-            _keep_below(limits[number], found, decode)
-    for number in sorted(found):
-        yield number, found.pop(number)
+    decoding = Decoding(decode)
+    try:
+        for batch in batches:
+            numbers = batch.column(batch.schema.get_field_index(NUMBER))
+            present = pc.unique(numbers).to_pylist()
+            for number in present:
+                records = found.setdefault(number, TableRecords())
+                records.add(batch if len(present) == 1 else batch.filter(pc.equal(numbers, number)))
+                if records.raw_rows >= _PART_ROWS:
+                    records.begin(number, decoding)
+                records.settle(waits=False)
+                _keep_below(limits[number], found, decoding)
+        ordered = sorted(found)
+        for index, number in enumerate(ordered):
+            for ahead in ordered[index : index + 2]:
+                found[ahead].begin(ahead, decoding)
+            yield number, found.pop(number)
+    finally:
+        decoding.close()
 
 
-def _keep_below(limit: int | None, found: Mapping[int, TableRecords], decode: Decode) -> None:
-    if limit is None or sum(one.raw_bytes for one in found.values()) <= limit // 2:
+def _keep_below(limit: int | None, found: Mapping[int, TableRecords], decoding: Decoding) -> None:
+    if limit is None or sum(one.undecoded_bytes for one in found.values()) <= limit // 2:
         return
     number = max(found, key=lambda one: found[one].raw_bytes)
-    found[number].shrink(number, decode)
+    found[number].begin(number, decoding)
+    for one in found.values():
+        one.settle()
     if sum(one.bytes for one in found.values()) > limit:
         max(found.values(), key=lambda one: one.bytes).give_up(TooManyRowsError(TOO_MANY))
 

@@ -50,7 +50,7 @@ def outcomes_of_parts(
 ) -> Iterator[tuple[int, TaskResult | TaskFailure]]:
     """Do the tasks of all tables whose decoded records are these parts."""
     for number, records in parts_by_table(batches, _limits(tasks)):
-        yield number, outcome(tasks[number], partial(records.newest_rows, number, _decode(tasks), _join(tasks)))
+        yield number, outcome(tasks[number], partial(records.newest_rows, number, _join(tasks)))
 
 
 def _decoded(
@@ -58,7 +58,7 @@ def _decoded(
 ) -> Iterator[tuple[int, Callable[[], Decoded]]]:
     """Return of each table the function that decodes its records."""
     for number, records in by_table(batches, _limits(tasks), _decode(tasks)):
-        yield number, partial(records.newest_rows, number, _decode(tasks), _join(tasks))
+        yield number, partial(records.newest_rows, number, _join(tasks))
 
 
 def _limits(tasks: Mapping[int, TableTask]) -> dict[int, int | None]:

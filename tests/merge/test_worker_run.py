@@ -47,7 +47,7 @@ def counted(batches: list[pa.RecordBatch], limit: int | None, decode: Any = as_t
     found: dict[int, int | str] = {}
     for number, records in by_table(iter(batches), dict.fromkeys(range(9), limit), decode):
         try:
-            found[number] = records.newest_rows(number, decode, join).rows.num_rows
+            found[number] = records.newest_rows(number, join).rows.num_rows
         except TooManyRowsError as error:
             found[number] = str(error)
     return found
@@ -113,7 +113,7 @@ def carried(parts: list[Decoded | TaskFailure], join: Join, limit: int | None = 
     sent = (one for part in parts for one in packed(3, part))
     ((number, records),) = parts_by_table(sent, {3: limit})
     assert number == 3
-    return records.newest_rows(number, as_they_are, join)
+    return records.newest_rows(number, join)
 
 
 def test_parts_of_other_keys_are_joined_as_they_are_and_large_ones_are_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
