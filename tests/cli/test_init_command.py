@@ -144,7 +144,10 @@ def test_tables_that_are_not_seen_and_passwords_that_are_wrong_end_with_one_line
 ) -> None:
     path = tmp_path / "tidemark.yaml"
     assert cli.main(["init", *asked.options, "--tables", "nothing\\..*", "--file", str(path)]) == 1
-    assert "no table matches 'nothing" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no table matches nothing\\..* for" in said
+    assert f"it sees {asked.database}.keyless, {asked.database}.orders. " in said
+    assert f"    GRANT SELECT ON `nothing`.* TO '{asked.user}'@'%';" in said
     monkeypatch.setenv("TIDEMARK_SOURCE__PASSWORD", "wrong one")
     assert cli.main(["init", *asked.options, "--file", str(path)]) == 1
     error = capsys.readouterr().err

@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
@@ -21,14 +23,21 @@ from tidemark import cli
 from tidemark.local.local_jobs import JobEndedError, LocalJobs
 
 ENDS_S = 5.5
-FETCHES_FOR_EVER = """
+UNASKED = """
 import sys, time
-from tidemark.local import local_servers
-local_servers.fetch = lambda names, say: (say("fetching"), time.sleep(60))
+from tidemark.local import first_checks, local_servers
+first_checks.require_ready = lambda settings, stop: None
+"""
+RUNS = """
 from tidemark.cli import main
 sys.argv = ["tidemark", "up"]
 sys.exit(main())
 """
+ASKS_NOBODY = UNASKED + RUNS
+"""`tidemark up` that starts its servers, whatever source and registry are like."""
+FETCHES_FOR_EVER = f"""{UNASKED}
+local_servers.fetch = lambda names, say: (say("fetching"), time.sleep(60))
+{RUNS}"""
 
 
 def write_settings(folder: Path, source_port: int, kafka_port: int, **service: object) -> Path:
@@ -148,15 +157,53 @@ def test_a_signal_ends_it_while_files_are_fetched(tmp_path: Path, signals: int) 
 @pytest.mark.parametrize("signals", [1, 2])
 def test_a_signal_ends_it_while_the_broker_starts(tmp_path: Path, signals: int) -> None:
     write_settings(tmp_path, free_port(), free_port())
-    with up(tmp_path) as child:
+    with up(tmp_path, "-c", ASKS_NOBODY) as child:
         wait_until(child, tmp_path, lambda _: (tmp_path / "tidemark-data/kafka/kafka.log").exists())
         assert_ends(child, tmp_path, signals)
+
+
+def test_a_signal_ends_it_while_a_silent_source_is_asked(tmp_path: Path) -> None:
+    with SilentPeer() as peer:
+        write_settings(tmp_path, peer.port, free_port())
+        with up(tmp_path) as child:
+            wait_until(child, tmp_path, lambda _: (tmp_path / "tidemark-data/up.lock").exists())
+            time.sleep(1.5)
+            assert_ends(child, tmp_path)
+
+
+def test_what_is_wrong_with_its_servers_is_said_before_anything_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with no_kafka() as port:
+        path = write_settings(tmp_path, free_port(), port)
+        assert cli.main(["up", "--config", str(path)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("tidemark: nothing was started:\n")
+    for part in ("nothing can be read from the source", "something listens there: is it Kafka?", "registry.invalid"):
+        assert part in said.err
+    assert [one.name for one in (tmp_path / "tidemark-data").iterdir()] == ["up.lock"]
+
+
+class Unlogged(BaseHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def no_kafka() -> Iterator[int]:
+    """A web server, by its port."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Unlogged) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
 
 
 def test_a_signal_ends_it_while_broker_and_source_are_silent(tmp_path: Path) -> None:
     with SilentPeer() as peer:
         write_settings(tmp_path, peer.port, peer.port)
-        with up(tmp_path) as child:
+        with up(tmp_path, "-c", ASKS_NOBODY) as child:
             wait_until(child, tmp_path, lambda said: "page: http://" in said)
             time.sleep(1.5)  # the first look at the broker has begun
             assert_ends(child, tmp_path)
@@ -167,7 +214,7 @@ def test_a_signal_ends_it_while_broker_and_source_are_silent(tmp_path: Path) -> 
 def test_a_broker_that_ends_by_itself_is_exit_code_1(tmp_path: Path) -> None:
     with SilentPeer() as peer:
         write_settings(tmp_path, peer.port, free_port())
-        with up(tmp_path) as child:
+        with up(tmp_path, "-c", ASKS_NOBODY) as child:
             wait_until(child, tmp_path, lambda said: "run, merge, page: started" in said)
             java = [pid for pid in descendants(child.pid) if b"kafka.Kafka" in Path(f"/proc/{pid}/cmdline").read_bytes()]
             os.kill(next(pid for pid in java if b"_guard.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()), signal.SIGKILL)

@@ -202,7 +202,9 @@ class Observer:
                 if message is not None:
                     self._apply(message)
         except KafkaException as error:
-            raise PublishError(f"topic {self._topic} cannot be read: {error.args[0].str()}") from error
+            servers = self._settings.kafka.bootstrap_servers
+            advice = f"Does Kafka run at {servers}, or `tidemark up`, if that starts it?"
+            raise PublishError(f"topic {self._topic} cannot be read: {error.args[0].str()}. {advice}") from error
 
     def _apply(self, message: Message) -> None:
         """Apply a record, or note that a partition was read to its end: markers of transactions may follow its last record."""

@@ -6,9 +6,10 @@ import argparse
 import getpass
 import json
 import os
+import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,9 @@ _LOCAL_KAFKA: Final = "127.0.0.1:29192"
 _LOCAL_REGISTRY: Final = "http://127.0.0.1:28181/apis/ccompat/v7"
 _PASSWORD: Final = "TIDEMARK_SOURCE__PASSWORD"  # noqa: S105 - the name of a variable
 _EXPORT: Final = f"export {_PASSWORD}=..."
+_NAMED: Final = 10
+_DATABASE: Final = re.compile(r"(\w+)\\?\.")
+"""The database in a pattern on database.table that names it."""
 _ESTIMATES: Final = "SELECT table_schema, table_name, table_rows FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
 
 
@@ -110,8 +114,9 @@ class Inspected:
         if self.is_typed:
             lines.append("the typed password is written nowhere: name a file in source.password_file, or run in each shell first:")
             lines.append(f"    {_EXPORT}")
-        lines.append("next, each in a shell of its own (`tidemark doctor` checks Kafka and the rest before):")
-        return [*lines, *(f"    {command}" for command in _next(path, self.file.kafka))]
+        commands = _next(path, self.file.kafka)
+        several = ", each in a shell of its own (`tidemark doctor` checks Kafka and the rest before)" if len(commands) > 1 else ""
+        return [*lines, f"next{several}:", *(f"    {command}" for command in commands)]
 
 
 def inspect(arguments: argparse.Namespace, source: Mapping[str, object], *, is_typed: bool = False) -> Inspected:
@@ -121,7 +126,7 @@ def inspect(arguments: argparse.Namespace, source: Mapping[str, object], *, is_t
     """
     from producer.catalog import list_tables
     from producer.source.connection import connect, source_errors
-    from producer.source.facts import server_facts
+    from producer.source.facts import account, server_facts
     from tidemark.doctor.source_checks import source_findings_of
     from tidemark.doctor.unchecked import UncheckedError
 
@@ -129,12 +134,13 @@ def inspect(arguments: argparse.Namespace, source: Mapping[str, object], *, is_t
     probe = from_mapping({"name": "init", "source": {**source, "tables": list(patterns) or [r".*\..*"]}})
     with closing(connect(probe.source)) as connection:
         facts = server_facts(connection)
-        captured = [table for table in list_tables(connection) if probe.source.captures(*table) and table[1] != SIGNAL_TABLE]
+        seen = [table for table in list_tables(connection) if table[1] != SIGNAL_TABLE]
+        captured = [table for table in seen if probe.source.captures(*table)]
+        if not captured:
+            raise SourceError(_no_table(probe, patterns, seen, account(connection)[1]))
         with source_errors("the tables of the source"), connection.cursor() as cursor:
             cursor.execute(_ESTIMATES)
             estimates = {(str(row[0]), str(row[1])): row[2] for row in cursor.fetchall()}
-    if not captured:
-        raise SourceError(_no_table(probe, patterns))
     databases = list(dict.fromkeys(database for database, _ in captured))
     patterns = patterns or tuple(pattern_of(database) for database in databases)
     name = arguments.name or name_of(databases[0])
@@ -186,11 +192,16 @@ def _source_of(arguments: argparse.Namespace) -> tuple[dict[str, object], bool]:
     return {key: value for key, value in source.items() if key not in ("tables", "signal_table")}, is_typed
 
 
-def _no_table(settings: Settings, patterns: tuple[str, ...]) -> str:
-    which = f"matches {', '.join(map(repr, patterns))}" if patterns else "can be seen"
+def _no_table(settings: Settings, patterns: tuple[str, ...], seen: Sequence[tuple[str, str]], quoted_account: str) -> str:
+    which = f"matches {', '.join(patterns)}" if patterns else "can be seen"
+    names = [".".join(table) for table in seen]
+    there = f"it sees {', '.join(names[:_NAMED])}{' and others' if len(names) > _NAMED else ''}. " if names else ""
+    databases = [found[1] for pattern in patterns if (found := _DATABASE.match(pattern))]
+    grants = [f"    GRANT SELECT ON `{database}`.* TO {quoted_account};" for database in databases or ["<database>"]]
     return (
-        f"no table {which} for {settings.source.user!r} at {settings.source.host}:{settings.source.port}. A table without a right "
-        "is not seen: GRANT SELECT ON <database>.*"
+        f"no table {which} for {settings.source.user!r} at {settings.source.host}:{settings.source.port}. {there}A table without a "
+        "right is not seen: have an administrator of the source run this, and run `tidemark init` again, which names what else is "
+        "missing:\n" + "\n".join(grants)
     )
 
 

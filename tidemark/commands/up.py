@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run until SIGTERM or SIGINT: 0; 1 when a job or a server ends by itself; 2 where the folder or a port is in use."""
+    """Run until SIGTERM or SIGINT: 0; 1 when a job or a server ends by itself, or cannot work; 2 where folder or port is in use."""
     settings = config.load(arguments.config)
     stop = threading.Event()
     with stop_on_signals(stop):
@@ -48,17 +48,21 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _run(settings: Settings, config_path: str, folder: Path, stop: threading.Event) -> None:
-    from tidemark.local.local_jobs import LocalJobs, Milestones
+    from tidemark.local.first_checks import require_ready
+    from tidemark.local.local_jobs import Complaints, LocalJobs, Milestones
     from tidemark.local.local_servers import LocalServers
 
+    require_ready(settings, stop)
     say = _sayer()
     verbs = ["run", *(["merge"] if settings.sinks else []), "page"]
     with LocalServers(settings, folder, say) as servers:
         if servers.start(stop):
             with LocalJobs(verbs, config_path, folder) as jobs, Milestones(settings, say):
                 say(f"{', '.join(verbs)}: started, logs in {folder}")
-                page = _PageLines(jobs)
+                page, complaints = _PageLines(jobs), Complaints(jobs, verbs)
                 while not stop.wait(_CHECK_S):
+                    for line in complaints.new():
+                        say(line)
                     jobs.check()
                     servers.check()
                     page.repeat()

@@ -44,7 +44,7 @@ def kafka_of_merge_job(settings: Settings) -> Iterator[Finding]:
 
 
 Look = Callable[[Settings], Iterator[Finding]]
-_OF_ALL: Final[Mapping[str, Look]] = {
+OF_ALL: Final[Mapping[str, Look]] = {
     "source": _source,
     "kafka": _kafka,
     "registry": registry_findings,
@@ -115,7 +115,7 @@ class AskedArea(threading.Thread):
 
 def examine(settings: Settings) -> Examination:
     """Ask every area of the settings, within `AREA_S`. An area that cannot be asked to its end is `unchecked`, and no error."""
-    areas: dict[str, Look] = dict(_OF_ALL)
+    areas: dict[str, Look] = dict(OF_ALL)
     for sink in settings.sinks:
         areas[f"sink {sink.name}"] = sink_findings(sink)
     return gathered(asked(areas, settings), time.monotonic() + AREA_S)

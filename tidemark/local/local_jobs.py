@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -14,16 +15,23 @@ from typing import TYPE_CHECKING, Final, Self
 
 from devservers.processes import GuardedProcess
 from schemas.errors import TidemarkError
+from schemas.pipeline_lag import Word
+from tidemark.api.lags import lags_of
 from tidemark.api.observe import Observer
 
 if TYPE_CHECKING:
+    from schemas.liveness import Sign
     from schemas.settings import Settings
+    from tidemark.api.overview import Status
 
 _ENDS_S: Final = 2.5
 """For all jobs: the servers need the rest of the five seconds."""
 _TAIL_LINES: Final = 15
 _LOOK_S: Final = 1.0
 _LAST_LOOK_S: Final = 0.5
+_NAMED: Final = 5
+_LINE: Final = 400
+_OF_EVERY_LINE: Final = frozenset({"event", "level", "timestamp", "thread", "exception", "sink"})
 
 
 class JobEndedError(TidemarkError):
@@ -73,17 +81,20 @@ class LocalJobs:
 
 
 class Milestones:
-    """What has come for the first time, said once each: the first rows in the sinks, then every table consistent.
+    """What has come for the first time since this start, said once each.
 
-    A thread looks while it is entered: a broker that does not answer holds up nobody else. The end does not wait for it.
+    That it continues an earlier run, that tables are being read, the first rows in the sinks, what needs a person, and that a sink
+    has caught up. Only what jobs of this start report counts: what an earlier run has left says nothing of now. A thread looks
+    while it is entered: a broker that does not answer holds up nobody else. The end does not wait for it.
     """
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings, self._say = settings, say
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="milestones", daemon=True)
-        self._began_s = time.monotonic()
+        self._began_s, self._began_ms = time.monotonic(), int(time.time() * 1000)
         self._reached: set[str] = set()
+        self._before: dict[str, int] = {}
         self._observer: Observer | None = None
 
     def __enter__(self) -> Self:
@@ -107,20 +118,78 @@ class Milestones:
         """Yield a line for each milestone that is new. What cannot be asked yet has not come."""
         try:
             self._observer = self._observer or Observer(self._settings)
-            statuses = self._observer.read_each()
+            statuses = self._observer.read_each(oldest=True)
         except TidemarkError:
             return
-        after = f"after {time.monotonic() - self._began_s:.1f} s"
         for name, status in statuses.items():
-            rows = sum(table.sink_rows or 0 for table in status.tables)
-            wanted = [table for table in status.tables if not (table.released or table.skipped)]
-            if rows and self._is_new(f"rows {name}"):
-                yield f"{name}: the first rows are in the sink, {rows:,} so far, {after}"
-            if wanted and all(table.is_consistent for table in wanted) and self._is_new(f"all {name}"):
-                yield f"{name}: each of {len(wanted):,} tables is consistent, {after}"
+            yield from self.reached(name, status)
+
+    def reached(self, name: str, status: Status) -> Iterator[str]:
+        """Yield what is new of a sink."""
+        after = f"after {time.monotonic() - self._began_s:.1f} s"
+        records = sum(table.sink_rows or 0 for table in status.tables)
+        before = self._before.setdefault(name, records)
+        if before and self._is_new(f"continues {name}"):
+            yield f"{name}: continues where it ended: {before:,} records were merged before"
+        if not self._is_of_this_start(status.sign):
+            return
+        reading = [table.table for table in status.tables if table.is_snapshotting]
+        if reading and self._is_new("reading"):
+            yield f"reading {len(reading):,} {'table' if len(reading) == 1 else 'tables'}: {', '.join(reading[:_NAMED])}"
+        verdict = lags_of(status).verdict
+        if verdict.word is Word.NEEDS_A_PERSON and self._is_new(f"asks {verdict.reasons[0].partition(':')[0]}"):
+            yield f"{name}: needs a person: {verdict.reasons[0]}"
+        if status.has_sink and not self._is_of_this_start(status.merge_sign):
+            return
+        if records > before and self._is_new(f"rows {name}"):
+            yield f"{name}: {'new' if before else 'the first'} rows are in the sink, {records - before:,} so far, {after}"
+        wanted = [table for table in status.tables if not (table.released or table.skipped)]
+        well = [table for table in wanted if table.is_consistent]
+        is_settled = verdict.word is Word.RUNNING or (verdict.word is Word.NEEDS_A_PERSON and not status.snapshot_running)
+        if well and is_settled and self._is_new(f"all {name}"):
+            of = "each" if len(well) == len(wanted) else f"{len(well):,}"
+            yield f"{name}: has caught up: {of} of {len(wanted):,} tables is consistent, {after}"
+
+    def _is_of_this_start(self, sign: Sign | None) -> bool:
+        return sign is not None and sign.at_ms >= self._began_ms and sign.state != "ended"
 
     def _is_new(self, milestone: str) -> bool:
         if milestone in self._reached:
             return False
         self._reached.add(milestone)
         return True
+
+
+class Complaints:
+    """Warnings and errors in the logs of the jobs, as lines for a terminal, each once: who starts `up` looks at that alone."""
+
+    def __init__(self, jobs: LocalJobs, verbs: Sequence[str]) -> None:
+        self._jobs, self._verbs = jobs, verbs
+        self._read: dict[str, int] = {}
+        self._said: set[str] = set()
+
+    def new(self) -> Iterator[str]:
+        """Yield what is new."""
+        for verb in self._verbs:
+            whole, _, _ = self._jobs.said(verb)[self._read.get(verb, 0) :].rpartition("\n")
+            if whole:
+                self._read[verb] = self._read.get(verb, 0) + len(whole) + 1
+            for line in whole.splitlines():
+                found = complaint(line)
+                if found and found not in self._said:
+                    self._said.add(found)
+                    yield f"{verb}: {found}"
+
+
+def complaint(line: str) -> str:
+    """Return a line of a log as text if it is a warning or an error, else ""."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return ""
+    if not isinstance(entry, dict) or entry.get("level") not in ("warning", "error", "critical"):
+        return ""
+    if entry.get("event") == "waiting.for_peer":
+        return f"waits for {entry.get('what')} ({entry.get('peer')}, {entry.get('address')})"
+    facts = [f"{key} {value}" for key, value in entry.items() if key not in _OF_EVERY_LINE and value not in ("", None)]
+    return f"{entry.get('event')}: {', '.join(facts)}"[:_LINE]

@@ -159,7 +159,7 @@ class Judge:
 
     def _read_source(self, epoch: int, keys: Sequence[Key]) -> tuple[Position, Position, dict[Key, Row]]:
         """low, high and the rows between them."""
-        ident = f"verify-{uuid.uuid4().hex}"[:42]
+        ident = str(uuid.uuid4())
         low = self._barrier(epoch, ident)
         wanted = set(keys)
         rows: dict[Key, Row] = {}
@@ -177,7 +177,7 @@ class Judge:
         except pymysql.err.MySQLError as error:
             code = error.args[0] if error.args else None
             denied = code in {ER.TABLEACCESS_DENIED_ERROR, ER.NO_SUCH_TABLE, ER.DBACCESS_DENIED_ERROR}
-            hint = "; verify needs INSERT and DELETE on the signal table" if denied else ""
+            hint = "; verify needs INSERT on the signal table" if denied else ""
             message = f"the barrier row could not be written: {error}{hint}"
             raise CannotJudgeError(message) from error
 
@@ -245,7 +245,7 @@ class Judge:
         if not absent or not self._applied().rested_since(reading.before):
             return keys
         # The barrier's row in the log is behind this position: the sink can get there.
-        ident = f"verify-{uuid.uuid4().hex}"[:42]
+        ident = str(uuid.uuid4())
         after = self._barrier(reading.low.epoch, ident)
         self._source.end_barrier(ident)
         if not self._wait_for(after).rested_since(reading.before):

@@ -121,9 +121,17 @@ class VerifyReport:
             lines.extend(_details(table))
         lines.extend(_of_records(self.tables))
         lines.extend((*self.problems, *self.notes))
-        verdict = "source equals sink" if self.ok else "source does NOT equal sink"
-        lines.append(f"verify: {verdict}: {len(self.compared)} tables, {self.rows} rows, {self.seconds:.1f} s")
+        lines.append(f"verify: {self._verdict}: {len(self.compared)} tables, {self.rows} rows, {self.seconds:.1f} s")
         return "\n".join(lines)
+
+    @property
+    def _verdict(self) -> str:
+        if self.ok:
+            return "source equals sink"
+        missing = sum(table.not_compared is not None for table in self.compared)
+        if not missing or self.problems or any(table.differing for table in self.tables):
+            return "source does NOT equal sink"
+        return f"not known whether source equals sink: {missing} not compared"
 
     def to_json(self) -> str:
         """Return the same as one JSON document."""

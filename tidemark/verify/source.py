@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pymysql.connections import Connection
+from pymysql.constants import ER
+from pymysql.err import OperationalError
 
 from producer.source.connection import connect as connect_to_source
 from producer.source.connection import source_errors
@@ -21,7 +23,7 @@ from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import ConfigError, SourceError
 from schemas.position import Position, file_number
 from schemas.settings import SourceSettings
-from schemas.signals import WINDOW_OPEN
+from schemas.signals import WINDOW_CLOSE, WINDOW_OPEN
 from tidemark.verify.column_rule import ColumnRule, IncomparableError, Value, quoted
 from tidemark.verify.text_rows import read_columns
 
@@ -150,21 +152,29 @@ class Source:
     def barrier(self, epoch: int, ident: str) -> Position:
         """Return the end of the binlog; every transaction before it is visible from now on.
 
-        A row is committed behind it to the signal table. Its type is that of a window row of nobody's window, which
-        every reader of signals passes over. Where nothing may be written, the server reports what is visible.
+        A row is committed behind it to the signal table: it opens a window of nobody's, which every reader of signals passes over.
+        `ident` is a UUID. Where nothing may be written, the server reports what is visible.
         """
         if self._settings.read_only:
             end = visible_position(self._connection)
             return Position(epoch, file_number(end.file), end.pos)
         low = self.position(epoch)
-        statement = f"INSERT INTO {self._signal_table()} (id, type, data) VALUES (%s, %s, '{{}}')"  # noqa: S608
-        self._execute(statement, (ident, WINDOW_OPEN))
+        self._write_row(f"{ident}-open", WINDOW_OPEN)
         return low
 
     def end_barrier(self, ident: str) -> None:
-        """Remove the barrier's row, if there is one; the log then ends behind every position taken before."""
-        if not self._settings.read_only:
-            self._execute(f"DELETE FROM {self._signal_table()} WHERE id = %s", (ident,))  # noqa: S608 - quoted
+        """Remove the barrier's row, if there is one; the log then ends behind every position taken before.
+
+        A user who may not delete (only `insert_delete` needs that) closes the window by another row.
+        """
+        if self._settings.read_only:
+            return
+        try:
+            self._execute(f"DELETE FROM {self._signal_table()} WHERE id = %s", (f"{ident}-open",))  # noqa: S608 - quoted
+        except OperationalError as error:
+            if error.args[0] != ER.TABLEACCESS_DENIED_ERROR:
+                raise
+            self._write_row(f"{ident}-close", WINDOW_CLOSE)
 
     # --- inside ------------------------------------------------------------------------------------------
 
@@ -224,6 +234,10 @@ class Source:
         with self._connection.cursor() as cursor:
             cursor.execute(sql, tuple(values) or None)  # else a `%` is a place
             return list(cursor.fetchall())
+
+    def _write_row(self, ident: str, kind: str) -> None:
+        statement = f"INSERT INTO {self._signal_table()} (id, type, data) VALUES (%s, %s, '{{}}')"  # noqa: S608 - quoted
+        self._execute(statement, (ident, kind))
 
     def _execute(self, sql: str, values: Iterable[object]) -> None:
         with self._connection.cursor() as cursor:
