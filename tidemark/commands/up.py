@@ -49,14 +49,14 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _run(settings: Settings, config_path: str, folder: Path, stop: threading.Event) -> None:
     from tidemark.local.first_checks import require_ready
-    from tidemark.local.local_jobs import Complaints, LocalJobs, Milestones
+    from tidemark.local.local_jobs import Complaints, LocalJobs, Milestones, compiled_ahead
     from tidemark.local.local_servers import LocalServers
 
-    require_ready(settings, stop)
     say = _sayer()
     verbs = ["run", *(["merge"] if settings.sinks else []), "page"]
-    with LocalServers(settings, folder, say) as servers:
-        if servers.start(stop):
+    with compiled_ahead(folder), LocalServers(settings, folder, say) as servers:
+        require_ready(settings, stop)
+        if not stop.is_set() and servers.start(stop):
             with LocalJobs(verbs, config_path, folder) as jobs, Milestones(settings, say):
                 say(f"{', '.join(verbs)}: started, logs in {folder}")
                 page, complaints = _PageLines(jobs), Complaints(jobs, verbs)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -78,6 +79,20 @@ class LocalJobs:
 
     def _log_path(self, verb: str) -> Path:
         return self._folder / f"{verb}.log"
+
+
+@contextmanager
+def compiled_ahead(folder: Path) -> Iterator[None]:
+    """Compile the producer's kernels meanwhile, if they are not yet: the producer waits for that, and loads them.
+
+    The first start of a version needs half a minute of a core for it, which is free while servers are asked and started.
+    """
+    command = [sys.executable, "-m", "tidemark.local.compile_codec"]
+    child = GuardedProcess.spawn(command, folder / "compiler.log", cwd=Path.cwd(), env=os.environ)
+    try:
+        yield
+    finally:
+        child.kill()
 
 
 class Milestones:
