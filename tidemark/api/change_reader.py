@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -29,6 +29,7 @@ from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError, DecodeError, PublishError
 from schemas.settings import Settings
 from tidemark.api.record_decoding import Decoder
+from tidemark.api.value_text import kinds_of
 from tidemark.process import config
 
 _BROKER_S: Final = 20.0
@@ -43,7 +44,8 @@ class Change:
 
     `op` is Debezium's: c, u, d, r (a row of a snapshot), t (the table was emptied). `before` and `after` are rows as the records
     have them, None where there is none; a flat row (`records.unwrap`) is `after`. `committed_ms` is the source's time, None where
-    the record has none; `position` is text that sorts as the log does, "" for a row of a snapshot and for flat rows.
+    the record has none; `position` is text that sorts as the log does, "" for a row of a snapshot and for flat rows. `kinds` has
+    Connect's names of columns' types: a date or time is a number in the row (`value_text` writes it).
     """
 
     table: str
@@ -56,6 +58,7 @@ class Change:
     topic: str
     partition: int
     offset: int
+    kinds: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 class ChangeReader:
@@ -85,6 +88,7 @@ class ChangeReader:
         }
         self._consumer = opened(Consumer, client_config(kafka.bootstrap_servers, options))
         self._assigned: dict[tuple[str, int], int] = {}
+        self._kinds: dict[int, tuple[Any, Mapping[str, str]]] = {}
         self._looked: float | None = None
         self._answered: float | None = None
 
@@ -184,13 +188,24 @@ class ChangeReader:
         self._answered = time.monotonic()
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
         try:
-            key, value = (_payload(self._decoder.decode(data)) for data in (message.key(), message.value()))
+            key = _payload(self._decoder.decode(message.key()))
+            record = self._decoder.decode(message.value())
         except DecodeError as broken:
             message_text = f"{topic}[{partition}] offset {offset} cannot be decoded: {broken}"
             raise DecodeError(message_text) from broken
+        value = _payload(record)
         if not isinstance(value, Mapping):
             return None
-        return _change_of(value, key if isinstance(key, Mapping) else None, self._table_of(topic), (topic, partition, offset))
+        change = _change_of(value, key if isinstance(key, Mapping) else None, self._table_of(topic), (topic, partition, offset))
+        return replace(change, kinds=self._kinds_of(record["schema"]))
+
+    def _kinds_of(self, schema: Any) -> Mapping[str, str]:
+        """Return the kinds of a schema, which is one and the same object for all its records."""
+        if schema is None:
+            return {}
+        if id(schema) not in self._kinds:
+            self._kinds[id(schema)] = schema, kinds_of(schema)
+        return self._kinds[id(schema)][1]
 
 
 def _change_of(value: Mapping[str, Any], key: Mapping[str, Any] | None, table: str, where: tuple[str, int, int]) -> Change:

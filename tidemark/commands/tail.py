@@ -74,7 +74,8 @@ def _has_key(change: Change, keys: Mapping[str, str]) -> bool:
 
 def as_json(change: Change) -> str:
     """Return a change as a JSON document on one line."""
-    return json.dumps(asdict(change), ensure_ascii=False, default=value_text)
+    document = {name: value for name, value in asdict(change).items() if name != "kinds"}
+    return json.dumps(document, ensure_ascii=False, default=value_text)
 
 
 def as_text(change: Change, *, is_coloured: bool = False) -> str:
@@ -83,18 +84,22 @@ def as_text(change: Change, *, is_coloured: bool = False) -> str:
     operation = _OPERATIONS.get(change.op, change.op).ljust(8)
     if is_coloured:
         operation = f"\033[{_COLOURS.get(change.op, '0')}m{operation}\033[0m"
-    return f"{when}  {change.table}  {operation}  {_row(change.key)}  {_values(change)}".rstrip()
+    return f"{when}  {change.table}  {operation}  {_row(change.key, change.kinds)}  {_values(change)}".rstrip()
 
 
 def _values(change: Change) -> str:
     before, after = change.before, change.after
     if before is None or after is None:
         row = after if after is not None else before
-        return _row({name: value for name, value in (row or {}).items() if name not in (change.key or {})})
+        return _row({name: value for name, value in (row or {}).items() if name not in (change.key or {})}, change.kinds)
     changed = [name for name in after if after[name] != before.get(name)]
-    shown = ", ".join(f"{name}: {value_text(before.get(name))} → {value_text(after[name])}" for name in changed)
+    kinds = change.kinds
+    shown = ", ".join(
+        f"{name}: {value_text(before.get(name), kinds.get(name, ''))} → {value_text(after[name], kinds.get(name, ''))}"
+        for name in changed
+    )
     return shown or "no column has another value"
 
 
-def _row(values: Mapping[str, Any] | None) -> str:
-    return ", ".join(f"{name}: {value_text(value)}" for name, value in (values or {}).items())
+def _row(values: Mapping[str, Any] | None, kinds: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}: {value_text(value, kinds.get(name, ''))}" for name, value in (values or {}).items())

@@ -174,8 +174,8 @@ def live_change(change: Change, number: int, gap: str = "") -> LiveChange:
         number=number,
         table=change.table,
         op=change.op,
-        key=_row(change.key),
-        cells=tuple(_cell(before, after, name) for name in names),
+        key=_row(change.key, change.kinds),
+        cells=tuple(_cell(before, after, name, change.kinds.get(name, "")) for name in names),
         committed_ms=change.committed_ms,
         position=change.position,
         topic=change.topic,
@@ -195,20 +195,20 @@ def wanted(changes: tuple[LiveChange, ...], table: str, op: str, key: str, most:
     return tuple(one for _, one in zip(range(most), found, strict=False))
 
 
-def _cell(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, name: str) -> Cell:
-    old, new = (None if row is None or name not in row else text_of(row[name]) for row in (before, after))
+def _cell(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, name: str, kind: str) -> Cell:
+    old, new = (None if row is None or name not in row else text_of(row[name], kind) for row in (before, after))
     is_changed = before is None or after is None or (name in before) != (name in after) or before.get(name) != after.get(name)
     return Cell(name, old, new, is_changed)
 
 
-def _row(values: Mapping[str, Any] | None) -> str:
-    return ", ".join(f"{name}={text_of(value)}" for name, value in (values or {}).items())
+def _row(values: Mapping[str, Any] | None, kinds: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={text_of(value, kinds.get(name, ''))}" for name, value in (values or {}).items())
 
 
-def text_of(value: Any) -> str:
-    """Return a value for a person."""
+def text_of(value: Any, kind: str = "") -> str:
+    """Return a value for a person; `kind` as for `value_text`."""
     if isinstance(value, bytes):
         shown = f"0x{value[: _LONGEST // 2].hex()}"
         return shown if len(value) <= _LONGEST // 2 else f"{shown}… ({len(value):,} bytes)"
-    text = value_text(value)
+    text = value_text(value, kind)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
