@@ -245,5 +245,5 @@ def no_primary_key(table: str) -> str:
     return (
         f"{table} has no PRIMARY KEY and no unique key of NOT NULL columns, so its rows can't be merged with the "
         f"log by a reader; its changes in the log are published all the same. Add a key (ALTER TABLE ... ADD PRIMARY "
-        f'KEY), or ask with {{"merge": "producer"}}'
+        f'KEY; it is read by itself then), leave the table out (source.exclude_tables), or ask with {{"merge": "producer"}}'
     )
