@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_PLACES: Final = {1_000: 3, 1_000_000: 6, 1_000_000_000: 9}
+_DIGITS: Final = {1_000: 3, 1_000_000: 6, 1_000_000_000: 9}
 
 
 def value_text(value: Any, kind: str = "") -> str:
@@ -63,7 +63,7 @@ def _instant(unit: int) -> Callable[[int], str]:
     def text(value: int) -> str:
         seconds, part = divmod(value, unit)
         try:
-            return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S}.{part:0{_PLACES[unit]}}"
+            return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S}.{part:0{_DIGITS[unit]}}"
         except OverflowError:
             return str(value)
 
@@ -75,7 +75,7 @@ def _time(unit: int) -> Callable[[int], str]:
 
     def text(value: int) -> str:
         seconds, part = divmod(abs(value), unit)
-        return f"{'-' if value < 0 else ''}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{part:0{_PLACES[unit]}}"
+        return f"{'-' if value < 0 else ''}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{part:0{_DIGITS[unit]}}"
 
     return text
 
