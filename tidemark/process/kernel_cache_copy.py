@@ -19,7 +19,7 @@ from typing import Final
 WITHOUT_KERNELS: Final = frozenset(
     (
         "compare", "completion", "config", "import-debezium", "import-flink-cdc", "lag", "offsets", "reload", "schema", "signal",
-        "snapshot", "status", "tail", "up", "version",
+        "snapshot", "status", "tail", "version",
     )
 )  # fmt: skip
 """The verbs that import no kernels."""
