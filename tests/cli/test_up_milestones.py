@@ -50,7 +50,7 @@ def test_what_an_earlier_run_has_left_says_nothing_of_now(milestones: Milestones
     ]
     assert list(milestones.reached("lake", status_at(of_now(), OLD, done))) == []
     (caught_up,) = milestones.reached("lake", status_at(of_now(), of_now(), done))
-    assert caught_up.startswith("lake: has caught up: each of 1 tables is consistent, after ")
+    assert caught_up.startswith("lake: has caught up, each of 1 tables consistent, after ")
     (new,) = milestones.reached("lake", status_at(of_now(), of_now(), table(80)))
     assert new.startswith("lake: new rows are in the sink, 3 so far, after ")
     assert list(milestones.reached("lake", status_at(of_now(), of_now(), table(90)))) == []
@@ -64,7 +64,7 @@ def test_a_first_start_says_what_is_read_and_which_table_needs_a_person(mileston
     assert asks == "lake: needs a person: shop.keyless: its snapshot failed: it has no key"
     assert rows.startswith("lake: the first rows are in the sink, 5 so far")
     (end,) = milestones.reached("lake", status_at(of_now(), of_now(), table(5), failed))
-    assert end.startswith("lake: has caught up: 1 of 2 tables is consistent, after ")
+    assert end.startswith("lake: has caught up, 1 of 2 tables consistent, after ")
 
 
 def test_a_job_that_has_ended_counts_for_nothing(milestones: Milestones) -> None:

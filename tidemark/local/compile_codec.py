@@ -1,4 +1,4 @@
-"""`python -m tidemark.local.compile_codec`: compile the producer's kernels into the cache, if they are not there."""
+"""`python -m tidemark.local.compile_codec`: compile the kernels of the producer into the cache, if they are not there."""
 
 from __future__ import annotations
 

@@ -82,17 +82,19 @@ class LocalJobs:
 
 
 @contextmanager
-def compiled_ahead(folder: Path) -> Iterator[None]:
-    """Compile the producer's kernels meanwhile, if they are not yet: the producer waits for that, and loads them.
+def compiled_ahead(modules: Sequence[str], folder: Path) -> Iterator[None]:
+    """Compile kernels meanwhile, if they are not yet: who needs them waits for that, and loads them.
 
     The first start of a version needs half a minute of a core for it, which is free while servers are asked and started.
     """
-    command = [sys.executable, "-m", "tidemark.local.compile_codec"]
-    child = GuardedProcess.spawn(command, folder / "compiler.log", cwd=Path.cwd(), env=os.environ)
+    commands = [[sys.executable, "-m", module] for module in modules]
+    log = folder / "compiler.log"
+    children = [GuardedProcess.spawn(command, log, cwd=Path.cwd(), env=os.environ) for command in commands]
     try:
         yield
     finally:
-        child.kill()
+        for child in children:
+            child.kill()
 
 
 class Milestones:
@@ -163,7 +165,7 @@ class Milestones:
         is_settled = verdict.word is Word.RUNNING or (verdict.word is Word.NEEDS_A_PERSON and not status.snapshot_running)
         if well and is_settled and self._is_new(f"all {name}"):
             of = "each" if len(well) == len(wanted) else f"{len(well):,}"
-            yield f"{name}: has caught up: {of} of {len(wanted):,} tables is consistent, {after}"
+            yield f"{name}: has caught up, {of} of {len(wanted):,} tables consistent, {after}"
 
     def _is_of_this_start(self, sign: Sign | None) -> bool:
         return sign is not None and sign.at_ms >= self._began_ms and sign.state != "ended"
