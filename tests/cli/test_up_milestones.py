@@ -63,6 +63,8 @@ def test_a_first_start_says_what_is_read_and_which_table_needs_a_person(mileston
     asks, rows = milestones.reached("lake", status_at(of_now(), of_now(), table(5, snapshot="running"), failed))
     assert asks == "lake: needs a person: shop.keyless: its snapshot failed: it has no key"
     assert rows.startswith("lake: the first rows are in the sink, 5 so far")
+    unmerged = table(5, table="shop.stock", consistent_at=None)
+    assert list(milestones.reached("lake", status_at(of_now(), of_now(), table(5), unmerged, failed))) == []
     (end,) = milestones.reached("lake", status_at(of_now(), of_now(), table(5), failed))
     assert end.startswith("lake: has caught up, 1 of 2 tables consistent, after ")
 

@@ -23,7 +23,7 @@ from tidemark.api.observe import Observer
 if TYPE_CHECKING:
     from schemas.liveness import Sign
     from schemas.settings import Settings
-    from tidemark.api.overview import Status
+    from tidemark.api.overview import Status, TableStatus
 
 _ENDS_S: Final = 2.5
 """For all jobs: the servers need the rest of the five seconds."""
@@ -162,8 +162,8 @@ class Milestones:
             yield f"{name}: {'new' if before else 'the first'} rows are in the sink, {records - before:,} so far, {after}"
         wanted = [table for table in status.tables if not (table.released or table.skipped)]
         well = [table for table in wanted if table.is_consistent]
-        is_settled = verdict.word is Word.RUNNING or (verdict.word is Word.NEEDS_A_PERSON and not status.snapshot_running)
-        if well and is_settled and self._is_new(f"all {name}"):
+        is_well = verdict.word in (Word.RUNNING, Word.NEEDS_A_PERSON)
+        if well and is_well and not any(_is_awaited(table) for table in wanted) and self._is_new(f"all {name}"):
             of = "each" if len(well) == len(wanted) else f"{len(well):,}"
             yield f"{name}: has caught up, {of} of {len(wanted):,} tables consistent, {after}"
 
@@ -175,6 +175,13 @@ class Milestones:
             return False
         self._reached.add(milestone)
         return True
+
+
+def _is_awaited(table: TableStatus) -> bool:
+    """Return whether a table will be consistent by itself: it is being read, or what was read is being merged."""
+    if table.is_consistent or table.set_aside is not None or table.inexact is not None or table.partial:
+        return False
+    return table.is_snapshotting or table.snapshot == "done"
 
 
 class Complaints:
