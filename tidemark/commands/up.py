@@ -54,8 +54,7 @@ def _run(settings: Settings, config_path: str, folder: Path, stop: threading.Eve
 
     say = _sayer()
     verbs = ["run", *(["merge"] if settings.sinks else []), "page"]
-    modules = ["tidemark.local.compile_codec", *(["tidemark.local.compile_decoder"] if settings.sinks else [])]
-    with compiled_ahead(modules, folder), LocalServers(settings, folder, say) as servers:
+    with compiled_ahead(folder, for_workers=bool(settings.sinks)), LocalServers(settings, folder, say) as servers:
         require_ready(settings, stop)
         if not stop.is_set() and servers.start(stop):
             with LocalJobs(verbs, config_path, folder) as jobs, Milestones(settings, say):

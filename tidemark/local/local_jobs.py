@@ -82,19 +82,17 @@ class LocalJobs:
 
 
 @contextmanager
-def compiled_ahead(modules: Sequence[str], folder: Path) -> Iterator[None]:
+def compiled_ahead(folder: Path, *, for_workers: bool) -> Iterator[None]:
     """Compile kernels meanwhile, if they are not yet: who needs them waits for that, and loads them.
 
     The first start of a version needs half a minute of a core for it, which is free while servers are asked and started.
     """
-    commands = [[sys.executable, "-m", module] for module in modules]
-    log = folder / "compiler.log"
-    children = [GuardedProcess.spawn(command, log, cwd=Path.cwd(), env=os.environ) for command in commands]
+    command = [sys.executable, "-m", "tidemark.local.compile_codec", *(["workers"] if for_workers else [])]
+    child = GuardedProcess.spawn(command, folder / "compiler.log", cwd=Path.cwd(), env=os.environ)
     try:
         yield
     finally:
-        for child in children:
-            child.kill()
+        child.kill()
 
 
 class Milestones:
@@ -179,9 +177,8 @@ class Milestones:
 
 def _is_awaited(table: TableStatus) -> bool:
     """Return whether a table will be consistent by itself: it is being read, or what was read is being merged."""
-    if table.is_consistent or table.set_aside is not None or table.inexact is not None or table.partial:
-        return False
-    return table.is_snapshotting or table.snapshot == "done"
+    needs_a_person = table.set_aside is not None or table.inexact is not None or table.partial
+    return table.is_snapshotting or (table.snapshot == "done" and not table.is_consistent and not needs_a_person)
 
 
 class Complaints:
