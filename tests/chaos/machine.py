@@ -135,14 +135,17 @@ def _newest_commits(world: World) -> list[str]:
 def _python_workers(merge: int) -> list[int]:
     """The processes that Spark's daemon has forked."""
 
-    def is_daemon(pid: int) -> bool:
-        try:
-            return b"worker_daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            return False
-
-    daemons = [pid for pid in _family(merge) if is_daemon(pid)]
+    daemons = [pid for pid in _family(merge) if is_worker_daemon(pid)]
     return sorted({pid for daemon in daemons for pid in children_of(daemon)})
+
+
+def is_worker_daemon(pid: int) -> bool:
+    """Whether a process is Spark's daemon for Python workers. The launcher of the JVM has the daemon's name among its settings, too."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[1:2] == [b"-m"] and words[2].endswith(b"worker_daemon")
 
 
 def idle(world: World) -> None:

@@ -1,0 +1,24 @@
+"""Whom the faults on processes hit: a fault that hits the wrong one says nothing of ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.machine import is_worker_daemon
+
+
+@pytest.mark.parametrize(("arguments", "is_it"), [(("-m", "worker_daemon"), True), (("-c", "input()", "spark.daemon=worker_daemon"), False)])
+def test_the_launcher_of_the_jvm_is_not_taken_for_the_daemon_of_workers(
+    tmp_path: Path, arguments: tuple[str, ...], is_it: bool
+) -> None:
+    (tmp_path / "worker_daemon.py").write_text("input()", "utf-8")
+    with subprocess.Popen([sys.executable, *arguments], cwd=tmp_path, stdin=subprocess.PIPE) as process:
+        try:
+            assert is_worker_daemon(process.pid) is is_it
+        finally:
+            process.kill()
+    assert not is_worker_daemon(process.pid)
