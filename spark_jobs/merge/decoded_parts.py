@@ -69,7 +69,7 @@ def _add(records: TableRecords, summary: object, rows: pa.BinaryScalar) -> None:
         return
     assert isinstance(summary, tuple)
     with pa.ipc.open_stream(rows.as_buffer()) as stream:
-        records.decoded.append(Decoded(stream.read_all(), *summary))
+        records.keep(Decoded(stream.read_all(), *summary))
 
 
 def _part(number: int, summary: bytes, rows: pa.Buffer) -> pa.RecordBatch:

@@ -91,6 +91,7 @@ class TableRecords:
     raw_bytes: int = 0
     parts: list[_Part] = field(default_factory=list)
     decoded: list[Decoded] = field(default_factory=list)
+    decoded_bytes: int = 0
     failure: Exception | None = None
 
     @property
@@ -101,7 +102,7 @@ class TableRecords:
     @property
     def bytes(self) -> int:
         """What they take."""
-        return self.undecoded_bytes + sum(int(part.rows.nbytes) for part in self.decoded)
+        return self.undecoded_bytes + self.decoded_bytes
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take in further ones, unless they cannot be merged here."""
@@ -109,6 +110,11 @@ class TableRecords:
             self.raw.append(batch)
             self.raw_rows += batch.num_rows
             self.raw_bytes += batch.nbytes
+
+    def keep(self, part: Decoded) -> None:
+        """Take over what some records became."""
+        self.decoded.append(part)
+        self.decoded_bytes += int(part.rows.nbytes)
 
     def begin(self, number: int, decoding: Decoding) -> None:
         """Have the raw records decoded."""
@@ -122,13 +128,14 @@ class TableRecords:
         while self.parts and (waits or self.parts[0].decoded.done()):
             part = self.parts.pop(0)
             try:
-                self.decoded.append(part.decoded.result())
+                self.keep(part.decoded.result())
             except Exception as error:  # noqa: BLE001 - of one table: the others continue
                 self.give_up(error)
 
     def give_up(self, error: Exception) -> None:
         """Let all go."""
-        self.raw, self.raw_rows, self.raw_bytes, self.parts, self.decoded, self.failure = [], 0, 0, [], [], error
+        self.raw, self.raw_rows, self.raw_bytes, self.parts = [], 0, 0, []
+        self.decoded, self.decoded_bytes, self.failure = [], 0, error
 
     def newest_rows(self, number: int, join: Join) -> Decoded:
         """Return the newest rows of all records, which were given to be decoded; what they were made of is let go."""
@@ -170,12 +177,13 @@ def by_table(
 
 
 def _keep_below(limit: int | None, found: Mapping[int, TableRecords], decoding: Decoding) -> None:
-    if limit is None or sum(one.undecoded_bytes for one in found.values()) <= limit // 2:
+    if limit is None:
         return
-    number = max(found, key=lambda one: found[one].raw_bytes)
-    found[number].begin(number, decoding)
-    for one in found.values():
-        one.settle()
+    if sum(one.undecoded_bytes for one in found.values()) > limit // 2:
+        number = max(found, key=lambda one: found[one].raw_bytes)
+        found[number].begin(number, decoding)
+        for one in found.values():
+            one.settle()
     if sum(one.bytes for one in found.values()) > limit:
         max(found.values(), key=lambda one: one.bytes).give_up(TooManyRowsError(TOO_MANY))
 

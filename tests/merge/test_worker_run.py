@@ -13,7 +13,7 @@ import pytest
 
 from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.merge import decoded_parts
+from spark_jobs.merge import decoded_parts, worker_records
 from spark_jobs.merge.decoded_parts import packed, parts_by_table
 from spark_jobs.merge.worker_records import Decoded, Join, TooManyRowsError, by_table, decoded, one_of
 from spark_jobs.merge.worker_run import attempted, outcome
@@ -67,6 +67,27 @@ def test_the_largest_table_of_more_bytes_than_a_worker_may_have_is_let_go_and_th
 def test_records_that_are_many_of_few_keys_are_decoded_as_they_come() -> None:
     assert isinstance(counted([batch(7, 7) for _ in range(8)], 900)[7], str)
     assert isinstance(counted([batch(7, 7) for _ in range(8)], 900, as_one)[7], int)
+
+
+@pytest.mark.parametrize("part_rows", [1, 2, 3])
+def test_what_was_decoded_while_others_came_counts_as_well(part_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_records, "_PART_ROWS", part_rows)
+    many = [batch(7, 7) for _ in range(8)]
+    assert counted(many, None)[7] == 16
+    assert isinstance(counted(many, 900)[7], str), "16 rows of 100 bytes are more than 900, decoded or not"
+    assert isinstance(counted(many, 1_200, as_one)[7], int)
+    assert counted([batch(3), *many, batch(5, 3)], 900) == {3: 2, 5: 1, 7: counted(many, 900)[7]}
+
+
+def test_a_part_that_cannot_be_decoded_fails_its_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_records, "_PART_ROWS", 2)
+
+    def fails(number: int, records: pa.Table) -> Decoded:
+        if number == 7:
+            raise TooManyRowsError("of 7")
+        return as_they_are(number, records)
+
+    assert counted([batch(7, 7), batch(3, 3), batch(7, 7), batch(3)], None, fails) == {3: 3, 7: "of 7"}
 
 
 def test_the_newest_schema_of_parts_is_that_of_the_highest_position_and_then_of_the_highest_id() -> None:
