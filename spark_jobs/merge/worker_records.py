@@ -54,7 +54,7 @@ class _Part:
 
 
 class Decoding:
-    """Decodes parts of tables one after the other on a thread, while it is entered."""
+    """Decodes parts of tables one after the other on a thread, until it is closed."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode

@@ -190,6 +190,18 @@ class Unlogged(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
+def test_of_a_broker_elsewhere_nothing_is_said_to_listen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_settings(tmp_path, free_port(), free_port())
+    document = yaml.safe_load(path.read_text("utf-8"))
+    document["kafka"]["bootstrap_servers"] = "kafka.invalid:9092"
+    path.write_text(yaml.safe_dump(document), "utf-8")
+    assert cli.main(["up", "--config", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert "no broker of kafka.invalid:9092 answers" in said
+    assert "something listens" not in said
+
+
 @contextmanager
 def no_kafka() -> Iterator[int]:
     """A web server, by its port."""

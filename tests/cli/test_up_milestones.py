@@ -85,8 +85,8 @@ def test_warnings_and_errors_of_a_job_are_lines_each_once() -> None:
     class Jobs:
         written = 0
 
-        def said(self, _verb: str) -> str:
-            return log[: self.written] + "page: no JSON\n"
+        def said_behind(self, _verb: str, read: int) -> bytes:
+            return f"page: no JSON, ä\n{log[: self.written]}".encode()[read:]
 
     jobs = Jobs()
     jobs.written = len(log) - 100

@@ -6,7 +6,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from devservers.processes import listening
 from schemas.errors import TidemarkError
+from tidemark.api.access import is_loopback
 from tidemark.doctor.examination import AREA_S, OF_ALL, asked, gathered
 from tidemark.local.local_servers import kafka_port, registry_port
 
@@ -33,9 +35,10 @@ def require_ready(settings: Settings, stop: threading.Event) -> None:
             return
     errors = [one for one in gathered(threads, until_s).findings if one.is_error]
     if errors:
-        raise NotReadyError("nothing was started:" + "".join(f"\n  * {_line(one)}" for one in errors))
+        raise NotReadyError("nothing was started:" + "".join(f"\n  * {_line(one, settings)}" for one in errors))
 
 
-def _line(found: Finding) -> str:
-    doubt = "; something listens there: is it Kafka?" if found.code == "kafka.unreachable" else ""
-    return f"{found.text}{doubt}"
+def _line(found: Finding, settings: Settings) -> str:
+    host, _, port = settings.kafka.bootstrap_servers.split(",")[0].strip().rpartition(":")
+    is_here = is_loopback(host.strip("[]")) and port.isdigit() and listening(int(port))
+    return f"{found.text}; something listens there: is it Kafka?" if found.code == "kafka.unreachable" and is_here else found.text

@@ -65,9 +65,13 @@ class LocalJobs:
 
     def said(self, verb: str) -> str:
         """Return what a job has written to its log since this start."""
+        return self.said_behind(verb, 0).decode("utf-8", "replace")
+
+    def said_behind(self, verb: str, read: int) -> bytes:
+        """Return what a job has written since this start, without so many bytes at the beginning."""
         with self._log_path(verb).open("rb") as log:
-            log.seek(self._begins[verb])
-            return log.read().decode("utf-8", "replace")
+            log.seek(self._begins[verb] + read)
+            return log.read()
 
     def check(self) -> None:
         """Raise `JobEndedError` with the end of its log when a job has ended by itself."""
@@ -192,11 +196,11 @@ class Complaints:
     def new(self) -> Iterator[str]:
         """Yield what is new."""
         for verb in self._verbs:
-            whole, _, _ = self._jobs.said(verb)[self._read.get(verb, 0) :].rpartition("\n")
-            if whole:
-                self._read[verb] = self._read.get(verb, 0) + len(whole) + 1
+            read = self._read.get(verb, 0)
+            whole, end, _ = self._jobs.said_behind(verb, read).rpartition(b"\n")
+            self._read[verb] = read + len(whole) + len(end)
             for line in whole.splitlines():
-                found = complaint(line)
+                found = complaint(line.decode("utf-8", "replace"))
                 if found and found not in self._said:
                     self._said.add(found)
                     yield f"{verb}: {found}"
