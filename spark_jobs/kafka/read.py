@@ -50,6 +50,10 @@ def kafka_options(settings: KafkaSettings) -> dict[str, str]:
         "kafka.isolation.level": "read_committed",
         # A consumer asks ahead: at the end of a partition that question would delay the next one, and a small batch is all ends.
         "kafka.fetch.max.wait.ms": "1",
+        # A consumer asks for the next records when it hands out the last ones of those it has: with few at a time (500 is the
+        # default) a task waits for them. What the broker sends meanwhile is in the socket's buffer: -1 lets the system size it.
+        "kafka.max.poll.records": "5000",
+        "kafka.receive.buffer.bytes": "-1",
         "failOnDataLoss": "true",
         **security_options(settings),
     }
