@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,55 @@ def cost_of(pid: int) -> Cost:
             cpu += sum(int(field) for field in fields[11:15]) / _TICKS
             peak = max(peak, _peak_mib(one))
     return Cost(cpu, peak)
+
+
+class CostMeter:
+    """The cost of a process tree whose processes come and go, from now on: `look` while they do.
+
+    Spark's daemon ignores SIGCHLD, so that Linux does not add the CPU of a worker that has ended to that of the daemon (wait(2)).
+    Such a worker counts with what it had used when it was last seen. Spark ends one that was idle for a minute, or stopped.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._looked = time.monotonic()
+        self._seen = _used(pid)
+        self._lost = 0.0
+        self._before = _sum(self._seen)
+
+    def look(self, every_s: float = 0.0) -> None:
+        """Note what the processes have used, unless the last look is less than `every_s` seconds ago."""
+        if time.monotonic() - self._looked < every_s:
+            return
+        now, before = _used(self._pid), self._seen
+        ended = _sum({key: used for key, used in before.items() if key not in now})
+        taken_over = sum(now[key][1] - before[key][1] for key in now.keys() & before.keys())
+        self._lost += max(0.0, ended - taken_over)
+        self._looked, self._seen = time.monotonic(), now
+
+    def cost(self) -> Cost:
+        """Return the CPU since the meter was made, and the peak of resident memory of the largest process that is there."""
+        self.look()
+        return Cost(_sum(self._seen) + self._lost - self._before, max((_peak_mib(pid) for pid, _ in self._seen), default=0.0))
+
+
+_Process = tuple[int, str]
+"""A process by its number and the time of its start: numbers are used again."""
+
+
+def _used(pid: int) -> dict[_Process, tuple[float, float]]:
+    """The CPU seconds of each process of a tree, and those of its children that it has waited for."""
+    found: dict[_Process, tuple[float, float]] = {}
+    for one in tree_of(pid):
+        fields = _stat(Path(f"/proc/{one}"))
+        if fields is not None:
+            own, children = (sum(int(field) for field in fields[at : at + 2]) / _TICKS for at in (11, 13))
+            found[one, fields[19]] = own, children
+    return found
+
+
+def _sum(used: Mapping[_Process, tuple[float, float]]) -> float:
+    return sum(own + children for own, children in used.values())
 
 
 def _stat(folder: Path) -> list[str] | None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from bench import lake_rows, lake_source, limits, process_tree
 from bench.bench_figures import OURS, Figure, Found
-from bench.cost import Cost, cost_of
+from bench.cost import CostMeter, cost_of
 from bench.lake_feed import ROOT, Feed, spawned, tail
 from bench.lake_jobs import MergeJob
 from bench.lake_merge import say
@@ -75,9 +75,9 @@ def first_load(context: Context) -> Found:
 
 def _ours(feed: Feed, job: MergeJob, table: str, rows: int, note: str) -> Figure:
     """Signal a snapshot of a table, and return what it took until the lake has its rows."""
-    if job.is_running:
-        process_tree.thaw(job.pid)
-    before, began = _both(feed, job), time.monotonic()
+    meters = [CostMeter(feed.pid), CostMeter(job.pid)]
+    process_tree.thaw(job.pid)
+    began = time.monotonic()
     data = json.dumps({"data-collections": [rf"{feed.stage.name}\.{table}"], "type": "INCREMENTAL"})
     with feed.stage.connect() as connection, connection.cursor() as cursor:
         cursor.execute("INSERT INTO tidemark_signal VALUES (%s, 'execute-snapshot', %s)", (f"load-{table}", data))
@@ -86,17 +86,14 @@ def _ours(feed: Feed, job: MergeJob, table: str, rows: int, note: str) -> Figure
             message = f"the lake does not have all rows of {table}:\n{tail(job.log())}"
             raise BenchError(message)
         time.sleep(0.1)
+        meters[1].look(every_s=1.0)
     ended = time.monotonic()
     time.sleep(_SETTLES_S)
-    after = _both(feed, job)
+    costs = [meter.cost() for meter in meters]
     extra = {"worker MiB": process_tree.worker_peak_mib(job.pid)}
     process_tree.freeze(job.pid)
-    return Figure(rows, ended - began, after.cpu_s - before.cpu_s, after.peak_mib, extra, note)
-
-
-def _both(feed: Feed, job: MergeJob) -> Cost:
-    producer, merge = cost_of(feed.pid), cost_of(job.pid)
-    return Cost(producer.cpu_s + merge.cpu_s, max(producer.peak_mib, merge.peak_mib))
+    cpu_s, peak = sum(cost.cpu_s for cost in costs), max(cost.peak_mib for cost in costs)
+    return Figure(rows, ended - began, cpu_s, peak, extra, note)
 
 
 class _Jdbc:

@@ -21,7 +21,7 @@ import numpy as np
 
 from bench import lake_rows, lake_source
 from bench.bench_figures import OURS, Figure, Found
-from bench.cost import cost_of
+from bench.cost import CostMeter
 from bench.lake_feed import ROOT, Feed, spawned, tail
 from bench.lake_jobs import MergeJob
 from bench.lake_load import TRANSACTION_ROWS
@@ -68,10 +68,15 @@ def _run(context: Context, name: str, seconds: int) -> Figure:
         stack.callback(reader.kill)
         stack.callback(writer.kill)
         time.sleep(_WARM_S)
-        pids = (feed.pid, job.pid)
-        before = sum(cost_of(pid).cpu_s for pid in pids)
-        _until(lambda: reader.status is not None, job.log(), seconds + 120)
-        costs = [cost_of(pid) for pid in pids]
+        meters = [CostMeter(pid) for pid in (feed.pid, job.pid)]
+
+        def has_ended() -> bool:
+            for meter in meters:
+                meter.look(every_s=1.0)
+            return reader.status is not None
+
+        _until(has_ended, job.log(), seconds + 120)
+        costs = [meter.cost() for meter in meters]
         delays, loaded_s = _delays(stage.folder)
         for table in tables:
             lake_rows.require_sums(job.table(table), lake_source.sums_of(stage, table))
@@ -82,7 +87,7 @@ def _run(context: Context, name: str, seconds: int) -> Figure:
             "worker MiB": worker_peak_mib(job.pid),
         }
     changes, peak = len(delays) * TRANSACTION_ROWS, max(cost.peak_mib for cost in costs)
-    return Figure(changes, loaded_s, sum(cost.cpu_s for cost in costs) - before, peak, extra)
+    return Figure(changes, loaded_s, sum(cost.cpu_s for cost in costs), peak, extra)
 
 
 def _processes(stage: Stage, job: MergeJob, tables: list[str], seconds: int) -> tuple[GuardedProcess, GuardedProcess]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from bench import process_tree
 from bench.bench_figures import OURS, Figure
-from bench.cost import Cost, cost_of
+from bench.cost import CostMeter
 from bench.lake_feed import ROOT, Ends, Feed, spawned, tail
 from bench.scene import BenchError
 from devservers.processes import GuardedProcess
@@ -194,29 +194,30 @@ def _covers(known: Mapping[str, Mapping[str, int]], ends: Ends) -> bool:
 def measured(job: LakeJob, ends: Ends, rows: int, seconds: float = 900.0, settles_s: float = _SETTLES_S) -> Figure:
     """Let a job continue, or start it, and return what it takes until its lake has everything; then it is stopped again."""
     is_cold = not job.is_running
-    before = Cost(0.0, 0.0) if is_cold else cost_of(job.pid)
     began = time.monotonic()
     if is_cold:
         job.start()
-    else:
+    meter = CostMeter(job.pid)
+    if not is_cold:
         process_tree.thaw(job.pid)
-    ended, peak = _wait(job, lambda: job.has_reached(ends), began + seconds)
+    ended, peak = _wait(job, lambda: job.has_reached(ends), began + seconds, meter)
     time.sleep(settles_s)
     process_tree.freeze(job.pid)
-    after = cost_of(job.pid)
+    cost = meter.cost()
     worker = max(peak, process_tree.worker_peak_mib(job.pid))
     extra = {"worker MiB": worker} if worker else {}
     note = COLD if is_cold else ""
-    return Figure(rows, ended - began, after.cpu_s - before.cpu_s, after.peak_mib, extra, note)
+    return Figure(rows, ended - began, cost.cpu_s, cost.peak_mib, extra, note)
 
 
-def _wait(job: LakeJob, is_done: Callable[[], bool], deadline: float) -> tuple[float, float]:
+def _wait(job: LakeJob, is_done: Callable[[], bool], deadline: float, meter: CostMeter) -> tuple[float, float]:
     """Wait, and return when it was done, and the peak of a worker's memory, which may have ended by then."""
     peak, looked = 0.0, time.monotonic()
     while not is_done():
         now = time.monotonic()
         if now - looked > _PEAK_EVERY_S:
             peak, looked = max(peak, process_tree.worker_peak_mib(job.pid)), now
+            meter.look()
         if not job.is_running or now > deadline:
             message = f"{job.name} did not merge everything:\n{tail(job.log())}"
             raise BenchError(message)

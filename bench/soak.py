@@ -26,7 +26,7 @@ from typing import Any, Self
 
 from bench.bench_figures import OURS, Figure, Found
 from bench.bench_tools import ROOT
-from bench.cost import cost_of, java_of, resident_mib
+from bench.cost import Cost, CostMeter, java_of, resident_mib
 from bench.scene import BenchError, Scene
 from bench.workload_context import Context
 from devservers.processes import GuardedProcess
@@ -59,7 +59,7 @@ def soak(context: Context) -> Found:
         seconds = time.monotonic() - begun
         changes = load.stop()
         jobs.verify()
-        costs = {verb: cost_of(jobs.pid(verb)) for verb in ("run", "merge")}
+        costs = jobs.costs()
     thirds = {name: thirds_of([sample[name] for sample in samples]) for name in samples[0]}
     context.failures.extend(not_flat({name: both for name, both in thirds.items() if name != "jvm"}))
     extra: dict[str, float] = {}
@@ -184,6 +184,7 @@ class _Jobs:
         self._config = folder / "tidemark.yaml"
         self._config.write_text(json.dumps(self._document()), encoding="utf-8")
         self._children: dict[str, GuardedProcess] = {}
+        self._meters: dict[str, CostMeter] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -208,10 +209,15 @@ class _Jobs:
         """Start a verb of the command."""
         child = GuardedProcess.spawn(self._command(verb), self._log(verb), cwd=self._folder, env=self._environment())
         self._children[verb] = child
+        self._meters[verb] = CostMeter(child.pid)
 
     def pid(self, verb: str) -> int:
         """Return the process of a verb."""
         return self._children[verb].pid
+
+    def costs(self) -> dict[str, Cost]:
+        """Return what each verb has cost since its start."""
+        return {verb: meter.cost() for verb, meter in self._meters.items()}
 
     def sampled(self, seconds: float, load: _Load) -> list[dict[str, float]]:
         """Wait so long; return the memory of producer, JVM, its heap and the largest worker, every ten seconds."""
@@ -222,6 +228,7 @@ class _Jobs:
             time.sleep(min(_EVERY_S, max(1.0, seconds / 12)))
             load.check()
             self._check()
+            self._meters["merge"].look()
             memory = resident_mib(self.pid("merge"))
             producer = sum(size for _, size in resident_mib(self.pid("run")))
             if time.monotonic() - looked > seconds / _LOOKS_INTO_HEAP and (java := java_of(self.pid("merge"))):
