@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -80,10 +81,11 @@ def is_refusal(error: KafkaError) -> bool:
     return error.code() in _REFUSALS or (is_tls and "certificate" in error.str())
 
 
-def with_leaders(ask: Callable[[], _Answer], within_s: float) -> _Answer:
+def with_leaders(ask: Callable[[], _Answer], within_s: float, look: Callable[[], object] | None = None) -> _Answer:
     """Return what `ask` answers once the partitions it asks for have leaders that know of it; `KafkaException` if not in time.
 
     A topic that was made just now, and one whose leader changes, has none for a moment: Kafka answers their creation first.
+    `look` is called before `ask` is called again: it has the client ask the brokers for leaders (`leaders_of`).
     """
     deadline = time.monotonic() + within_s
     while True:
@@ -94,11 +96,42 @@ def with_leaders(ask: Callable[[], _Answer], within_s: float) -> _Answer:
             if error.args[0].code() not in _UNSETTLED or asked > deadline:
                 raise
         time.sleep(_RETRY_S)
+        if look is not None:
+            look()
+
+
+def leaders_of(consumer: Consumer, topics: Iterable[str]) -> Callable[[], None]:
+    """Return a function that has a client ask the brokers for the leaders of topics; it does nothing where none answers.
+
+    librdkafka (2.16) does not ask by itself for the leader of a partition that had none when it last asked: it calls the partition
+    unknown, for up to five minutes (`topic.metadata.refresh.interval.ms`). A broker that was frozen for some seconds reports that.
+    """
+
+    def look() -> None:
+        with contextlib.suppress(KafkaException):
+            for topic in topics:
+                consumer.list_topics(topic, timeout=_TURN_S)
+
+    return look
 
 
 def watermarks(consumer: Consumer, topic_partition: TopicPartition, timeout_s: float) -> tuple[int, int]:
     """Return a partition's first offset, and the one behind the last that `consumer` can read; `with_leaders`."""
-    return with_leaders(partial(consumer.get_watermark_offsets, topic_partition, timeout=timeout_s), timeout_s)
+    ask = partial(consumer.get_watermark_offsets, topic_partition, timeout=timeout_s)
+    return with_leaders(ask, timeout_s, leaders_of(consumer, [topic_partition.topic]))
+
+
+def offsets_for_times(consumer: Consumer, wanted: Sequence[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+    """Return of each partition the offset of its first record from a time on (in milliseconds, as its offset); `with_leaders`."""
+
+    def ask() -> list[TopicPartition]:
+        found = consumer.offsets_for_times(list(wanted), timeout=timeout_s)
+        for part in found:
+            if part.error is not None:
+                raise KafkaException(part.error)
+        return list(found)
+
+    return with_leaders(ask, timeout_s, leaders_of(consumer, sorted({part.topic for part in wanted})))
 
 
 class TopicAdmin:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from devservers import Kafka
-from producer.kafka.client import TopicAdmin, client_config, opened
+from producer.kafka.client import TopicAdmin, client_config, offsets_for_times, opened, watermarks
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import KafkaAccessError, PublishError, SecretError
 from schemas.secrets import secret_of
@@ -70,3 +70,36 @@ def test_a_topic_that_was_just_made_is_waited_for(kafka: Kafka, monkeypatch: pyt
     monkeypatch.setattr("producer.kafka.client._TURN_S", 120.0)  # of a broker that takes its time
     with pytest.raises(PublishError, match=f"no broker reports their partitions, those of {topic}"):
         lasting.ensure({topic: 1})
+
+
+class LeaderlessConsumer(Consumer):
+    """Has heard of partitions without a leader, as of a broker that was frozen: librdkafka does not ask for it before five minutes."""
+
+    is_informed = False
+
+    def list_topics(self, *arguments: Any, **options: Any) -> Any:
+        self.is_informed = True
+        return super().list_topics(*arguments, **options)
+
+    def get_watermark_offsets(self, *arguments: Any, **options: Any) -> Any:
+        self._require_leader()
+        return super().get_watermark_offsets(*arguments, **options)
+
+    def offsets_for_times(self, *arguments: Any, **options: Any) -> Any:
+        self._require_leader()
+        return super().offsets_for_times(*arguments, **options)
+
+    def _require_leader(self) -> None:
+        if not self.is_informed:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+
+
+def test_a_client_that_heard_of_no_leader_asks_the_brokers_for_it(kafka: Kafka) -> None:
+    topic = unique_name("led")
+    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
+    for ask in (watermarks, lambda consumer, part, s: offsets_for_times(consumer, [part], s)[0].partition):
+        consumer = LeaderlessConsumer(client_config(kafka.bootstrap_servers, {"group.id": "led"}))
+        try:
+            assert ask(consumer, TopicPartition(topic, 0, 0), 5.0) in ((0, 0), 0)
+        finally:
+            consumer.close()

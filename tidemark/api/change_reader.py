@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from producer.kafka.client import client_config, opened, watermarks
+from producer.kafka.client import client_config, offsets_for_times, opened, watermarks
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.applied.registry_access import RegistryAccess
@@ -166,7 +166,7 @@ class ChangeReader:
         if begin == "latest":
             return {(one.topic, one.partition): watermarks(self._consumer, one, _BROKER_S)[1] for one in new}
         asked = [TopicPartition(one.topic, one.partition, int(float(begin) * 1000)) for one in new]
-        return {(one.topic, one.partition): one.offset for one in self._consumer.offsets_for_times(asked, _BROKER_S)}
+        return {(one.topic, one.partition): one.offset for one in offsets_for_times(self._consumer, asked, _BROKER_S)}
 
     def _is_wanted(self, topic: str) -> bool:
         if not self._pattern.fullmatch(topic) or topic in self._others:

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from producer.kafka.client import client_config, opened, watermarks, with_leaders
+from producer.kafka.client import client_config, offsets_for_times, opened, watermarks
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import DecodeError, PublishError
 from tidemark.api.record_decoding import Decoder, Record
@@ -140,7 +140,7 @@ class Side:
         """Offsets as `ends`, without the records that were written before a time, in milliseconds."""
         wanted = [TopicPartition(topic, partition, ms) for partition in ends]
         try:
-            found = with_leaders(partial(self._offsets_for_times, wanted), _BROKER_S)
+            found = offsets_for_times(self._consumer, wanted, _BROKER_S)
         except KafkaException as error:
             raise PublishError(f"offsets of {topic} cannot be read: {error.args[0].str()}") from error
         begins = {part.partition: part.offset for part in found}
@@ -148,13 +148,6 @@ class Side:
             partition: (max(low, high if begins[partition] < 0 else begins[partition]), high)
             for partition, (low, high) in ends.items()
         }
-
-    def _offsets_for_times(self, wanted: list[TopicPartition]) -> list[TopicPartition]:
-        found = self._consumer.offsets_for_times(wanted, timeout=_BROKER_S)
-        for part in found:
-            if part.error is not None:
-                raise KafkaException(part.error)
-        return found
 
     def first_coordinates(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Coordinates]:
         """Return the position of the first record of each partition that has one."""
