@@ -20,15 +20,21 @@ refuses the next transaction of the same id until then; librdkafka waits 20 ms b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from producer.kafka.publisher import TransactionalPublisher
 
 if TYPE_CHECKING:
     from producer.codec import Records
     from producer.kafka.key_headers import KeyText
+
+_TOGETHER_S: Final = 2.0
+"""Ids that were taken over within this time were taken over together: another process needs longer to start."""
+_PASSES: Final = 3
+"""Of brokers that always take longer, this is how often they are asked."""
 
 
 class AlternatingPublisher:
@@ -59,10 +65,18 @@ class AlternatingPublisher:
         return self._current.is_long_open
 
     def fence(self) -> None:
-        """Take over both ids: open transactions of their holder are aborted, it can write and commit no more."""
+        """Take over both ids: open transactions of their holder are aborted, it can write and commit no more.
+
+        Where that took long, both are taken over once more. In the middle of it another process may have taken over the first id
+        while this one was frozen, or waited for the brokers: each would have one id, and both would end.
+        """
         self.close()
-        for publisher in self._both():
-            publisher.fence()
+        for _ in range(_PASSES):
+            began = time.monotonic()
+            for publisher in self._both():
+                publisher.fence()
+            if time.monotonic() - began < _TOGETHER_S:
+                return
 
     def write(self, topic: str, records: Records, key_text: KeyText | None = None) -> None:
         """Produce every record of one event to the topic, in order."""

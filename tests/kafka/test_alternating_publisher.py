@@ -75,6 +75,30 @@ def test_records_are_in_the_order_in_which_they_were_produced(scene: Scene) -> N
     assert scene.values() == [b"%d" % number for number in range(60)]
 
 
+def test_of_two_that_take_over_at_once_one_has_both_ids(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("producer.kafka.alternating_publisher._TOGETHER_S", 1.0)
+    frozen = AlternatingPublisher(scene.servers, scene.topic, SOON)
+    scene.opened.append(frozen)
+    take_over = frozen._other.fence
+    others = []
+
+    def fence() -> None:
+        if not others:  # between its ids it stands still, and another process starts
+            others.append(scene.pair())
+            time.sleep(1.0)
+        take_over()
+
+    monkeypatch.setattr(frozen._other, "fence", fence)
+    frozen.fence()
+    for number in range(4):
+        frozen.produce(scene.topic, b"%d" % number)
+        frozen.commit()
+    others[0].produce(scene.topic, b"late")
+    with pytest.raises(FencedError):
+        others[0].commit()
+    assert scene.values() == [b"%d" % number for number in range(4)]
+
+
 def test_a_process_that_was_taken_over_commits_neither_transaction(scene: Scene) -> None:
     first = scene.pair()
     first.produce(scene.topic, b"begun")
