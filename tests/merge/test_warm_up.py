@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from schemas.documents import TopicsDocument
 from schemas.topics import state_topic
-from spark_jobs.jobs.warm_up import import_meanwhile, warm_up
+from spark_jobs.jobs.warm_up import _load_libraries, import_meanwhile, warm_up
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import flush, topics_of
 from tests.merge.test_grouped_tables import SCHEMAS
@@ -37,3 +39,11 @@ def test_a_warm_up_ends_with_a_state_topic_without_one_and_without_kafka(
         assert thread.daemon
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
+
+
+def test_the_libraries_of_parquet_and_kafka_are_in_the_jvm_before_the_first_batch(spark: SparkSession) -> None:
+    _load_libraries(spark)
+    jvm: Any = spark.sparkContext._jvm
+    maps = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/maps").read_text(encoding="utf-8")
+    for name in ("snappy", "zstd", "lz4"):
+        assert name in maps
