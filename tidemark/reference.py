@@ -11,9 +11,8 @@ _HEAD = """# Configuration
 One YAML file, `tidemark.yaml` unless `--config` names another. Every key is also an environment variable,
 which wins over the file: `TIDEMARK_SOURCE__HOST` is `source.host`, `TIDEMARK_SINKS__0__PATH` the path of
 the first sink; lists are JSON or separated by commas, mappings are JSON. An unknown key is an error that
-names the nearest one.
+names the nearest one. `tidemark init --host db` writes a commented file for a database, with its tables; it overwrites nothing.
 
-    tidemark init --host db              # writes a commented file for a database, with its tables; overwrites nothing
     tidemark config validate             # names everything that is wrong with file and variables; exit code 2 then
     tidemark config reference snapshot   # keys that contain a text, with default and variable
     tidemark config schema               # the JSON Schema of the file, for an editor
