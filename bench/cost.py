@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,13 +22,8 @@ class Cost:
 
 def cost_of(pid: int) -> Cost:
     """The cost of a process tree; children that have ended and been waited for count with their parent."""
-    cpu = peak = 0.0
-    for one in tree_of(pid):
-        fields = _stat(Path(f"/proc/{one}"))
-        if fields is not None:
-            cpu += sum(int(field) for field in fields[11:15]) / _TICKS
-            peak = max(peak, _peak_mib(one))
-    return Cost(cpu, peak)
+    used = _used(pid)
+    return Cost(_sum(used), _largest_peak_mib(used))
 
 
 class CostMeter:
@@ -58,7 +53,7 @@ class CostMeter:
     def cost(self) -> Cost:
         """Return the CPU since the meter was made, and the peak of resident memory of the largest process that is there."""
         self.look()
-        return Cost(_sum(self._seen) + self._lost - self._before, max((_peak_mib(pid) for pid, _ in self._seen), default=0.0))
+        return Cost(_sum(self._seen) + self._lost - self._before, _largest_peak_mib(self._seen))
 
 
 _Process = tuple[int, str]
@@ -78,6 +73,10 @@ def _used(pid: int) -> dict[_Process, tuple[float, float]]:
 
 def _sum(used: Mapping[_Process, tuple[float, float]]) -> float:
     return sum(own + children for own, children in used.values())
+
+
+def _largest_peak_mib(processes: Iterable[_Process]) -> float:
+    return max((_peak_mib(pid) for pid, _ in processes), default=0.0)
 
 
 def _stat(folder: Path) -> list[str] | None:

@@ -75,7 +75,7 @@ def first_load(context: Context) -> Found:
 
 def _ours(feed: Feed, job: MergeJob, table: str, rows: int, note: str) -> Figure:
     """Signal a snapshot of a table, and return what it took until the lake has its rows."""
-    meters = [CostMeter(feed.pid), CostMeter(job.pid)]
+    producer, merge = CostMeter(feed.pid), CostMeter(job.pid)
     process_tree.thaw(job.pid)
     began = time.monotonic()
     data = json.dumps({"data-collections": [rf"{feed.stage.name}\.{table}"], "type": "INCREMENTAL"})
@@ -86,10 +86,10 @@ def _ours(feed: Feed, job: MergeJob, table: str, rows: int, note: str) -> Figure
             message = f"the lake does not have all rows of {table}:\n{tail(job.log())}"
             raise BenchError(message)
         time.sleep(0.1)
-        meters[1].look(every_s=1.0)
+        merge.look(every_s=1.0)
     ended = time.monotonic()
     time.sleep(_SETTLES_S)
-    costs = [meter.cost() for meter in meters]
+    costs = producer.cost(), merge.cost()
     extra = {"worker MiB": process_tree.worker_peak_mib(job.pid)}
     process_tree.freeze(job.pid)
     cpu_s, peak = sum(cost.cpu_s for cost in costs), max(cost.peak_mib for cost in costs)

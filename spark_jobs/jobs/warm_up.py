@@ -40,7 +40,7 @@ def warm_up(spark: SparkSession, settings: Settings) -> list[threading.Thread]:
     return [
         _begun("warm-up-workers", lambda: _start_workers(spark.newSession())),
         _begun("warm-up-kafka", lambda: _read_state(spark.newSession(), settings)),
-        _begun("warm-up-libraries", lambda: _load_libraries(spark)),
+        _begun("warm-up-libraries", lambda: _load_libraries(spark.sparkContext._jvm)),  # noqa: SLF001 - there is no other way to a class of Java
     ]
 
 
@@ -62,13 +62,12 @@ def _start_workers(spark: SparkSession) -> None:
     spark.range(0, count, 1, count).mapInArrow(_with_kernels, "id long").collect()  # type: ignore[arg-type]
 
 
-def _load_libraries(spark: SparkSession) -> None:
+def _load_libraries(jvm: Any) -> None:
     """Have the driver's JVM load the libraries of Parquet and Kafka that are not Java: each is written to a temporary file first.
 
     A class whose library cannot be written, on a full disk for example, is lost for the rest of the JVM's life ("Could not
     initialize class"): at the start of a job that is less likely than in the middle of a batch.
     """
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to a class of Java
     jvm.org.xerial.snappy.Snappy.getNativeLibraryVersion()
     jvm.com.github.luben.zstd.util.Native.load()
     jvm.net.jpountz.lz4.LZ4Factory.fastestInstance()

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from schemas.errors import SinkError
 from schemas.settings import KafkaSettings
 from schemas.waiting import waiting
-from spark_jobs.kafka.read import kafka_options
+from spark_jobs.kafka.read import cluster_options
 
 log = structlog.get_logger()
 
@@ -187,9 +187,8 @@ def _is_compacted(java: Any, admin: Any, topic: str) -> bool:
 @contextmanager
 def _admin(java: Any, kafka: KafkaSettings) -> Iterator[Any]:
     properties = java.java.util.Properties()
-    for name, value in kafka_options(kafka).items():
-        if name.startswith(_CLIENT) and not name.startswith(f"{_CLIENT}fetch.") and "isolation" not in name:
-            properties.setProperty(name.removeprefix(_CLIENT), value)
+    for name, value in cluster_options(kafka).items():
+        properties.setProperty(name.removeprefix(_CLIENT), value)
     admin = java.org.apache.kafka.clients.admin.AdminClient.create(properties)
     try:
         yield admin

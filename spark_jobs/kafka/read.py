@@ -40,13 +40,17 @@ class Slice:
     end: int
 
 
-def kafka_options(settings: KafkaSettings) -> dict[str, str]:
-    """Return the options of Spark's Kafka source: the cluster, committed records only, and loss of data is an error.
+def cluster_options(settings: KafkaSettings) -> dict[str, str]:
+    """Return the options of any Java client of Kafka, as Spark's Kafka source names them: the cluster, and how to be let in.
 
     Raises `ConfigError` for a security option that Java's client has not, and for a file that cannot be read.
     """
+    return {"kafka.bootstrap.servers": settings.bootstrap_servers, **security_options(settings)}
+
+
+def kafka_options(settings: KafkaSettings) -> dict[str, str]:
+    """Return the options of Spark's Kafka source: `cluster_options`, committed records only, and loss of data is an error."""
     return {
-        "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
         # A consumer asks ahead: at the end of a partition that question would delay the next one, and a small batch is all ends.
         "kafka.fetch.max.wait.ms": "1",
@@ -55,7 +59,7 @@ def kafka_options(settings: KafkaSettings) -> dict[str, str]:
         "kafka.max.poll.records": "5000",
         "kafka.receive.buffer.bytes": "-1",
         "failOnDataLoss": "true",
-        **security_options(settings),
+        **cluster_options(settings),
     }
 
 
