@@ -14,8 +14,9 @@ from tests.support.page_client import PageClient
 from tidemark.page.page_views import VIEWS
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def stack() -> Iterator[ExitStack]:
+    """Set up before the browser's page, and so ended after it: a page that renews itself fails without its server."""
     with ExitStack() as stack:
         yield stack
 
