@@ -16,6 +16,9 @@ _LONGEST_REASON: Final = 500
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z_.]+)\] ([^\n]+)")
 
 
+_LOST_CLASS: Final = re.compile(
+    r"(?:NoClassDefFoundError|ExceptionInInitializerError|UnsatisfiedLinkError)(?:: (?:Could not initialize class )?([^\n]+))?"
+)
 _QUERY_CONTEXT: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -49,6 +52,17 @@ def reason_of(error: Exception) -> str:
         text = causes[-1].partition(": ")[2] if causes else "".join(lines[:1])
     text = " ".join(text.split()) or type(error).__name__
     return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."
+
+
+def lost_class(error: BaseException) -> str | None:
+    """Return the class that the JVM could not load, as it is named in the error with its causes; None for another error.
+
+    A class whose initialisation failed is not initialised again while the JVM lives (Java Virtual Machine Specification 5.5).
+    """
+    if not isinstance(error, (PySparkException, Py4JError)):
+        return None
+    found = _LOST_CLASS.search(f"{error}\n{getattr(error, '_stackTrace', '')}")
+    return None if found is None else (found.group(1) or "whose initialisation failed").strip()
 
 
 def expression_error(error: Exception) -> str:

@@ -23,7 +23,7 @@ from schemas.sink_figures import SinkFigures
 from schemas.topics import state_topic
 from schemas.waiting import waiting
 from spark_jobs.jobs.liveness_file import LivenessFile
-from spark_jobs.jobs.own_jvm import jvm_ended
+from spark_jobs.jobs.own_jvm import jvm_ended, without_class
 from spark_jobs.jobs.own_session import own_session
 from spark_jobs.jobs.plan_check import require_plan
 from spark_jobs.jobs.preflight import require_writable
@@ -37,6 +37,7 @@ from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.pipeline.table_plan import require_same_rules
 from spark_jobs.sinks.contract import Sink
+from spark_jobs.spark_errors import lost_class
 from spark_jobs.store.files import LOCK_WAIT_S
 from spark_jobs.store.sink_layout import PROGRESS, SinkLayout
 
@@ -347,6 +348,9 @@ class MergeJob:
                 f"or a topic was deleted ({reason}). The next start names the table: snapshot it again"
             )
             return SinkError(message)
+        lost = lost_class(problem)
+        if lost is not None:
+            return without_class(lost)
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
         message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. The next attempt runs it again"
         return RetriableSinkError(message)

@@ -32,9 +32,9 @@ from schemas.overriding import override
 from schemas.settings import Settings
 from schemas.sink_figures import SinkFigures
 from spark_jobs.jobs.merge_job import MergeJob
-from spark_jobs.jobs.own_jvm import has_jvm_ended, jvm_ended
+from spark_jobs.jobs.own_jvm import LostClassError, has_jvm_ended, jvm_ended, without_class
 from spark_jobs.jobs.own_session import own_session
-from spark_jobs.spark_errors import reason_of
+from spark_jobs.spark_errors import lost_class, reason_of
 
 log = structlog.get_logger()
 
@@ -140,6 +140,7 @@ class MergeJobs(Merging):
         self._waits: dict[str, str] = {}
         self._failures: Counter[str] = Counter()
         self.ended: dict[str, Exception] = {}
+        self._lost_class: LostClassError | None = None
         self._checked = {name: MergeJob(one) for name, one in settings.items()}
 
     @property
@@ -214,6 +215,8 @@ class MergeJobs(Merging):
         for thread in threads:
             while thread.is_alive():  # in turns: a signal must reach this thread
                 thread.join(_LOOKS_S)
+        if self._lost_class is not None:
+            raise self._lost_class
         if self.ended and (until_caught_up or len(self.ended) == len(self._settings)):
             self._raise_ended()
 
@@ -241,6 +244,9 @@ class MergeJobs(Merging):
             except Exception as error:
                 if self._stop.is_set() or not may_pass(error) or has_jvm_ended():
                     raise
+                lost = lost_class(error)
+                if lost is not None:
+                    raise without_class(lost) from error
                 pause_s = self._first_pause_s if time.monotonic() - began > _STEADY_S else pause_s
                 reason = reason_of(error)
                 self._failures[name] += 1
@@ -254,8 +260,11 @@ class MergeJobs(Merging):
     def _note_end(self, name: str, error: Exception) -> None:
         with self._changed:
             self.ended[name] = error
+        if isinstance(error, LostClassError):
+            self._lost_class = error
+            self.stop()  # all sinks share the JVM
         if len(self._settings) > 1:  # what ends the only one, the command says
-            others = sorted(self._settings.keys() - self.ended.keys())
+            others = [] if self._lost_class else sorted(self._settings.keys() - self.ended.keys())
             log.error("merge.sink_ended", sink=name, reason=reason_of(error), others=others)
 
 

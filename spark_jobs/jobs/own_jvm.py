@@ -14,6 +14,19 @@ _ENDS_S: Final = 20
 """A JVM that was killed is there until the system has taken its memory back."""
 
 
+class LostClassError(SinkError):
+    """The JVM could not load a class, and does not load it again: only the JVM of another process may."""
+
+
+def without_class(name: str) -> LostClassError:
+    """Return what to say of a JVM that has lost a class."""
+    message = (
+        f"Spark's JVM could not load a class ({name}), and does not load it while it runs. A disk that was full when a library was "
+        "written to it is a common cause. The merge job ends; the batch is run again at its next start, which loads the class again"
+    )
+    return LostClassError(message)
+
+
 def jvm_ended(settings: SparkSettings) -> SinkError | None:
     """Return what to say of the JVM where it has ended, or ends; None if it runs, or is another's."""
     process = _own_jvm()

@@ -27,6 +27,7 @@ from schemas.merge_rule import NOTHING
 from spark_jobs.kafka.read import EARLIEST, Offsets, Slice
 from spark_jobs.merge.job_state import SetAside, SourceRecord
 from spark_jobs.sinks.contract import FedBy, FencedSinkError, TargetRecord
+from spark_jobs.spark_errors import lost_class
 
 FIRST_PAUSE_MS: Final = 30_000
 LONGEST_PAUSE_MS: Final = 600_000
@@ -73,6 +74,8 @@ def is_of_one_table(error: Exception, passing: Callable[[Exception], str | None]
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
         return False  # the JVM does not answer
     if isinstance(error, (PySparkException, Py4JError)):
+        if lost_class(error) is not None:
+            return False
         return passing(error) is None and not any(text in _whole(error) for text in _OF_ALL)
     return isinstance(error, _OF_A_TABLE) and not any(text in str(error) for text in _OF_ALL)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from schemas.errors import ConfigError, RetriableSinkError, SinkError
@@ -17,6 +19,8 @@ from schemas.settings import Settings
 from spark_jobs.jobs import merge_jobs
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.merge_jobs import MergeJobs, may_pass
+from spark_jobs.jobs.own_jvm import LostClassError
+from spark_jobs.spark_errors import lost_class
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import ORDERS, amounts, at, flush, topics_of, wait_for
 from tests.merge.topics import TableTopics
@@ -202,3 +206,27 @@ def test_a_jvm_that_ended_between_two_attempts_is_what_the_sink_ends_with(
         jobs.run(until_caught_up=False, spark=Session())  # type: ignore[arg-type]
     assert error.value is ended
     assert len(attempts) == 2
+
+
+def test_a_jvm_that_lost_a_class_ends_the_jobs_of_all_sinks(spark: SparkSession, sinks: dict[str, Settings]) -> None:
+    """No table is set aside, and no sink retried: only another process has the class."""
+    filled(sinks)
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook("package lost; public class Library { static int zero = 0; static int loaded = 1 / zero; }")
+    load = partial(jvm.java.lang.Class.forName, "lost.Library", True, compiler.getClassLoader())
+    with pytest.raises(Py4JJavaError, match="ExceptionInInitializerError") as first:
+        load()
+    assert lost_class(first.value) is not None
+
+    def make(settings: Settings, session: SparkSession) -> MergeJob:
+        if settings.sink.name == "mart":
+            return MergeJob(settings, spark=session, on_step=lambda *_: load())
+        return MergeJob(settings, spark=session)
+
+    jobs = MergeJobs(sinks, make)
+    with pytest.raises(LostClassError, match=r"could not load a class \(lost\.Library\).*next start"):
+        jobs.run(until_caught_up=False, spark=spark)
+    assert jobs.ended.keys() == {"mart"}
+    assert not Path(sinks["mart"].sink.progress_path).exists(), "the batch failed as a whole"
