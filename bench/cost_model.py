@@ -3,7 +3,8 @@
     python -m bench.cost_model [--rows N] [--merge]
 
 CPU = fixed + per row * rows + per transaction * transactions. The producer stands still while each size is written, then reads it;
-start-up is not in its figures. With `--merge` the merge job merges three sizes and a fourth; JVM and first batch are what is fixed.
+start-up is not in its figures. With `--merge` a merge job that is warm merges three sizes and a fourth, new rows of one table, each
+in one batch: what is fixed is the cost of a batch.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from bench.bench_tools import Tidemark, bring_to_end
-from bench.cost import cost_of, tree_of
-from bench.scene import BenchError, Scene
+from bench.cost import tree_of
+from bench.lake_feed import Feed
+from bench.lake_jobs import MergeJob, measured
+from bench.lake_merge import SHARE_OF_BATCH
+from bench.scene import DATABASE as TABLE
+from bench.scene import TRANSACTION_ROWS, Scene
 from bench.stage import Stage
-from devservers.processes import GuardedProcess
 
 TODAY = (1_000, 250)
 """Rows and transactions a second from which `sizing` counts up."""
@@ -122,32 +127,21 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 
 def _merge(scene: Scene, folder: Path, rows: int) -> Iterator[Point]:
-    """Measure merge jobs that start, merge what is new and end."""
+    """Measure batches of new rows in a merge job that runs; the first two sizes are not counted, in which its JVM becomes warm."""
     stage = Stage(scene, folder, "cost_model_merge")
-    tool = Tidemark(stage, "tidemark")
+    feed = Feed(stage, [TABLE])
+    job = MergeJob(feed)
+    full = rows * SHARE_OF_BATCH // 100
+    sizes = (full // 4, full, full // 2, full * 3 // 4)
     try:
-        bring_to_end(tool, stage)
-        for size in (1_000, rows // 4, rows // 2, rows, rows * 3 // 4):
-            stage.insert(size)
-            tool.arrivals.measure(size, tool.resume)
-            tool.pause()
-            cpu_s = _until_ended(tool.start("merge", "--until-caught-up"), tool)
-            if size > 1_000:
-                yield Point(size, 0, cpu_s)
+        for number, size in enumerate((full // 4, full, *sizes)):
+            count = size // TRANSACTION_ROWS * TRANSACTION_ROWS
+            figure = measured(job, feed.fill(partial(stage.insert, count)), count)
+            if number > 1:
+                yield Point(count, 0, figure.cpu_s)
     finally:
-        tool.close()
-
-
-def _until_ended(child: GuardedProcess, tool: Tidemark) -> float:
-    """Wait for the end of the job; return the CPU that its processes had used when they were last there."""
-    cpu_s = 0.0
-    while child.status is None:
-        cpu_s = max(cpu_s, cost_of(child.pid).cpu_s)
-        time.sleep(0.1)
-    if child.status:
-        message = f"merge ended with {child.status}:\n{tool.log('merge').read_text(encoding='utf-8', errors='replace')[-2000:]}"
-        raise BenchError(message)
-    return cpu_s
+        job.close()
+        feed.stop()
 
 
 def main() -> None:

@@ -1,0 +1,136 @@
+"""Blocks of records into librdkafka by one call each, without a Python object, or Python's lock, for each record.
+
+`Producer.produce` of confluent-kafka makes two Python objects a record, and takes Python's lock once more when it is acknowledged.
+That was a fifth of the CPU of the log reader, and made chunk readers wait for each other. librdkafka has `rd_kafka_produce_batch`
+(rdkafka.h): an array of addresses and lengths. confluent-kafka's own `produce_batch` makes that array from a dict for each record,
+which costs as much as single calls.
+
+So the array is filled here, from the offsets of `Records`, and given to the client that confluent-kafka has made. Its address is
+the first field of confluent-kafka's object (`Handle` in confluent_kafka.h), which is no promise of theirs: it is used only where
+the memory there belongs to a librdkafka 2 that calls itself a producer of the configured name. Anywhere else `block_producer`
+returns None, and records are produced one by one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import confluent_kafka
+import numpy as np
+from confluent_kafka import KafkaError, Producer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from producer.codec import Records
+
+WORTH: Final = 64
+"""Records of a block: below that, filling the array costs more than calls do."""
+_AT_ONCE: Final = 8192
+"""Records of one call: librdkafka locks the topic meanwhile."""
+_COPY: Final = 2  # RD_KAFKA_MSG_F_COPY
+_ANY_PARTITION: Final = -1  # RD_KAFKA_PARTITION_UA
+_MAJOR: Final = 2
+_MESSAGE: Final = np.dtype(
+    {
+        "names": ["err", "rkt", "partition", "payload", "len", "key", "key_len", "offset", "_private"],
+        "formats": ["i4", "u8", "i4", "u8", "u8", "u8", "u8", "i8", "u8"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64],
+        "itemsize": 72,
+    }
+)  # rd_kafka_message_t where pointers have 64 bits
+
+
+class BlockProducer:
+    """Produces blocks with the client of a `Producer`; used by the thread of its owner, and never after its `close`."""
+
+    def __init__(self, producer: Producer, client: int, library: ctypes.CDLL) -> None:
+        self._producer = producer  # its client lives as long
+        self._client = client
+        self._library = library
+
+    def produce(self, topic: str, records: Records, begin: int) -> tuple[int, KafkaError | None]:
+        """Produce records from `begin` on, all of which have a value and no header; return how many were taken, and why not more.
+
+        The client copies them. Of a block it takes the first ones: where its queue is full it takes no later record of the call.
+        """
+        count = min(records.count - begin, _AT_ONCE)
+        block = np.zeros(count, _MESSAGE)
+        _fill(block, "payload", "len", records.values, records.value_offsets[begin : begin + count + 1])
+        if records.has_key:
+            _fill(block, "key", "key_len", records.keys, records.key_offsets[begin : begin + count + 1])
+        library = self._library
+        handle = library.rd_kafka_topic_new(self._client, topic.encode(), None)
+        if not handle:
+            return 0, KafkaError(KafkaError._INVALID_ARG)  # noqa: SLF001 - its public name
+        try:
+            taken = int(library.rd_kafka_produce_batch(handle, _ANY_PARTITION, _COPY, block.ctypes.data, count))
+        finally:
+            library.rd_kafka_topic_destroy(handle)
+        if taken == count:
+            return taken, None
+        first = int(np.flatnonzero(block["err"])[0])
+        code = int(block["err"][first])
+        if code == KafkaError._QUEUE_FULL and first != taken:  # noqa: SLF001 - its public name
+            code = KafkaError._FAIL  # noqa: SLF001 - later ones were taken: records of one key would change places
+        return first, KafkaError(code)
+
+
+def _fill(block: Any, address: str, length: str, data: bytes, offsets: npt.NDArray[np.int64]) -> None:
+    if data:
+        block[address] = int(np.frombuffer(data, np.uint8).ctypes.data) + offsets[:-1]
+        block[length] = np.diff(offsets)
+
+
+def block_producer(producer: Producer, name: str) -> BlockProducer | None:
+    """Return what produces blocks with a producer whose `client.id` is `name`; None where that is not certain to work."""
+    library = _library()
+    if library is None or type(producer) is not Producer:
+        return None
+    client = ctypes.c_void_p.from_address(id(producer) + object.__basicsize__).value
+    if client is None or not _is_mapped(client):
+        return None
+    found = library.rd_kafka_name(client)
+    if found is None or not found.decode(errors="replace").startswith(f"{name}#producer-"):
+        return None
+    return BlockProducer(producer, client, library)
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """Return the librdkafka that confluent-kafka has loaded."""
+    if ctypes.sizeof(ctypes.c_void_p) != np.dtype("u8").itemsize:
+        return None
+    paths = {line[5] for line in _maps() if len(line) > 5 and "librdkafka" in Path(line[5]).name}
+    if len(paths) != 1:
+        return None
+    library = ctypes.CDLL(paths.pop())
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    if library.rd_kafka_version() != confluent_kafka.libversion()[1] or library.rd_kafka_version() >> 24 != _MAJOR:
+        return None
+    library.rd_kafka_name.argtypes, library.rd_kafka_name.restype = [pointer], ctypes.c_char_p
+    library.rd_kafka_topic_new.argtypes, library.rd_kafka_topic_new.restype = [pointer, ctypes.c_char_p, pointer], pointer
+    library.rd_kafka_topic_destroy.argtypes, library.rd_kafka_topic_destroy.restype = [pointer], None
+    library.rd_kafka_produce_batch.argtypes = [pointer, ctypes.c_int32, number, pointer, number]
+    library.rd_kafka_produce_batch.restype = number
+    return library
+
+
+def _is_mapped(address: int) -> bool:
+    """Return whether this process may read and write the memory at an address."""
+    for begin, rights, *_ in ((line[0], *line[1:]) for line in _maps()):
+        low, high = (int(part, 16) for part in begin.split("-"))
+        if low <= address < high:
+            return rights.startswith("rw")
+    return False
+
+
+def _maps() -> list[list[str]]:
+    """Return the fields of /proc/self/maps (proc(5)); none where there is no such file."""
+    try:
+        return [line.split() for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        return []
