@@ -5,17 +5,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devservers import Kafka
+from schemas.errors import PublishError
 from schemas.json_codec import encode
 from schemas.liveness import Sign, machine
 from schemas.pipeline_lag import LOST, Lag
 from schemas.settings import from_mapping
 from schemas.topics import state_topic
+from tests.support.lost_clients import LostClient
 from tests.support.servers import unique_name
 from tidemark.api.lags import lags_of
 from tidemark.api.observe import Observer, Status
@@ -92,6 +95,32 @@ def test_what_a_slow_broker_has_not_sent_yet_is_waited_for(
             log = observer.read().log
             assert log is not None
             assert log.pos == 300
+
+
+def test_an_observer_whose_client_has_lost_every_broker_continues_with_another(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look fails, and the next one knows what came meanwhile."""
+    monkeypatch.setattr("tidemark.api.observe._BROKER_S", 1.0)
+    name, servers = unique_name("observe"), kafka.bootstrap_servers
+    document = {"name": name, "source": {"tables": ["shop\\..*"]}, "kafka": {"bootstrap_servers": servers}}
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(state_topic(name), 2)])[state_topic(name)].result(120)
+    producer = Producer({"bootstrap.servers": servers})
+
+    def write(pos: int) -> None:
+        producer.produce(state_topic(name), json.dumps({**LOG, "pos": pos}), "offset", partition=0)
+        producer.produce(state_topic(name), json.dumps(TOPIC), "topics/shop.orders", partition=1)
+        assert producer.flush(120) == 0
+
+    with Observer(from_mapping({**document, "sinks": [{"path": str(tmp_path)}]})) as observer:
+        write(100)
+        followed(observer, 100)
+        write(300)
+        observer._consumer = cast("Any", LostClient(observer._consumer))
+        with pytest.raises(PublishError, match="cannot be read"):
+            observer.read()
+        followed(observer, 300)
 
 
 def test_the_observer_follows_committed_state_only(

@@ -32,9 +32,10 @@ from producer.stream.reader_progress import LogProgress
 from schemas.errors import FencedError, KafkaAccessError
 from schemas.position import Position
 from schemas.settings import from_mapping
+from tests.support.lost_clients import LostClient
 from tests.support.servers import unique_name
 from tidemark import cli
-from tidemark.process.standby import run_when_leading
+from tidemark.process.standby import Leadership, run_when_leading
 
 ROOT = Path(__file__).parents[2]
 JAAS = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
@@ -143,6 +144,33 @@ def test_a_producer_that_is_done_is_not_started_again(kafka: Kafka, patient: Non
 
     run_when_leading(from_mapping(document), stop, run)
     assert len(starts) == 1
+
+
+def test_one_whose_client_has_lost_every_broker_leads_with_another(
+    kafka: Kafka, patient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other is there: nobody else would ever lead."""
+    monkeypatch.setattr("tidemark.process.standby._ASKS_EACH_S", 0.5)
+    member, made = Leadership._member, list[object]()
+
+    def lost_at_first(leadership: Leadership) -> Any:
+        client = member(leadership)
+        made.append(client)
+        return client if len(made) > 1 else NeverJoins(client)
+
+    monkeypatch.setattr(Leadership, "_member", lost_at_first)
+    document = {
+        "name": unique_name("standby"),
+        "source": {"tables": ["a.b"]},
+        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+    }
+    run_when_leading(from_mapping(document), threading.Event(), lambda _: None)
+    assert len(made) == 2
+
+
+class NeverJoins(LostClient):
+    def subscribe(self, *_: object, **__: object) -> None:
+        pass
 
 
 def test_the_endpoint_of_one_that_is_standby_says_so(

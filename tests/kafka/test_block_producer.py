@@ -113,7 +113,7 @@ def test_a_record_that_is_too_large_is_an_error_that_says_so(kafka: Kafka) -> No
     assert read_topic(kafka.bootstrap_servers, topic, raw=True) == []
 
 
-def test_a_publisher_that_was_taken_over_is_told_at_a_block(kafka: Kafka) -> None:
+def test_a_publisher_that_was_taken_over_learns_of_it_from_a_block(kafka: Kafka) -> None:
     topic = unique_name("taken-over")
     first, second = opened(kafka, topic, {"linger.ms": 0}), opened(kafka, topic, {"linger.ms": 0})
     with pytest.raises(FencedError, match="has taken over"):

@@ -13,6 +13,7 @@ from producer.kafka.client import TopicAdmin, client_config, offsets_for_times, 
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import KafkaAccessError, PublishError, SecretError
 from schemas.secrets import secret_of
+from tests.support.lost_clients import LostClient
 from tests.support.servers import unique_name
 
 
@@ -105,3 +106,14 @@ def test_a_client_that_heard_of_no_leader_asks_the_brokers_for_it(kafka: Kafka) 
             assert consumer.is_informed
         finally:
             consumer.close()
+
+
+def test_questions_that_failed_are_asked_by_another_client_the_next_time(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("producer.kafka.client.ADMIN_TIMEOUT_S", 0.5)
+    topic, admin = unique_name("lost"), TopicAdmin(kafka.bootstrap_servers, {})
+    monkeypatch.setattr(admin, "_admin", LostClient(admin._admin))
+    with pytest.raises(PublishError, match="Kafka cannot be reached"):
+        admin.ensure({topic: 2})
+    monkeypatch.setattr("producer.kafka.client.ADMIN_TIMEOUT_S", 60.0)
+    admin.ensure({topic: 2})
+    assert admin.partitions_now([topic]) == {topic: 2}

@@ -70,7 +70,8 @@ class Observer:
             "isolation.level": "read_committed",
             "allow.auto.create.topics": False,
         }
-        self._consumer = opened(Consumer, client_config(settings.kafka.bootstrap_servers, options))
+        self._config = client_config(settings.kafka.bootstrap_servers, options)
+        self._consumer = opened(Consumer, self._config)
         self._admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
         self._reached: dict[int, int] = {}
         self._moved: dict[str, tuple[int, float]] = {}
@@ -202,9 +203,18 @@ class Observer:
                 if message is not None:
                     self._apply(message)
         except KafkaException as error:
+            self._renew()
             servers = self._settings.kafka.bootstrap_servers
             advice = f"Does Kafka run at {servers}, or `tidemark up`, if that starts it?"
             raise PublishError(f"topic {self._topic} cannot be read: {error.args[0].str()}. {advice}") from error
+
+    def _renew(self) -> None:
+        """Continue with another client: this one may have lost every broker (`producer.kafka.client.leaders_of`)."""
+        self._consumer.close()
+        self._consumer = opened(Consumer, self._config)
+        if self._reached:
+            reached = [TopicPartition(self._topic, one, offset or OFFSET_BEGINNING) for one, offset in self._reached.items()]
+            self._consumer.assign(reached)
 
     def _apply(self, message: Message) -> None:
         """Apply a record, or note that a partition was read to its end: markers of transactions may follow its last record."""

@@ -10,6 +10,7 @@ older one before the newer reads where to continue. Nobody writes twice, whateve
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -31,6 +32,8 @@ SESSION_MS: Final = 6_000
 _HEARTBEAT_MS: Final = 1_000
 _POLL_S: Final = 0.2
 _RETRY_S: Final = 1.0
+_ASKS_EACH_S: Final = 30.0
+_ANSWERS_S: Final = 10.0
 _HEARD_S: Final = 2 * SESSION_MS / 1000
 """As long as that Kafka has to report that another one leads, when the source has reported it already."""
 
@@ -100,10 +103,14 @@ class Leadership:
 
     def _follow(self) -> None:
         """Keep the membership; a Kafka that is unreachable is waited for, the one that led leads on."""
+        asked = time.monotonic()
         while not self._left.is_set():
             try:
                 if self._refusal:
                     self._rejoin()
+                elif self._term is None and time.monotonic() - asked > _ASKS_EACH_S:
+                    self._rejoin_if_cut_off()
+                    asked = time.monotonic()
                 message = self._consumer.poll(_POLL_S)
                 problem = None if message is None else message.error()
                 if problem is not None:
@@ -133,6 +140,23 @@ class Leadership:
             log.warning("standby.refused", reason=str(error))
             self._left.wait(_RETRY_S)
             return
+        self._join_with(member)
+
+    def _rejoin_if_cut_off(self) -> None:
+        """Join the group with a new client where another one reaches Kafka, and ours does not (`leaders_of`)."""
+        try:
+            self._consumer.list_topics(self._topic, timeout=_ANSWERS_S)
+        except KafkaException as error:
+            kafka = self._settings.kafka
+            try:
+                TopicAdmin(kafka.bootstrap_servers, client_options(kafka)).partitions_now([self._topic])
+                member = self._member()
+            except (SecretError, PublishError):
+                return  # Kafka is what cannot be reached
+            log.warning("standby.client_renewed", reason=error.args[0].str())
+            self._join_with(member)
+
+    def _join_with(self, member: Consumer) -> None:
         self._consumer.close()
         self._end_term()
         self._consumer, self._refusal = member, ""
