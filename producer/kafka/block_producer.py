@@ -7,14 +7,16 @@ which costs as much as single calls.
 
 So the array is filled here, from the offsets of `Records`, and given to the client that confluent-kafka has made. Its address is
 the first field of confluent-kafka's object (`Handle` in confluent_kafka.h), which is no promise of theirs: it is used only where
-the memory there belongs to a librdkafka 2 that calls itself a producer of the configured name. Anywhere else `block_producer`
-returns None, and records are produced one by one.
+the memory there belongs to a librdkafka 2 that calls itself a producer of the configured name, and with no version of
+confluent-kafka that is newer than those which were looked at. Anywhere else `block_producer` returns None, and records are
+produced one by one.
 """
 
 from __future__ import annotations
 
 import ctypes
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +36,8 @@ _AT_ONCE: Final = 8192
 _COPY: Final = 2  # RD_KAFKA_MSG_F_COPY
 _ANY_PARTITION: Final = -1  # RD_KAFKA_PARTITION_UA
 _MAJOR: Final = 2
+_NEWEST_KNOWN: Final = (2, 16)
+"""The newest confluent-kafka whose `Handle` was looked at."""
 _MESSAGE: Final = np.dtype(
     {
         "names": ["err", "rkt", "partition", "payload", "len", "key", "key_len", "offset", "_private"],
@@ -104,10 +108,15 @@ def _library() -> ctypes.CDLL | None:
     """Return the librdkafka that confluent-kafka has loaded."""
     if ctypes.sizeof(ctypes.c_void_p) != np.dtype("u8").itemsize:
         return None
+    if tuple(map(int, metadata.version("confluent-kafka").split(".")[:2])) > _NEWEST_KNOWN:
+        return None
     paths = {line[5] for line in _maps() if len(line) > 5 and "librdkafka" in Path(line[5]).name}
     if len(paths) != 1:
         return None
-    library = ctypes.CDLL(paths.pop())
+    try:
+        library = ctypes.CDLL(paths.pop())
+    except OSError:  # it was removed since it was loaded, as by an upgrade
+        return None
     pointer, number = ctypes.c_void_p, ctypes.c_int
     if library.rd_kafka_version() != confluent_kafka.libversion()[1] or library.rd_kafka_version() >> 24 != _MAJOR:
         return None
@@ -131,6 +140,7 @@ def _is_mapped(address: int) -> bool:
 def _maps() -> list[list[str]]:
     """Return the fields of /proc/self/maps (proc(5)); none where there is no such file."""
     try:
-        return [line.split() for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()]
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line.split(maxsplit=5) for line in lines]
     except OSError:
         return []

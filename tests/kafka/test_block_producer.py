@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from devservers import Kafka
 from producer.codec import Records
+from producer.kafka import block_producer as block_producer_module
 from producer.kafka import publisher as publisher_module
 from producer.kafka.block_producer import block_producer
 from producer.kafka.client import TopicAdmin
@@ -136,6 +137,11 @@ def test_a_client_that_is_not_certain_to_be_a_producer_gets_single_records(kafka
     assert block_producer(named, "named") is not None
     assert block_producer(named, "other") is None
     assert block_producer(AdminClient(servers), "rdkafka") is None
+    block_producer_module._library.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(block_producer_module, "_NEWEST_KNOWN", (2, 11))
+        assert block_producer(named, "named") is None
+    block_producer_module._library.cache_clear()
     monkeypatch.setattr(publisher_module, "block_producer", lambda *_: None)
     topic, pairs = unique_name("single"), some(500)
     TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})

@@ -210,8 +210,8 @@ class Observer:
 
     def _renew(self) -> None:
         """Continue with another client: this one may have lost every broker (`producer.kafka.client.leaders_of`)."""
-        self._consumer.close()
-        self._consumer = opened(Consumer, self._config)
+        lost, self._consumer = self._consumer, opened(Consumer, self._config)
+        lost.close()
         if self._reached:
             reached = [TopicPartition(self._topic, one, offset or OFFSET_BEGINNING) for one, offset in self._reached.items()]
             self._consumer.assign(reached)

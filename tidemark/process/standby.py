@@ -33,7 +33,7 @@ _HEARTBEAT_MS: Final = 1_000
 _POLL_S: Final = 0.2
 _RETRY_S: Final = 1.0
 _ASKS_EACH_S: Final = 30.0
-_ANSWERS_S: Final = 10.0
+_ANSWERS_S: Final = 3.0
 _HEARD_S: Final = 2 * SESSION_MS / 1000
 """As long as that Kafka has to report that another one leads, when the source has reported it already."""
 
