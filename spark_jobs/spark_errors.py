@@ -16,9 +16,7 @@ _LONGEST_REASON: Final = 500
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z_.]+)\] ([^\n]+)")
 
 
-_LOST_CLASS: Final = re.compile(
-    r"(?:NoClassDefFoundError|ExceptionInInitializerError|UnsatisfiedLinkError)(?:: (?:Could not initialize class )?([^\n]+))?"
-)
+_LOST_CLASS: Final = re.compile(r"Could not initialize class ([\w.$]+)|ExceptionInInitializerError(?:: ([^\n]+))?")
 _QUERY_CONTEXT: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -55,14 +53,15 @@ def reason_of(error: Exception) -> str:
 
 
 def lost_class(error: BaseException) -> str | None:
-    """Return the class that the JVM could not load, as it is named in the error with its causes; None for another error.
+    """Return the class whose initialisation failed, as it is named in the error with its causes; None for another error.
 
-    A class whose initialisation failed is not initialised again while the JVM lives (Java Virtual Machine Specification 5.5).
+    It is not initialised again while the JVM lives (Java Virtual Machine Specification 5.5). A class that is not there at all, as
+    where a jar is missing, is another error: the next JVM has it no more than this one.
     """
     if not isinstance(error, (PySparkException, Py4JError)):
         return None
     found = _LOST_CLASS.search(f"{error}\n{getattr(error, '_stackTrace', '')}")
-    return None if found is None else (found.group(1) or "whose initialisation failed").strip()
+    return None if found is None else (found.group(1) or found.group(2) or "it is not named").strip()
 
 
 def expression_error(error: Exception) -> str:

@@ -84,9 +84,13 @@ class BlockProducer:
 
 
 def _fill(block: Any, address: str, length: str, data: bytes, offsets: npt.NDArray[np.int64]) -> None:
-    if data:
-        block[address] = int(np.frombuffer(data, np.uint8).ctypes.data) + offsets[:-1]
-        block[length] = np.diff(offsets)
+    block[address] = int(np.frombuffer(data, np.uint8).ctypes.data) + offsets[:-1]
+    block[length] = np.diff(offsets)
+
+
+def is_addressable(records: Records) -> bool:
+    """Return whether keys and values have an address: without one, what is empty would be taken for null."""
+    return bool(records.values) and (bool(records.keys) or not records.has_key)
 
 
 def block_producer(producer: Producer, name: str) -> BlockProducer | None:
@@ -108,7 +112,7 @@ def _library() -> ctypes.CDLL | None:
     """Return the librdkafka that confluent-kafka has loaded."""
     if ctypes.sizeof(ctypes.c_void_p) != np.dtype("u8").itemsize:
         return None
-    if tuple(map(int, metadata.version("confluent-kafka").split(".")[:2])) > _NEWEST_KNOWN:
+    if not _is_known():
         return None
     paths = {line[5] for line in _maps() if len(line) > 5 and "librdkafka" in Path(line[5]).name}
     if len(paths) != 1:
@@ -126,6 +130,14 @@ def _library() -> ctypes.CDLL | None:
     library.rd_kafka_produce_batch.argtypes = [pointer, ctypes.c_int32, number, pointer, number]
     library.rd_kafka_produce_batch.restype = number
     return library
+
+
+def _is_known() -> bool:
+    """Return whether the installed confluent-kafka is none whose `Handle` nobody has looked at."""
+    try:
+        return tuple(map(int, metadata.version("confluent-kafka").split(".")[:2])) <= _NEWEST_KNOWN
+    except (metadata.PackageNotFoundError, ValueError):
+        return False
 
 
 def _is_mapped(address: int) -> bool:

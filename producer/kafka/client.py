@@ -279,7 +279,8 @@ class TopicAdmin:
                         message = f"Kafka refuses us: {refusal}; check kafka.security_protocol, kafka.sasl and kafka.tls"
                         raise KafkaAccessError(message) from error
                     if WAITS.is_ending or time.monotonic() > deadline:
-                        self._admin = opened(AdminClient, self._config)  # see `leaders_of`
+                        with contextlib.suppress(KafkaAccessError):  # a file that is missing for a moment
+                            self._admin = opened(AdminClient, self._config)  # see `leaders_of`
                         message = f"Kafka cannot be reached: {error.args[0].str()}; check kafka.bootstrap_servers"
                         raise PublishError(message) from error
 

@@ -21,10 +21,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import confluent_kafka
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from producer.kafka.block_producer import WORTH, BlockProducer, block_producer
+from producer.kafka.block_producer import WORTH, BlockProducer, block_producer, is_addressable
 from producer.kafka.client import RECORD_BYTES, client_config, opened
 from schemas.errors import FencedError, PublishError
 from schemas.waiting import WAITS, waiting
@@ -101,6 +102,8 @@ class TransactionalPublisher:
         self._producer = producer
         self._blocks = block_producer(producer, str(self._config.get("client.id", "rdkafka")))
         self.in_transaction = False
+        if self._blocks is None:
+            log.info("kafka.single_records", transactional_id=self.transactional_id, confluent_kafka=confluent_kafka.__version__)
 
     def write(self, topic: str, records: Records, key_text: KeyText | None = None) -> None:
         """Produce every record of one event or chunk block to the topic, in order.
@@ -112,7 +115,7 @@ class TransactionalPublisher:
         # Bytes are searched in a tenth of the time that NumPy takes to begin: most events have one row.
         if 1 in records.is_tombstone.tobytes() or records.related.tobytes().strip(_NONE_RELATED):
             self._write_any(topic, records, key_text)
-        elif self._blocks is not None and records.count >= WORTH:
+        elif self._blocks is not None and records.count >= WORTH and is_addressable(records):
             self._write_block(self._blocks, topic, records)
         else:
             self._write_plain(topic, records)

@@ -15,14 +15,14 @@ _ENDS_S: Final = 20
 
 
 class LostClassError(SinkError):
-    """The JVM could not load a class, and does not load it again: only the JVM of another process may."""
+    """The JVM could not initialise a class, and does not do it again: only the JVM of another process may."""
 
 
 def without_class(name: str) -> LostClassError:
     """Return what to say of a JVM that has lost a class."""
     message = (
-        f"Spark's JVM could not load a class ({name}), and does not load it while it runs. A disk that was full when a library was "
-        "written to it is a common cause. The merge job ends; the batch is run again at its next start, which loads the class again"
+        f"Spark's JVM could not initialise a class ({name}), and does not try it a second time. A disk that was full when a "
+        "library was written to it is a common cause. The merge job ends; its next start has another JVM, and runs the batch again"
     )
     return LostClassError(message)
 

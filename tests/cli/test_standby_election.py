@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -164,8 +164,38 @@ def test_one_whose_client_has_lost_every_broker_leads_with_another(
         "source": {"tables": ["a.b"]},
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
     }
-    run_when_leading(from_mapping(document), threading.Event(), lambda _: None)
+    stop, led = threading.Event(), list[threading.Event]()
+    limit = threading.Timer(120, stop.set)
+    limit.start()
+    run_when_leading(from_mapping(document), stop, led.append)
+    limit.cancel()
+    assert led
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_client_that_answers_when_kafka_is_back_is_kept(failures: int, kafka: Kafka) -> None:
+    document = {
+        "name": unique_name("standby"),
+        "source": {"tables": ["a.b"]},
+        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+    }
+    leadership = Leadership(from_mapping(document), threading.Event())
+    client = leadership._consumer = cast("Any", Recovers(leadership._consumer, failures))
+    leadership._rejoin_if_cut_off()
+    assert (leadership._consumer is client) == (failures == 1)
+    leadership._consumer.close()
+
+
+class Recovers(LostClient):
+    def __init__(self, client: Any, failures: int) -> None:
+        super().__init__(client)
+        self._failures = failures
+
+    def list_topics(self, *_: object, timeout: float) -> None:
+        self._failures -= 1
+        if self._failures >= 0:
+            super().list_topics(timeout=timeout)
 
 
 class NeverJoins(LostClient):

@@ -11,6 +11,7 @@ from threading import Thread
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from schemas.errors import ConfigError, RetriableSinkError, SinkError
@@ -219,6 +220,10 @@ def test_a_jvm_that_lost_a_class_ends_the_jobs_of_all_sinks(spark: SparkSession,
     with pytest.raises(Py4JJavaError, match="ExceptionInInitializerError") as first:
         load()
     assert lost_class(first.value) is not None
+    with pytest.raises(Py4JJavaError, match="ClassNotFoundException") as missing:
+        jvm.java.lang.Class.forName("lost.Jar", True, compiler.getClassLoader())
+    assert lost_class(missing.value) is None, "the next JVM has no more jars"
+    assert lost_class(PySparkException("java.lang.NoClassDefFoundError: com/example/Client")) is None
 
     def make(settings: Settings, session: SparkSession) -> MergeJob:
         if settings.sink.name == "mart":
@@ -226,7 +231,7 @@ def test_a_jvm_that_lost_a_class_ends_the_jobs_of_all_sinks(spark: SparkSession,
         return MergeJob(settings, spark=session)
 
     jobs = MergeJobs(sinks, make)
-    with pytest.raises(LostClassError, match=r"could not load a class \(lost\.Library\).*next start"):
+    with pytest.raises(LostClassError, match=r"could not initialise a class \(lost\.Library\).*next start"):
         jobs.run(until_caught_up=False, spark=spark)
     assert jobs.ended.keys() == {"mart"}
     assert not Path(sinks["mart"].sink.progress_path).exists(), "the batch failed as a whole"

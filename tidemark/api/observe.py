@@ -19,7 +19,7 @@ from producer.kafka.client import TopicAdmin, client_config, opened, watermarks
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.documents import SchemaIdDocument
-from schemas.errors import PublishError, StateError
+from schemas.errors import KafkaAccessError, PublishError, StateError
 from schemas.identity import SourceId
 from schemas.json_codec import decode
 from schemas.liveness import EVERY_S, JobState, Sign, machine
@@ -210,8 +210,12 @@ class Observer:
 
     def _renew(self) -> None:
         """Continue with another client: this one may have lost every broker (`producer.kafka.client.leaders_of`)."""
-        lost, self._consumer = self._consumer, opened(Consumer, self._config)
-        lost.close()
+        try:
+            fresh = opened(Consumer, self._config)
+        except KafkaAccessError:  # a file that is missing for a moment: the next error comes here again
+            return
+        self._consumer.close()
+        self._consumer = fresh
         if self._reached:
             reached = [TopicPartition(self._topic, one, offset or OFFSET_BEGINNING) for one, offset in self._reached.items()]
             self._consumer.assign(reached)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from producer.kafka.client import TopicAdmin, client_config, is_refusal, opened
 from schemas import topics
@@ -144,17 +145,31 @@ class Leadership:
 
     def _rejoin_if_cut_off(self) -> None:
         """Join the group with a new client where another one reaches Kafka, and ours does not (`leaders_of`)."""
+        if self._reaches_kafka(self._consumer):
+            return
+        kafka = self._settings.kafka
         try:
-            self._consumer.list_topics(self._topic, timeout=_ANSWERS_S)
-        except KafkaException as error:
-            kafka = self._settings.kafka
-            try:
-                TopicAdmin(kafka.bootstrap_servers, client_options(kafka)).partitions_now([self._topic])
-                member = self._member()
-            except (SecretError, PublishError):
-                return  # Kafka is what cannot be reached
-            log.warning("standby.client_renewed", reason=error.args[0].str())
-            self._join_with(member)
+            options = client_options(kafka)
+            if not self._reaches_kafka(opened(AdminClient, client_config(kafka.bootstrap_servers, options))):
+                return  # it is Kafka that cannot be reached
+            if self._reaches_kafka(self._consumer):
+                return  # it could not a moment before, either
+            member = self._member()
+        except (SecretError, KafkaAccessError) as error:
+            log.warning("standby.kafka_says", error=str(error))
+            return
+        log.warning("standby.client_renewed", reason="its client has no connection to a broker, and another one gets one")
+        self._join_with(member)
+
+    def _reaches_kafka(self, client: Consumer | AdminClient) -> bool:
+        """Return whether a client has an answer soon; when this one is to stop, that is of no interest any more."""
+        if self._stop.is_set() or self._left.is_set():
+            return True
+        try:
+            client.list_topics(self._topic, timeout=_ANSWERS_S)
+        except KafkaException:
+            return self._stop.is_set() or self._left.is_set()
+        return True
 
     def _join_with(self, member: Consumer) -> None:
         self._consumer.close()

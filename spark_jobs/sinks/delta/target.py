@@ -57,7 +57,7 @@ from spark_jobs.sinks.delta.writer_choice import NOTHING, WriterRules, chosen_wr
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.table_rows import key_pruning
 from spark_jobs.sinks.target_shape import TargetShape
-from spark_jobs.spark_errors import is_lost_executor
+from spark_jobs.spark_errors import is_lost_executor, lost_class
 
 _FIRST: Final = ""
 """Before every position."""
@@ -239,7 +239,7 @@ class DeltaTarget(SinkTarget):
                 writes.compact(self._spark, str(self._path), stamp)
             remove_expired_commits(str(self._path))
         except (PySparkException, Py4JError, DeltaError) as error:
-            if writes.is_conflict(error) or is_lost_executor(error):
+            if writes.is_conflict(error) or is_lost_executor(error) or lost_class(error):
                 raise
             raise CompactionError(str(error).partition("\n")[0]) from error
 

@@ -51,7 +51,7 @@ from spark_jobs.sinks.iceberg.snapshot_log import (
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.table_rows import evolved_rows, key_pruning, lossless_columns
 from spark_jobs.sinks.target_shape import TargetShape
-from spark_jobs.spark_errors import is_lost_executor
+from spark_jobs.spark_errors import is_lost_executor, lost_class
 
 METADATA_COLUMNS: Final = frozenset(
     {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
@@ -193,7 +193,7 @@ class IcebergTarget(SinkTarget):
             java_tables.expire_snapshots(self.spark, path)
             self.wrote()
         except (PySparkException, Py4JError) as error:
-            if writes.is_conflict(error) or is_lost_executor(error):
+            if writes.is_conflict(error) or is_lost_executor(error) or lost_class(error):
                 raise
             raise CompactionError(str(error).partition("\n")[0]) from error
 

@@ -18,6 +18,7 @@ from pyspark import SparkContext
 
 from schemas.errors import RetriableSinkError, SinkError
 from schemas.secrets import secret_of
+from spark_jobs.spark_errors import lost_class
 
 _REFUSED: Final = ("28", "1045", "1044")
 _LOST: Final = ("08", "57P", "53300")
@@ -182,6 +183,8 @@ class Database:
                 loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
                 driver = loader.loadClass(access.driver).getDeclaredConstructor(None).newInstance(None)
             except Py4JJavaError as error:
+                if lost_class(error):
+                    raise
                 message = f"the JDBC driver {access.driver} is not among Spark's jars: add its jar to spark.jars"
                 raise SinkError(message) from error
             connection = Connection(driver.connect(access.url, found), access.server)
