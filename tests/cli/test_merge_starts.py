@@ -16,6 +16,7 @@ import pytest
 
 from devservers import Kafka, Registry
 from tests.support import guarded_kafka
+from tests.support.servers import unique_name
 from tidemark.runtime import java_home
 
 PATIENCE_S = 90
@@ -28,7 +29,7 @@ UNREACHABLE: Final = {"kafka": {"bootstrap_servers": "127.0.0.1:1"}}
 def document(folder: Path, servers: str, registry: str, **more: Any) -> dict[str, Any]:
     """Settings that nothing is wrong with, and `more` sections in the place of those."""
     return {
-        "name": "shop",
+        "name": unique_name("starts"),  # tests of the same broker may have topics of the same name
         "source": {"tables": [".*"]},
         "kafka": {"bootstrap_servers": servers},
         "format": {"registry": registry},
