@@ -52,6 +52,11 @@ def reason_of(error: Exception) -> str:
     return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."
 
 
+def with_causes(error: BaseException) -> str:
+    """Return the message of an error of Spark or the JVM with those of its causes."""
+    return f"{error}\n{getattr(error, '_stackTrace', '')}"
+
+
 def lost_class(error: BaseException) -> str | None:
     """Return the class whose initialisation failed, as it is named in the error with its causes; None for another error.
 
@@ -60,7 +65,7 @@ def lost_class(error: BaseException) -> str | None:
     """
     if not isinstance(error, (PySparkException, Py4JError)):
         return None
-    found = _LOST_CLASS.search(f"{error}\n{getattr(error, '_stackTrace', '')}")
+    found = _LOST_CLASS.search(with_causes(error))
     return None if found is None else (found.group(1) or found.group(2) or "it is not named").strip()
 
 

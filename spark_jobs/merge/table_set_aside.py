@@ -27,7 +27,7 @@ from schemas.merge_rule import NOTHING
 from spark_jobs.kafka.read import EARLIEST, Offsets, Slice
 from spark_jobs.merge.job_state import SetAside, SourceRecord
 from spark_jobs.sinks.contract import FedBy, FencedSinkError, TargetRecord
-from spark_jobs.spark_errors import lost_class
+from spark_jobs.spark_errors import lost_class, with_causes
 
 FIRST_PAUSE_MS: Final = 30_000
 LONGEST_PAUSE_MS: Final = 600_000
@@ -76,13 +76,8 @@ def is_of_one_table(error: Exception, passing: Callable[[Exception], str | None]
     if isinstance(error, (PySparkException, Py4JError)):
         if lost_class(error) is not None:
             return False
-        return passing(error) is None and not any(text in _whole(error) for text in _OF_ALL)
+        return passing(error) is None and not any(text in with_causes(error) for text in _OF_ALL)
     return isinstance(error, _OF_A_TABLE) and not any(text in str(error) for text in _OF_ALL)
-
-
-def _whole(error: Exception) -> str:
-    """Return the message with those of its causes."""
-    return f"{error}\n{getattr(error, '_stackTrace', '')}"
 
 
 def as_set_aside(record: SourceRecord, reason: str, now_ms: int) -> SourceRecord:
