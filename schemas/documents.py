@@ -13,6 +13,7 @@ since other versions read them. One that was added later has a default, which is
     registered/<id>/<subject> SchemaIdDocument       the schema of an id in records
     aside/<table>             AsideDocument          a table that is set aside
     schema/<table>            TableModel             a table as schema-change records describe it (schemas.schema_changes)
+    schema-charsets           DefaultCharsets        character sets of databases, for the same records
     columns/<table>           ColumnsDocument        names of columns that a table has, and had
     catalog/<table>           CatalogDocument        a table at the committed offset, where the log does not name columns
     catalog-databases         DatabasesDocument      character sets of databases, likewise

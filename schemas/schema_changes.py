@@ -6,6 +6,7 @@ The value objects know the `table` of a record; how statements change one is `pr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
@@ -158,6 +159,16 @@ class TableModel:
     def key(self) -> str:
         """Return its key in the state topic."""
         return f"{self.PREFIX}{self.database}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultCharsets:
+    """The character set of tables that name none, by database, at the committed offset: for the records of schema changes."""
+
+    JSON: ClassVar = Form(head=lambda _: {"v": 1})
+    KEY: ClassVar = "schema-charsets"
+
+    charsets: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from schemas.json_codec import decode, encode
 from schemas.liveness import Sign
 from schemas.overriding import override
 from schemas.position import SourcePosition
-from schemas.schema_changes import TableModel
+from schemas.schema_changes import DefaultCharsets, TableModel
 
 D = TypeVar("D")
 
@@ -42,6 +42,7 @@ KINDS: Final[Mapping[str, type[Any]]] = {
     OffsetDocument.KEY: OffsetDocument,
     Sign.KEY: Sign,
     DatabasesDocument.KEY: DatabasesDocument,
+    DefaultCharsets.KEY: DefaultCharsets,
     InexactDocument.KEY: InexactDocument,
     CoverageDocument.KEY: CoverageDocument,
     RequestDocument.PREFIX: RequestDocument,

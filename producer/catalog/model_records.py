@@ -17,7 +17,7 @@ models without definitions, so a model cannot be computed from a `TableState`, n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -178,6 +178,7 @@ class TableModels:
         self._database_charset = database_charset
         self._tables: dict[Name, TableModel] = {}
         self._charsets: dict[str, str | None] = {}
+        self._saved_charsets: dict[str, str] = {}
         self._unsaved: dict[Name, TableModel | None] = {}
         self._records: dict[StatementKind, Callable[[Statement, str], list[SchemaChange]]] = {
             "create_database": self._create_database,
@@ -189,14 +190,24 @@ class TableModels:
             "rename_tables": self._rename_tables,
         }
 
-    def restore(self, models: Iterable[TableModel]) -> None:
-        """Restore the models of an earlier process."""
+    def restore(self, models: Iterable[TableModel], charsets: Mapping[str, str] | None = None) -> None:
+        """Restore the models of an earlier process, and the character sets of databases: the server has those of now only."""
         self._tables.update({(model.database, model.name): model for model in models})
+        self._saved_charsets = dict(charsets or {})
+        self._charsets.update(self._saved_charsets)
 
     def pop_unsaved(self) -> dict[Name, TableModel | None]:
         """Return the models that changed since the last call, None for tables that are gone."""
         unsaved, self._unsaved = self._unsaved, {}
         return unsaved
+
+    def pop_unsaved_charsets(self) -> dict[str, str] | None:
+        """Return the character set of each database, as far as it is known; None where it is as at the last call."""
+        known = {database: charset for database, charset in self._charsets.items() if charset is not None and database}
+        if known == self._saved_charsets:
+            return None
+        self._saved_charsets = known
+        return dict(known)
 
     def define(self, database: str, sql: str) -> TableModel | None:
         """Remember and return the model of a CREATE TABLE statement; None for a view and all else that is no table."""

@@ -164,6 +164,24 @@ def test_models_survive_as_documents() -> None:
     assert found.pop_unsaved() == {("d", "t"): None}
 
 
+def test_character_sets_of_databases_are_those_of_the_log_also_after_a_restart() -> None:
+    found = models()
+    assert found.pop_unsaved_charsets() is None
+    found.apply("CREATE DATABASE e CHARACTER SET latin1", "")
+    found.know("d")
+    saved = found.pop_unsaved_charsets()
+    assert saved == {"e": "latin1", "d": "utf8mb4"}
+    assert found.pop_unsaved_charsets() is None
+    later = TableModels("mysql", lambda *_: None, {"d": "big5", "e": "big5"}.get)  # altered after what was read of the log
+    later.restore([], saved)
+    (in_d,) = later.apply("CREATE TABLE t (a INT)", "d")
+    (in_e,) = later.apply("CREATE TABLE t (a INT)", "e")
+    assert (in_d.table and in_d.table.charset, in_e.table and in_e.table.charset) == ("utf8mb4", "latin1")
+    assert later.pop_unsaved_charsets() is None
+    later.apply("DROP DATABASE e", "")
+    assert later.pop_unsaved_charsets() == {"d": "utf8mb4"}
+
+
 def test_period_and_system_may_be_names_of_columns() -> None:
     found = models()
     (change,) = found.apply("CREATE TABLE t (id INT PRIMARY KEY, period VARCHAR(7), system INT, s DATE, e DATE)", "d")

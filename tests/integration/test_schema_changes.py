@@ -43,6 +43,8 @@ def reported(kafka: Any) -> Callable[[], list[Record]]:
             producer.wait_until("the log is read", partial(log_is_at, position=end_of_log(user)))
         cursor.execute("ALTER TABLE inh DROP COLUMN x")
         cursor.execute("ALTER TABLE inh DROP COLUMN hidden, DROP COLUMN y")
+        cursor.execute("CREATE TABLE late (id INT)")
+        cursor.execute("ALTER DATABASE ddl CHARACTER SET utf8mb4")
         with RunningProducer(settings) as producer:
             producer.wait_until("the log is read again", partial(log_is_at, position=end_of_log(user)))
     records = read_topics(kafka.bootstrap_servers, [PREFIX])[PREFIX]
@@ -81,10 +83,10 @@ def test_records_are_those_of_debezium(reported: Callable[[], list[Record]]) -> 
     assert sequences == sorted(sequences)
 
 
-def test_a_restart_knows_the_tables_as_they_were_at_its_position_in_the_log(
+def test_a_restart_knows_tables_and_databases_as_they_were_at_its_position_in_the_log(
     reported: Callable[[], list[Record]],
 ) -> None:
-    late = [record.value["payload"] for record in reported()[43:]]
+    *late, created, altered = [record.value["payload"] for record in reported()[43:]]
     columns = [[c["name"] for c in value["tableChanges"][0]["table"]["columns"]] for value in late]
     # The column `hidden` was added with sql_log_bin=0: the server has reported it when it was asked.
     assert [value["ddl"] for value in late] == [
@@ -92,6 +94,8 @@ def test_a_restart_knows_the_tables_as_they_were_at_its_position_in_the_log(
         "ALTER TABLE inh DROP COLUMN hidden, DROP COLUMN y",
     ]
     assert columns == [["id", "y"], ["id"]]
+    assert created["tableChanges"][0]["table"]["defaultCharsetName"] == "latin1"
+    assert altered["ddl"] == "ALTER DATABASE ddl CHARACTER SET utf8mb4"
 
 
 def test_avro_records_are_read_by_confluents_own_deserializer(kafka: Any, registry: Any) -> None:

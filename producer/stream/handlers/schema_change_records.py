@@ -1,8 +1,8 @@
 """Schema-change records in the topic `<prefix>`: DDL statements enter, records and state documents leave.
 
 A record is in the log reader's Kafka transaction, at the position of its statement. At the first start the tables are
-published as they are, as Debezium's snapshot does. The tables' models are documents of the state topic, so that a
-restart knows the columns of a table at its position in the log.
+published as they are, as Debezium's snapshot does. The tables' models and the character sets of databases are documents
+of the state topic, so that a restart knows both at its position in the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from producer.source.connection import source_error
 from producer.stream.ports import CheckpointWork
 from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError
 from schemas.json_codec import encode
-from schemas.schema_changes import ChangeOrigin, SchemaChange, TableModel, change_key, change_value
+from schemas.schema_changes import ChangeOrigin, DefaultCharsets, SchemaChange, TableModel, change_key, change_value
 from schemas.state import parse
 
 if TYPE_CHECKING:
@@ -65,12 +65,15 @@ class SchemaChanges:
         )
 
     def restore(self, documents: State) -> None:
-        """Take over the models an earlier process saved."""
-        self._models.restore(
+        """Take over the models an earlier process saved, and the character sets of databases."""
+        models = (
             parse(TableModel, key, document)
             for key, document in documents.items()
             if key.startswith(TableModel.PREFIX)
         )
+        key = DefaultCharsets.KEY
+        charsets = parse(DefaultCharsets, key, documents[key]).charsets if key in documents else {}
+        self._models.restore(models, charsets)
 
     def publish_tables(self, tables: Iterable[tuple[str, str]], origin: ChangeOrigin) -> None:
         """Write the captured tables as they are now: the records of Debezium's snapshot, in its order."""
@@ -102,13 +105,15 @@ class SchemaChanges:
             self._write(changes, statement.origin)
 
     def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
-        """Return the models that changed, None for those of tables that are gone."""
-        return CheckpointWork(
-            documents={
-                f"{TableModel.PREFIX}{database}.{table}": None if model is None else encode(model)
-                for (database, table), model in self._models.pop_unsaved().items()
-            }
-        )
+        """Return the models that changed, None for those of tables that are gone, and character sets where one changed."""
+        documents: dict[str, Any] = {
+            f"{TableModel.PREFIX}{database}.{table}": None if model is None else encode(model)
+            for (database, table), model in self._models.pop_unsaved().items()
+        }
+        charsets = self._models.pop_unsaved_charsets()
+        if charsets is not None:
+            documents[DefaultCharsets.KEY] = encode(DefaultCharsets(charsets))
+        return CheckpointWork(documents=documents)
 
     def committed(self, boundary: Position) -> None:
         """Do nothing: documents are returned once."""
