@@ -19,7 +19,14 @@ from producer.source.connection import source_error
 from producer.stream.ports import CheckpointWork
 from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError
 from schemas.json_codec import encode
-from schemas.schema_changes import ChangeOrigin, DefaultCharsets, SchemaChange, TableModel, change_key, change_value
+from schemas.schema_changes import (
+    ChangeOrigin,
+    DefaultCharsets,
+    SchemaChange,
+    TableModel,
+    change_key,
+    change_value,
+)
 from schemas.state import parse
 
 if TYPE_CHECKING:
