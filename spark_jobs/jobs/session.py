@@ -64,6 +64,9 @@ _FIXED: Final[Mapping[str, str]] = {
     # Executors keep the consumer of a partition from batch to batch: to make one takes longer than what it reads of a small batch.
     # A table has eight partitions, and a cache that is smaller than a batch keeps nothing of use. A consumer may keep 1 MiB.
     "spark.kafka.consumer.cache.capacity": "256",
+    # Kafka is read by the source of Spark's newer interface: the older one, which Spark prefers, makes two rows of each record,
+    # one of them an object of Java, and the text of a program in each task.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     # OPTIMIZE leaves files alone that are large enough, and makes none that a MERGE would be slow to rewrite.
     "spark.databricks.delta.optimize.minFileSize": str(32 * 1024 * 1024),
     "spark.databricks.delta.optimize.maxFileSize": str(128 * 1024 * 1024),

@@ -8,8 +8,9 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from schemas.settings import SparkSettings
+from schemas.settings import KafkaSettings, SparkSettings
 from spark_jobs.jobs.session import configuration, master_with_retries
+from spark_jobs.kafka.read import Slice, read_slices
 from spark_jobs.merge import rule
 from spark_jobs.sinks.delta import writes as merge
 from spark_jobs.spark_errors import is_lost_executor
@@ -71,3 +72,9 @@ def test_rows_that_went_with_their_executor_are_distinguished_from_other_errors(
     assert is_lost_executor(lost.value)
     assert not is_lost_executor(other.value)
     assert not merge.is_conflict(lost.value)
+
+
+def test_records_of_kafka_become_rows_without_an_object_of_java_for_each(spark: SparkSession) -> None:
+    records = read_slices(spark, KafkaSettings(bootstrap_servers="127.0.0.1:9"), [Slice("t", 0, 0, 1)])
+    plan = records._jdf.queryExecution().optimizedPlan().toString()
+    assert "RelationV2" in plan, plan
