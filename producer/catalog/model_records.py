@@ -196,6 +196,12 @@ class TableModels:
         self._saved_charsets = dict(charsets or {})
         self._charsets.update(self._saved_charsets)
 
+    def start_over(self) -> None:
+        """Forget all models and character sets: they were true at a position of a log that is lost, or there are none yet."""
+        for name in list(self._tables):
+            self._forget(name)
+        self._charsets.clear()
+
     def pop_unsaved(self) -> dict[Name, TableModel | None]:
         """Return the models that changed since the last call, None for tables that are gone."""
         unsaved, self._unsaved = self._unsaved, {}

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.support import budgets
 from tests.support.budgets import Budgets, Cost, judge, table
+from tests.support.cpu_time import COSTS as COSTS_FILE
 from tests.support.cpu_time import Meter, of_tree
 
 TESTS = Path(__file__).parents[1]
@@ -86,6 +88,40 @@ def test_what_a_session_keeps_is_counted_apart() -> None:
     cost = meter.end("t")
     assert cost.shared_s > 0.4
     assert cost.cpu_s < cost.shared_s
+
+
+BURNING: Final = """
+import pytest, time
+
+def burn():
+    until = time.process_time() + 0.5
+    while time.process_time() < until:
+        pass
+
+@pytest.fixture(scope="session")
+def server():
+    yield
+    burn()
+
+@pytest.fixture(scope="module")
+def own():
+    yield
+    burn()
+
+def test_last(FIXTURE):
+    pass
+"""
+
+
+@pytest.mark.parametrize(("fixture", "is_shared"), [("server", True), ("own", False)])
+def test_the_end_of_a_server_that_all_use_is_not_paid_by_the_last_test(tmp_path: Path, fixture: str, *, is_shared: bool) -> None:
+    (tmp_path / "test_it.py").write_text(BURNING.replace("FIXTURE", fixture), "utf-8")
+    costs = tmp_path / "costs"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.cpu_time", "--rootdir", str(tmp_path), str(tmp_path)]
+    done = subprocess.run(command, cwd=TESTS.parent, env={**os.environ, COSTS_FILE: str(costs)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    cpu_s, shared_s = (float(figure) for figure in costs.read_text("utf-8").split("\t")[:2])
+    assert (shared_s > 0.3, cpu_s > 0.3) == (is_shared, not is_shared)
 
 
 @pytest.mark.parametrize(

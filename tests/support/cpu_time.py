@@ -10,7 +10,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -163,11 +163,16 @@ def pytest_runtest_teardown(item: pytest.Item) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Any:
-    """Count what a session keeps as shared."""
+    """Count what a session keeps as shared, also its end: that comes with the last test of a process."""
     if fixturedef.scope != "session":
         return (yield)
-    with shared_start():
-        return (yield)
+    ending = ExitStack()
+    fixturedef.addfinalizer(ending.close)  # finalizers run in reverse order: this one is the last
+    try:
+        with shared_start():
+            return (yield)
+    finally:
+        fixturedef.addfinalizer(lambda: ending.enter_context(shared_start()))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

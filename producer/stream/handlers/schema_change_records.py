@@ -83,7 +83,11 @@ class SchemaChanges:
         self._models.restore(models, charsets)
 
     def publish_tables(self, tables: Iterable[tuple[str, str]], origin: ChangeOrigin) -> None:
-        """Write the captured tables as they are now: the records of Debezium's snapshot, in its order."""
+        """Write the captured tables as they are now: the records of Debezium's snapshot, in its order.
+
+        At the first start, and where the log was lost: nothing of before counts any more.
+        """
+        self._models.start_over()
         names = sorted(tables)
         self._write([SchemaChange(self._server.character_set(), "")], origin)
         drops = [
