@@ -18,7 +18,8 @@ from pyspark.sql.avro.functions import from_avro
 
 from schemas.settings import KafkaSettings, SparkSettings
 from spark_jobs.jobs.session import build_session
-from spark_jobs.kafka.read import Slice, kafka_options, read_slices
+from spark_jobs.kafka.read import kafka_options, read_slices
+from spark_jobs.kafka.slices import Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -39,8 +39,8 @@ from spark_jobs.jobs.session import build_session
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.kafka.admin import require_same_topics, topic_facts
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
-from spark_jobs.kafka.read import EARLIEST, Slice
 from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
+from spark_jobs.kafka.slices import EARLIEST, Slice
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import JobStates, SourceRecord
 from spark_jobs.merge.merge_parts import checkpoint_of, merge_parts

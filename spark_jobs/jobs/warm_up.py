@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 # A wheel has this package below `tidemark`.
 _PACKAGE: Final = __name__.removesuffix(".jobs.warm_up")
-_OF_WORKERS: Final = (f"{_PACKAGE}.merge.worker_run", f"{_PACKAGE}.sinks.delta.arrow_put")
+_OF_WORKERS: Final = (f"{_PACKAGE}.arrow.kafka_records", f"{_PACKAGE}.merge.worker_run", f"{_PACKAGE}.sinks.delta.arrow_put")
 
 
 def import_meanwhile() -> threading.Thread:

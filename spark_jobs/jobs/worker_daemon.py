@@ -20,6 +20,7 @@ NEEDED: Final = (
     "pyspark.sql.functions",
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.pandas.types",
+    f"{_PACKAGE}.arrow.kafka_records",
     f"{_PACKAGE}.merge.worker_run",
     f"{_PACKAGE}.sinks.delta.arrow_put",  # unpickled by workers
 )

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from schemas.errors import SinkError
 from schemas.settings import KafkaSettings, Settings
 from schemas.topics import (
     change_topic,
@@ -22,22 +20,10 @@ from schemas.topics import (
     snapshot_topic_pattern,
 )
 from spark_jobs.kafka.security import security_options
+from spark_jobs.kafka.slices import Slice
 
-Offsets = Mapping[str, Mapping[int, int]]  # topic → partition → offset, exclusive
-
-EARLIEST: Final = -2
 CONSUMERS: Final = "tidemark-merge"
 FEW_RECORDS: Final = 50_000
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Records `start` (inclusive) to `end` (exclusive) of a partition; `start` may be EARLIEST."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
 
 
 def cluster_options(settings: KafkaSettings) -> dict[str, str]:
@@ -103,34 +89,5 @@ def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slic
     reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
     records = reader.load().select("topic", "partition", "offset", "key", "value", "timestamp")
     cores = spark.sparkContext.defaultParallelism
-    is_small = len(slices) > cores and sum(part.end - max(part.start, 0) for part in slices) <= FEW_RECORDS
+    is_small = len(slices) > cores and sum(part.size for part in slices) <= FEW_RECORDS
     return records.coalesce(cores) if is_small else records
-
-
-def lost_partitions(start: Offsets, end: Offsets) -> list[tuple[str, int, int]]:
-    """Return topic, partition and offset of what was read further than it goes now."""
-    return [
-        (topic, partition, offset)
-        for topic, partitions in start.items()
-        for partition, offset in partitions.items()
-        if end.get(topic, {}).get(partition, 0) < offset
-    ]
-
-
-def slices_between(start: Offsets, end: Offsets, others: Container[str] = ()) -> list[Slice]:
-    """Return the slices between two sets of offsets; `SinkError` if a topic of ours (not of `others`) is shorter or gone."""
-    for topic, partition, offset in lost_partitions(start, end):
-        if topic not in others:
-            message = (
-                f"topic {topic} partition {partition} was read up to {offset} and ends before that: it "
-                "was deleted or created again, or this Kafka user cannot see it. If it does not come back, start the merge "
-                "job on an empty sink path and snapshot again"
-            )
-            raise SinkError(message)
-    found: list[Slice] = []
-    for topic, partitions in end.items():
-        for partition, offset in partitions.items():
-            first = start.get(topic, {}).get(partition, EARLIEST)
-            if offset > 0 and first < offset:
-                found.append(Slice(topic, partition, first, offset))
-    return found

@@ -37,8 +37,8 @@ from schemas.settings import Settings
 from schemas.sink_figures import BatchCounts
 from schemas.topics import key_subject, value_subject
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
-from spark_jobs.kafka.read import Slice
 from spark_jobs.kafka.schema_registry import SchemaRegistry
+from spark_jobs.kafka.slices import Slice
 from spark_jobs.merge.batch_loads import Loads
 from spark_jobs.merge.changelog_batch import run_changelog
 from spark_jobs.merge.context import JobContext

@@ -22,6 +22,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from schemas.identity import SourceTable
 from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
+from spark_jobs.kafka.slices import SNAPSHOT
 from spark_jobs.merge import rule
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_members import Member, as_target, gone
@@ -34,7 +35,6 @@ from spark_jobs.merge.member_task import (
     putting,
 )
 from spark_jobs.merge.target_batch import TargetBatch
-from spark_jobs.merge.worker_task import SNAPSHOT
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.sinks.contract import WorkerPut
 from spark_jobs.sinks.stamp import Stamp

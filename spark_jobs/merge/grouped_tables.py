@@ -15,25 +15,23 @@ from typing import Any, Final, TypeVar
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import Row, SparkSession
 
 from schemas.identity import SourceTable
 from schemas.settings import KafkaSettings
 from spark_jobs.arrow.decoder_plan import DecoderPlan
-from spark_jobs.kafka.read import FEW_RECORDS, read_slices
+from spark_jobs.kafka.librdkafka import is_there
+from spark_jobs.kafka.read import FEW_RECORDS
 from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.record_readers import RecordReader, SparkReader, WorkerReader, bins_of, mapped, moved
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
 from spark_jobs.merge.table_delays import TableDelays
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_set_aside import is_of_one_table
 from spark_jobs.merge.trimmed_topics import without_conclusions
 from spark_jobs.merge.worker_task import (
-    NUMBER,
     PARTS,
     RESULTS,
-    SNAPSHOT,
-    Batches,
     TableTask,
     TaskFailure,
     TaskResult,
@@ -46,7 +44,6 @@ from spark_jobs.store.sink_layout import KEPT_ROWS
 
 log = structlog.get_logger()
 
-_BIN: Final = "bin"
 _MOST_FAILURES: Final = 3
 _TASKS_PER_CORE: Final = 2
 _FEW_CORES: Final = 2
@@ -54,6 +51,11 @@ _FEW_CORES: Final = 2
 _WORKERS_OFF: Final = (
     "Spark merges all tables, exactly but many times slower, until it is started again: correct what the reasons name (a missing "
     "package on an executor, its memory), and restart the merge job"
+)
+_OF_READING: Final = ("KafkaReadError", "ImportError", "ModuleNotFoundError")
+_READING_OFF: Final = (
+    "Spark reads Kafka for the workers until the job is started again, exactly but with more CPU: correct what the reasons name "
+    "(a missing package on an executor), and restart the merge job"
 )
 _Result = TypeVar("_Result")
 
@@ -69,7 +71,8 @@ class GroupedTables:
         self._spark = spark
         self._kafka = kafka
         self._pool = pool
-        self._failures = 0
+        self._failures = self._read_failures = 0
+        self._workers_read = is_there()
         self._delays = delays
         self._refused: set[DecoderPlan] = set()
         self._sessions = [spark.newSession() for _ in range(threads)]
@@ -121,10 +124,9 @@ class GroupedTables:
         """Have workers do the tasks, and return the results of those that were done."""
         if not ready:
             return {}
-        records = _numbered(self._spark, self._kafka, [one.input for one in ready])
-        tasks = {number: one.task for number, one in enumerate(ready)}
         try:
-            rows = _outcomes(records, tasks, [one.input.size for one in ready], self._spark.sparkContext.defaultParallelism)
+            rows = self._rows_by_workers_that_read(ready) if self._workers_read else None
+            rows = self._rows(SparkReader, ready) if rows is None else rows
         except (PySparkException, Py4JError) as error:
             self._note_failure(len(ready), _reason_of_worker(error))
             return {}
@@ -143,6 +145,31 @@ class GroupedTables:
             elif isinstance(result, TaskResult) and (result.wrote or one.batch.had_rows):
                 done[one.input.table] = result
         return done
+
+    def _rows(self, reader: type[WorkerReader | SparkReader], ready: Sequence[_Begun]) -> list[Row]:
+        inputs = [one.input for one in ready]
+        tasks = {number: one.task for number, one in enumerate(ready)}
+        cores = self._spark.sparkContext.defaultParallelism
+        return _outcomes(reader(self._spark, self._kafka, inputs), tasks, [one.size for one in inputs], cores)
+
+    def _rows_by_workers_that_read(self, ready: Sequence[_Begun]) -> list[Row] | None:
+        """Return the rows of workers that read Kafka themselves; None where that failed, and Spark is to read."""
+        try:
+            rows = self._rows(WorkerReader, ready)
+        except (PySparkException, Py4JError) as error:
+            if not _may_be_of_reading(error):
+                raise
+            self._note_read_failure(_reason_of_worker(error))
+            return None
+        self._read_failures = 0
+        return rows
+
+    def _note_read_failure(self, reason: str) -> None:
+        self._read_failures += 1
+        log.warning("merge.workers_did_not_read", reason=reason, failures=self._read_failures)
+        if self._read_failures >= _MOST_FAILURES:
+            self._workers_read = False
+            log.error("merge.workers_read_off", advice=_READING_OFF)
 
     def _note_failure(self, tables: int, reason: str) -> None:
         self._failures += 1
@@ -183,50 +210,25 @@ def _attempted(
 
 def _reason_of_worker(error: Exception) -> str:
     """Return the last line of the traceback of a worker, which says more than the first line of Spark's error."""
+    return _raised_in_worker(error) or reason_of(error)
+
+
+def _raised_in_worker(error: Exception) -> str | None:
     lines = [line for line in str(error).splitlines() if line and not line[0].isspace()]
-    found = next((line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))), None)
-    return found or reason_of(error)
+    return next((line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))), None)
 
 
-def _outcomes(records: DataFrame, tasks: Mapping[int, TableTask], sizes: Sequence[int], cores: int) -> list[Row]:
+def _may_be_of_reading(error: Exception) -> bool:
+    """Return whether workers may do the same with records that Spark reads; also where one has ended without a word."""
+    raised = _raised_in_worker(error)
+    return raised is None or raised.partition(":")[0].endswith(_OF_READING)
+
+
+def _outcomes(records: RecordReader, tasks: Mapping[int, TableTask], sizes: Sequence[int], cores: int) -> list[Row]:
     """Have workers do the tasks. Records are decoded where they are written, many of one table by all workers before."""
-    bins = _bins(sizes, cores)
+    bins = bins_of(sizes, cores)
     is_even = max(sizes) <= 1.5 * sum(sizes) / cores
     if sum(sizes) <= FEW_RECORDS or cores <= _FEW_CORES or is_even:
-        together = records.coalesce(1) if max(bins) == 0 else _moved(records, bins)
-        return _mapped(together, worker(tasks), RESULTS).collect()
-    parts = _mapped(records.coalesce(_TASKS_PER_CORE * cores), decoding_worker(tasks), PARTS)
-    return _mapped(_moved(parts, bins), writing_worker(tasks), RESULTS).collect()
-
-
-def _mapped(rows: DataFrame, work: Callable[[Batches], Batches], schema: str) -> DataFrame:
-    return rows.mapInArrow(work, schema)  # type: ignore[arg-type]
-
-
-def _numbered(spark: SparkSession, kafka: KafkaSettings, inputs: Sequence[TableInput]) -> DataFrame:
-    """Return number, side, partition, key and value of the records."""
-    topics = {
-        topic: number * 2 + side
-        for number, one in enumerate(inputs)
-        for side, topic in enumerate((one.change_topic, one.snapshot_topic))
-    }
-    raw = read_slices(spark, kafka, [part for one in inputs for part in one.data_slices])
-    codes = F.create_map(*[F.lit(item) for pair in topics.items() for item in pair])
-    code = F.element_at(codes, F.col("topic"))
-    return raw.select(F.shiftright(code, 1).alias(NUMBER), (code % 2 == 1).alias(SNAPSHOT), "partition", "key", "value")
-
-
-def _moved(rows: DataFrame, bins: Sequence[int]) -> DataFrame:
-    """Return the rows of each table in the partition of its bin."""
-    where = F.element_at(F.array(*[F.lit(item) for item in bins]), F.col(NUMBER) + 1)
-    return rows.withColumn(_BIN, where).repartitionById(max(bins) + 1, F.col(_BIN)).drop(_BIN)
-
-
-def _bins(sizes: Sequence[int], most: int) -> list[int]:
-    """Return a bin for each size, at most so many, of about the same sum: the largest first into the least."""
-    count = max(1, min(most, len(sizes)))
-    sums, chosen = [0] * count, [0] * len(sizes)
-    for index in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
-        chosen[index] = sums.index(min(sums))
-        sums[chosen[index]] += sizes[index] + 1
-    return chosen
+        return records.by_table(bins, worker(tasks), RESULTS).collect()
+    parts = records.in_parts(_TASKS_PER_CORE * cores, decoding_worker(tasks), PARTS)
+    return mapped(moved(parts, bins), writing_worker(tasks), RESULTS).collect()

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from schemas.errors import SinkError
-from spark_jobs.kafka.read import Offsets
+from spark_jobs.kafka.slices import Offsets
 from spark_jobs.sinks.contract import REMEDY, StateStore
 from spark_jobs.store.files import FileStore
 

@@ -16,7 +16,8 @@ from schemas.identity import SourceId, SourceTable
 from schemas.markers import MARKER_KEY, MARKER_VERSION, Marker, parse_marker
 from schemas.settings import KafkaSettings
 from spark_jobs.kafka.admin import first_offsets
-from spark_jobs.kafka.read import EARLIEST, Offsets, Slice, read_slices
+from spark_jobs.kafka.read import read_slices
+from spark_jobs.kafka.slices import EARLIEST, Offsets, Slice
 from spark_jobs.kafka.topic_tables import TopicTables
 
 

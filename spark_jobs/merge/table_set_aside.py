@@ -24,7 +24,7 @@ from schemas.errors import (
     TidemarkError,
 )
 from schemas.merge_rule import NOTHING
-from spark_jobs.kafka.read import EARLIEST, Offsets, Slice
+from spark_jobs.kafka.slices import EARLIEST, Offsets, Slice
 from spark_jobs.merge.job_state import SetAside, SourceRecord
 from spark_jobs.sinks.contract import FedBy, FencedSinkError, TargetRecord
 from spark_jobs.spark_errors import lost_class, with_causes

@@ -18,7 +18,8 @@ from spark_jobs.arrow.arrow_decoder import ArrowDecoder
 from spark_jobs.arrow.commit_times import commit_times_ms
 from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.arrow.newest import admitted, joined, newest, observed
-from spark_jobs.merge.worker_task import NUMBER, SNAPSHOT, Admission
+from spark_jobs.kafka.slices import NUMBER, SNAPSHOT
+from spark_jobs.merge.worker_task import Admission
 
 _PART_ROWS: Final = 1 << 16
 """So many records of a table are decoded together, while further ones come."""

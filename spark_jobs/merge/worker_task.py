@@ -7,19 +7,18 @@ for a table. Everything that a task does can be repeated, by a worker or by `Tab
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from schemas.delay_histogram import DelayHistogram
 from spark_jobs.arrow.decoder_plan import DecoderPlan, Observed
+from spark_jobs.kafka.slices import Slice
 from spark_jobs.sinks.contract import WorkerPut
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NUMBER: Final = "number"
-SNAPSHOT: Final = "snapshot"
 RESULTS: Final = "number int, result binary"
 PARTS: Final = "number int, summary binary, rows binary"
 
@@ -87,13 +86,22 @@ class TaskFailure:
     is_declined: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What the tasks of a stage read from Kafka themselves: their slices, and the code of each topic."""
+
+    options: Mapping[str, str] = field(repr=False)
+    codes: Mapping[str, int]
+    slices: Sequence[Sequence[Slice]]
+
+
 Batches = Iterator["pa.RecordBatch"]
 
 
 def worker(tasks: Mapping[int, TableTask]) -> Callable[[Batches], Batches]:
     """Return the function that a worker runs over all records of some tables.
 
-    In: `NUMBER` of the table, `SNAPSHOT`, partition, key, value. Out: `RESULTS`, one row for each table with records.
+    In: `NUMBER` of the table, `SNAPSHOT`, partition, key, value (`kafka.slices`). Out: `RESULTS`, a row for each table with any.
     """
 
     def run(batches: Batches) -> Batches:
@@ -122,6 +130,19 @@ def writing_worker(tasks: Mapping[int, TableTask]) -> Callable[[Batches], Batche
         from spark_jobs.merge.worker_run import outcomes_of_parts  # as above
 
         return _results(outcomes_of_parts(tasks, batches))
+
+    return run
+
+
+def reading(reads: Reads, work: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
+    """Return the work on records that a worker reads itself. In: the numbers of tasks, which are places in `reads.slices`."""
+
+    def run(batches: Batches) -> Batches:
+        from spark_jobs.arrow.kafka_records import record_batches  # as above
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from work(record_batches(reads.options, reads.slices[number], reads.codes))
 
     return run
 

@@ -15,9 +15,10 @@ from schemas.columns import ColumnType, TableSchema
 from schemas.identity import SourceTable
 from schemas.markers import HeartbeatMarker
 from schemas.settings import Settings
-from spark_jobs.merge import grouped_tables
+from spark_jobs.kafka.librdkafka import KafkaReadError
+from spark_jobs.merge import grouped_tables, record_readers
 from spark_jobs.merge.grouped_tables import GroupedTables
-from spark_jobs.merge.worker_task import TaskFailure, TaskResult
+from spark_jobs.merge.worker_task import Reads, TaskFailure, TaskResult
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, at, column, flush, marker, merge_all, quarantined, rows, table, topics_of
 from tests.merge.topics import TableTopics
@@ -272,10 +273,79 @@ def test_workers_that_fail_again_and_again_are_not_asked_any_more(
     assert [row["id"] for row in rows(settings, SCHEMAS[0])] == list(range(6))
 
 
+@pytest.mark.parametrize("is_last", [False, True])
+def test_where_workers_cannot_read_kafka_spark_reads_it_for_them_in_the_same_batch(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch, is_last: bool
+) -> None:
+    """A worker that fails at the end has merged the first tables already."""
+    settings = merge_settings()
+    topics = filled(spark, settings)
+    versions = [version(settings, schema) for schema in SCHEMAS]
+    changed(topics)
+    real = record_readers.reading
+
+    def failing(reads: Reads, work: Any) -> Any:
+        def run(batches: Any) -> Any:
+            if is_last:
+                yield from real(reads, work)(batches)
+            message = "of this test"
+            raise KafkaReadError(message)
+
+        return run
+
+    monkeypatch.setattr(record_readers, "reading", failing)
+    merged = done_by_workers(monkeypatch)
+    merge_all(spark, settings)
+    assert merged == [{"one", "two", "three"}]
+    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert [version(settings, schema) for schema in SCHEMAS] == [before + 1 for before in versions]
+
+
+def test_workers_that_could_not_read_again_and_again_are_given_what_spark_reads(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = merge_settings(max_batch_records=1)
+    topics = topics_of(settings, SCHEMAS[0], snapshot=False)
+    for number in range(6):
+        topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, 0)
+    flush(topics)
+    attempts: list[int] = []
+
+    def broken(_reads: Reads, _work: Any) -> Any:
+        attempts.append(1)
+
+        def run(_batches: Any) -> Any:
+            message = "of this test"
+            raise KafkaReadError(message)
+
+        return run
+
+    monkeypatch.setattr(record_readers, "reading", broken)
+    merged = done_by_workers(monkeypatch)
+    merge_all(spark, settings)
+    assert len(attempts) == 3
+    assert merged == [{"one"}] * 6
+    assert [row["id"] for row in rows(settings, SCHEMAS[0])] == list(range(6))
+
+
+def test_without_librdkafka_spark_reads_for_the_workers(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = merge_settings()
+    topics = filled(spark, settings)
+    changed(topics)
+    monkeypatch.setattr(grouped_tables, "is_there", lambda: False)
+    monkeypatch.setattr(record_readers, "reading", None)
+    merged = done_by_workers(monkeypatch)
+    merge_all(spark, settings)
+    assert merged == [{"one", "two", "three"}]
+    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+
+
 def test_bins_have_about_the_same_size() -> None:
-    assert grouped_tables._bins([5, 100, 5, 5], 2) == [1, 0, 1, 1]
-    assert grouped_tables._bins([7], 4) == [0]
-    assert sorted(set(grouped_tables._bins([1] * 8, 3))) == [0, 1, 2]
+    assert record_readers.bins_of([5, 100, 5, 5], 2) == [1, 0, 1, 1]
+    assert record_readers.bins_of([7], 4) == [0]
+    assert sorted(set(record_readers.bins_of([1] * 8, 3))) == [0, 1, 2]
 
 
 def version(settings: Settings, schema: TableSchema) -> int:

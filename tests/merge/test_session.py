@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from schemas.settings import KafkaSettings, SparkSettings
 from spark_jobs.jobs.session import configuration, master_with_retries
-from spark_jobs.kafka.read import Slice, read_slices
+from spark_jobs.kafka.read import read_slices
+from spark_jobs.kafka.slices import Slice
 from spark_jobs.merge import rule
 from spark_jobs.sinks.delta import writes as merge
 from spark_jobs.spark_errors import is_lost_executor

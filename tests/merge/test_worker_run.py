@@ -13,11 +13,12 @@ import pytest
 
 from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.kafka.slices import NUMBER, SNAPSHOT
 from spark_jobs.merge import decoded_parts, worker_records
 from spark_jobs.merge.decoded_parts import packed, parts_by_table
 from spark_jobs.merge.worker_records import Decoded, Join, TooManyRowsError, by_table, decoded, one_of
 from spark_jobs.merge.worker_run import attempted, outcome
-from spark_jobs.merge.worker_task import NUMBER, SNAPSHOT, Admission, TableTask, TaskFailure
+from spark_jobs.merge.worker_task import Admission, TableTask, TaskFailure
 from spark_jobs.sinks.contract import PutDeclinedError
 from tests.arrow.test_arrow_decoder import decoder, record
 

@@ -11,11 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.kafka.slices import NUMBER, SNAPSHOT
 from spark_jobs.merge import worker_run
 from spark_jobs.merge.worker_run import outcomes
 from spark_jobs.merge.worker_task import (
-    NUMBER,
-    SNAPSHOT,
     Admission,
     TableTask,
     TaskFailure,
