@@ -88,7 +88,7 @@ def installed(
 ) -> Iterator[InstalledPipeline]:
     """A pipeline of the wheel with the extras of a whole installation, on real servers."""
     environment = Environment.make(tmp_path / "venv")
-    environment.install(str(other_project()), f"{built()[1]}[producer,spark,verify]")
+    environment.install(str(other_project()), f"{built()[1]}[producer,page,spark,verify]")
     every = environment.run(environment.python, "-c", EVERY_MODULE)
     assert every.returncode == 0, every.stderr
     assert int(every.stdout) > 500
