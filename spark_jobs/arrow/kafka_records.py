@@ -43,23 +43,24 @@ _FEWEST_MESSAGES: Final = 16
 _BLOCK_BYTES: Final = 32 << 20
 """So many bytes are taken over at once, about: as many messages as that is by the size of the last ones."""
 _WAIT_MS: Final = 5
-_SILENCE_S: Final = 30.0
+_SILENCE_S: Final = 15.0
 _LARGEST_OFFSET: Final = 2**31 - 1
 
 # Errors of librdkafka (rd_kafka_resp_err_t).
 _END: Final = -191  # _PARTITION_EOF
 _PASSING: Final = frozenset({-195, -193, -187, -185})
 """A lost connection, an unknown name, no broker, a time that is over."""
-_LASTING: Final = frozenset({-190, -188, -181, -169, -150, 3, 29, 58})
-"""A topic or partition that is not there, or not for us; no TLS, a refused user or certificate; a client that has given up."""
+_LASTING: Final = frozenset({-190, -188, -150, 3, 29})
+"""A topic or partition that is not there, or not for this user; a client that has given up. A refused user is none: brokers that
+start refuse users, too."""
 
 
 @dataclass(slots=True)
-class _Reading:
+class _SliceProgress:
     """A slice that is read: up to which offset it was, the code of its topic, and whether it is done."""
 
     part: Slice
-    code: int
+    topic_code: int
     next_offset: int
     is_done: bool = False
 
@@ -68,9 +69,9 @@ def record_batches(options: Mapping[str, str], slices: Sequence[Slice], codes: M
     """Return the committed records of the slices: `NUMBER`, `SNAPSHOT`, partition, key, value.
 
     The code of a topic is twice the number of its table, and one more for snapshot records. Records of a partition come in order.
-    `KafkaReadError` where records are gone, a topic or a right is missing, or nothing has come for 30 s.
+    `KafkaReadError` where records are gone, a topic or a right is missing, or nothing has come for 15 s.
     """
-    readings = {(one.topic, one.partition): _Reading(one, codes[one.topic], one.start) for one in slices}
+    readings = {(one.topic, one.partition): _SliceProgress(one, codes[one.topic], one.start) for one in slices}
     consumer = BlockConsumer(options, slices)
     try:
         yield from _Blocks(consumer, readings).read()
@@ -81,10 +82,10 @@ def record_batches(options: Mapping[str, str], slices: Sequence[Slice], codes: M
 class _Blocks:
     """Messages of a consumer, block by block."""
 
-    def __init__(self, consumer: BlockConsumer, readings: Mapping[tuple[str, int], _Reading]) -> None:
+    def __init__(self, consumer: BlockConsumer, readings: Mapping[tuple[str, int], _SliceProgress]) -> None:
         self._consumer = consumer
         self._readings = readings
-        self._by_address: dict[tuple[int, int], _Reading | None] = {}
+        self._by_address: dict[tuple[int, int], _SliceProgress | None] = {}
         self._messages = np.zeros(_MOST_MESSAGES, np.int64)
         self._fields = np.zeros((_MOST_MESSAGES, FIELDS), np.int64)
         self._starts = np.zeros(_MOST_MESSAGES, np.int64)
@@ -93,13 +94,13 @@ class _Blocks:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Return the batches until all slices are done."""
-        release, moved_s = self._consumer.release, time.monotonic()
+        function, moved_s = self._consumer.give_back, time.monotonic()
         while waiting := [one for one in self._readings.values() if not one.is_done]:
             count = self._consumer.consume(self._messages.ctypes.data, self._most, _WAIT_MS)
             try:
                 found = self._batch(count)
             finally:
-                give_back(release, self._messages, count)
+                give_back(function, self._messages, count)
             self._note_errors_of_client()
             if found is not None:
                 yield found
@@ -114,7 +115,7 @@ class _Blocks:
         fields_of(self._messages, count, self._fields)
         runs = int(runs_of(self._fields, count, self._starts))
         bounds = [*self._starts[:runs].tolist(), count]
-        kept: list[tuple[int, int, _Reading]] = []
+        kept: list[tuple[int, int, _SliceProgress]] = []
         done: list[Slice] = []
         for first, last in pairwise(bounds):
             reading = self._reading_of(first)
@@ -127,7 +128,7 @@ class _Blocks:
             self._consumer.leave(done)
         return self._rows(kept) if kept else None
 
-    def _reading_of(self, row: int) -> _Reading | None:
+    def _reading_of(self, row: int) -> _SliceProgress | None:
         """Return the slice that a message is of; None where it names no partition, or one that is not read."""
         topic, partition = int(self._fields[row, TOPIC]), int(self._fields[row, PARTITION])
         if not topic:
@@ -136,7 +137,7 @@ class _Blocks:
             self._by_address[topic, partition] = self._readings.get((self._consumer.topic_of(topic), partition))
         return self._by_address[topic, partition]
 
-    def _read_until(self, first: int, last: int, reading: _Reading | None) -> int:
+    def _read_until(self, first: int, last: int, reading: _SliceProgress | None) -> int:
         """Return the message behind the last one of a run that belongs to its slice, and note how far the slice is read."""
         error = int(self._fields[first, ERROR])
         if error and error != _END:
@@ -159,7 +160,7 @@ class _Blocks:
         reading.is_done = reading.next_offset >= part.end
         return until
 
-    def _note_error(self, code: int, reading: _Reading | None) -> None:
+    def _note_error(self, code: int, reading: _SliceProgress | None) -> None:
         """Remember an error that may pass, and one of a slice that is done; `KafkaReadError` for any other."""
         self._error = self._consumer.name_of(code)
         if code in _PASSING or reading is None or reading.is_done:
@@ -177,10 +178,10 @@ class _Blocks:
                 message = f"Kafka cannot be read: {self._error}"
                 raise KafkaReadError(message)
 
-    def _rows(self, kept: Sequence[tuple[int, int, _Reading]]) -> pa.RecordBatch:
+    def _rows(self, kept: Sequence[tuple[int, int, _SliceProgress]]) -> pa.RecordBatch:
         rows = np.concatenate([np.arange(first, last) for first, last, _ in kept])
         counts = [last - first for first, last, _ in kept]
-        codes = np.repeat([reading.code for *_, reading in kept], counts)
+        codes = np.repeat([reading.topic_code for *_, reading in kept], counts)
         keys = _column(self._fields, rows, KEY, KEY_SIZE)
         values = _column(self._fields, rows, VALUE, VALUE_SIZE)
         size = max(1, (keys.nbytes + values.nbytes) // rows.size)

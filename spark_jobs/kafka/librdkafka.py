@@ -54,7 +54,7 @@ def library() -> ctypes.CDLL:
         found = ctypes.CDLL(str(path))
     except OSError as error:
         message = f"librdkafka cannot be loaded: {error}"
-        raise KafkaReadError(message) from error
+        raise KafkaReadError(message) from None
     if found.rd_kafka_version() >> 24 != _MAJOR:
         message = f"librdkafka has version {found.rd_kafka_version():#x}; only {_MAJOR} is known"
         raise KafkaReadError(message)
@@ -164,12 +164,12 @@ class BlockConsumer:
     def consume(self, addresses: int, most: int, wait_ms: int) -> int:
         """Write the addresses of messages to memory, at most so many, until so much time is over; return how many.
 
-        Errors and ends of partitions are messages, too. Each is to be given back by the function at `release`.
+        Errors and ends of partitions are messages, too. Each is to be given back by the function at `give_back`.
         """
         return max(0, int(self._library.rd_kafka_consume_batch_queue(self._queue, wait_ms, addresses, most)))
 
     @property
-    def release(self) -> int:
+    def give_back(self) -> int:
         """The address of the function that messages are given back by."""
         return ctypes.cast(self._library.rd_kafka_message_destroy, ctypes.c_void_p).value or 0
 

@@ -14,6 +14,8 @@ _FILES: Final = {
     "ssl.certificate.location": "ssl.certificate.pem",
     "ssl.key.location": "ssl.key.pem",
 }
+_GIVEN: Final = ("security.", "ssl.", "enable.ssl", "sasl.", "client.", "socket.", "broker.", "group.id")
+"""Options of a connection. Others of `kafka.options` are for the producer, and may not fit to the ones below."""
 _QUEUE_KBYTES: Final = 4 << 10
 """Reading 190 MiB took 180 MiB of memory with 16 MiB, 110 MiB with this, in the same time."""
 _RESPONSE_BYTES: Final = 2 * (192 << 20)
@@ -30,6 +32,7 @@ def worker_options(kafka: KafkaSettings) -> dict[str, str]:
         if name in _FILES
         else value
         for name, value in client_options(kafka).items()
+        if name.startswith(_GIVEN)
     }
     return {
         "group.id": CONSUMERS,
@@ -42,6 +45,7 @@ def worker_options(kafka: KafkaSettings) -> dict[str, str]:
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
         "allow.auto.create.topics": "false",
+        "check.crcs": "true",
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",
         "enable.partition.eof": "true",

@@ -6,7 +6,9 @@ has committed of it already is skipped there, by the transaction that both write
 
 from __future__ import annotations
 
+import math
 import pickle
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -52,10 +54,15 @@ _WORKERS_OFF: Final = (
     "Spark merges all tables, exactly but many times slower, until it is started again: correct what the reasons name (a missing "
     "package on an executor, its memory), and restart the merge job"
 )
-_OF_READING: Final = ("KafkaReadError", "ImportError", "ModuleNotFoundError")
+_OF_READING: Final = "KafkaReadError"
+_HAS_DIED: Final = "Python worker exited unexpectedly"
+_READING_PAUSE_S: Final = 600.0
 _READING_OFF: Final = (
-    "Spark reads Kafka for the workers until the job is started again, exactly but with more CPU: correct what the reasons name "
-    "(a missing package on an executor), and restart the merge job"
+    "Spark reads Kafka for the workers for ten minutes, exactly but with more CPU. If it repeats, remove the cause named in reason"
+)
+_NO_LIBRARY: Final = (
+    "the driver has no librdkafka that confluent-kafka brings: Spark reads Kafka for the workers, exactly but with more CPU. "
+    "pip install 'confluent-kafka>=2.12,<3' on the driver and on every executor"
 )
 _Result = TypeVar("_Result")
 
@@ -72,7 +79,10 @@ class GroupedTables:
         self._kafka = kafka
         self._pool = pool
         self._failures = self._read_failures = 0
-        self._workers_read = is_there()
+        self._reads_from_s = 0.0
+        if not is_there():
+            self._reads_from_s = math.inf
+            log.warning("merge.workers_read_off", advice=_NO_LIBRARY)
         self._delays = delays
         self._refused: set[DecoderPlan] = set()
         self._sessions = [spark.newSession() for _ in range(threads)]
@@ -121,12 +131,19 @@ class GroupedTables:
         return [lanes[index % len(lanes)][index // len(lanes)] for index in range(len(items))]
 
     def _results(self, ready: Sequence[_Begun]) -> dict[SourceTable, TaskResult]:
-        """Have workers do the tasks, and return the results of those that were done."""
+        """Have workers do the tasks, and return the results of those that were done.
+
+        A task that keeps rows in a file is not done by a second stage: a worker of the first one may still write that file.
+        """
         if not ready:
             return {}
         try:
-            rows = self._rows_by_workers_that_read(ready) if self._workers_read else None
-            rows = self._rows(SparkReader, ready) if rows is None else rows
+            rows: list[Row] | None = None
+            if time.monotonic() >= self._reads_from_s:
+                rows = self._rows_by_workers_that_read(ready)
+                ready = ready if rows is not None else [one for one in ready if one.task.put.takes_effect]
+            if rows is None:
+                rows = self._rows(SparkReader, ready) if ready else []
         except (PySparkException, Py4JError) as error:
             self._note_failure(len(ready), _reason_of_worker(error))
             return {}
@@ -157,19 +174,23 @@ class GroupedTables:
         try:
             rows = self._rows(WorkerReader, ready)
         except (PySparkException, Py4JError) as error:
-            if not _may_be_of_reading(error):
+            reason = _reason_of_worker(error)
+            if _HAS_DIED in str(error):  # in librdkafka, or for want of memory: not at once once more
+                self._pause_reading(reason)
+            if not reason.partition(":")[0].endswith(_OF_READING):
                 raise
-            self._note_read_failure(_reason_of_worker(error))
+            self._read_failures += 1
+            log.warning("merge.workers_did_not_read", reason=reason, failures=self._read_failures)
+            if self._read_failures >= _MOST_FAILURES:
+                self._pause_reading(reason)
             return None
         self._read_failures = 0
         return rows
 
-    def _note_read_failure(self, reason: str) -> None:
-        self._read_failures += 1
-        log.warning("merge.workers_did_not_read", reason=reason, failures=self._read_failures)
-        if self._read_failures >= _MOST_FAILURES:
-            self._workers_read = False
-            log.error("merge.workers_read_off", advice=_READING_OFF)
+    def _pause_reading(self, reason: str) -> None:
+        self._reads_from_s = time.monotonic() + _READING_PAUSE_S
+        self._read_failures = 0
+        log.error("merge.workers_read_off", reason=reason, advice=_READING_OFF)
 
     def _note_failure(self, tables: int, reason: str) -> None:
         self._failures += 1
@@ -210,18 +231,9 @@ def _attempted(
 
 def _reason_of_worker(error: Exception) -> str:
     """Return the last line of the traceback of a worker, which says more than the first line of Spark's error."""
-    return _raised_in_worker(error) or reason_of(error)
-
-
-def _raised_in_worker(error: Exception) -> str | None:
     lines = [line for line in str(error).splitlines() if line and not line[0].isspace()]
-    return next((line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))), None)
-
-
-def _may_be_of_reading(error: Exception) -> bool:
-    """Return whether workers may do the same with records that Spark reads; also where one has ended without a word."""
-    raised = _raised_in_worker(error)
-    return raised is None or raised.partition(":")[0].endswith(_OF_READING)
+    found = next((line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))), None)
+    return found or reason_of(error)
 
 
 def _outcomes(records: RecordReader, tasks: Mapping[int, TableTask], sizes: Sequence[int], cores: int) -> list[Row]:

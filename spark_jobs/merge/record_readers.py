@@ -17,7 +17,7 @@ from spark_jobs.kafka.read import read_slices
 from spark_jobs.kafka.slices import NUMBER, SNAPSHOT, Slice
 from spark_jobs.kafka.worker_options import worker_options
 from spark_jobs.merge.table_input import TableInput
-from spark_jobs.merge.worker_task import Batches, Reads, reading
+from spark_jobs.merge.worker_task import Batches, KafkaReads, with_own_records
 
 _BIN: Final = "bin"
 Work = Callable[[Batches], Batches]
@@ -78,7 +78,7 @@ class WorkerReader:
 
     def _mapped(self, slices: Sequence[Sequence[Slice]], work: Work, schema: str) -> DataFrame:
         numbers = self._spark.range(0, len(slices), 1, len(slices))
-        return mapped(numbers, reading(Reads(self._options, self._codes, slices), work), schema)
+        return mapped(numbers, with_own_records(KafkaReads(self._options, self._codes, slices), work), schema)
 
 
 def mapped(rows: DataFrame, work: Work, schema: str) -> DataFrame:

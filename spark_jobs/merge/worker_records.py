@@ -1,7 +1,7 @@
-"""The records of a table in a worker: Arrow batches of Spark enter, decoded rows leave, and memory stays below a limit between.
+"""The records of a table in a worker: Arrow batches enter, decoded rows leave, and memory stays below a limit between.
 
-Records are decoded on a thread of their own while the next ones come: kernels and Arrow do not hold Python's lock. What reads from
-Kafka is Spark's JVM, on another core.
+Records are decoded on a thread of their own while the next ones come: kernels and Arrow do not hold Python's lock. librdkafka, or
+Spark's JVM, reads them from Kafka on another core.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from schemas.delay_histogram import DelayHistogram
 from spark_jobs.arrow.decoder_plan import DecoderPlan, Observed
+from spark_jobs.kafka.librdkafka import KafkaReadError
 from spark_jobs.kafka.slices import Slice
 from spark_jobs.sinks.contract import WorkerPut
 
@@ -87,7 +88,7 @@ class TaskFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class KafkaReads:
     """What the tasks of a stage read from Kafka themselves: their slices, and the code of each topic."""
 
     options: Mapping[str, str] = field(repr=False)
@@ -134,12 +135,15 @@ def writing_worker(tasks: Mapping[int, TableTask]) -> Callable[[Batches], Batche
     return run
 
 
-def reading(reads: Reads, work: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
+def with_own_records(reads: KafkaReads, work: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
     """Return the work on records that a worker reads itself. In: the numbers of tasks, which are places in `reads.slices`."""
 
     def run(batches: Batches) -> Batches:
-        from spark_jobs.arrow.kafka_records import record_batches  # as above
-
+        try:
+            from spark_jobs.arrow.kafka_records import record_batches  # as above
+        except ImportError as error:
+            message = f"{error.msg} on an executor"
+            raise KafkaReadError(message) from None
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from work(record_batches(reads.options, reads.slices[number], reads.codes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from schemas.settings import Settings
 from spark_jobs.kafka.librdkafka import KafkaReadError
 from spark_jobs.merge import grouped_tables, record_readers
 from spark_jobs.merge.grouped_tables import GroupedTables
-from spark_jobs.merge.worker_task import Reads, TaskFailure, TaskResult
+from spark_jobs.merge.worker_task import KafkaReads, TaskFailure, TaskResult
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, at, column, flush, marker, merge_all, quarantined, rows, table, topics_of
 from tests.merge.topics import TableTopics
@@ -282,9 +283,9 @@ def test_where_workers_cannot_read_kafka_spark_reads_it_for_them_in_the_same_bat
     topics = filled(spark, settings)
     versions = [version(settings, schema) for schema in SCHEMAS]
     changed(topics)
-    real = record_readers.reading
+    real = record_readers.with_own_records
 
-    def failing(reads: Reads, work: Any) -> Any:
+    def failing(reads: KafkaReads, work: Any) -> Any:
         def run(batches: Any) -> Any:
             if is_last:
                 yield from real(reads, work)(batches)
@@ -293,7 +294,7 @@ def test_where_workers_cannot_read_kafka_spark_reads_it_for_them_in_the_same_bat
 
         return run
 
-    monkeypatch.setattr(record_readers, "reading", failing)
+    monkeypatch.setattr(record_readers, "with_own_records", failing)
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert merged == [{"one", "two", "three"}]
@@ -311,7 +312,7 @@ def test_workers_that_could_not_read_again_and_again_are_given_what_spark_reads(
     flush(topics)
     attempts: list[int] = []
 
-    def broken(_reads: Reads, _work: Any) -> Any:
+    def broken(_reads: KafkaReads, _work: Any) -> Any:
         attempts.append(1)
 
         def run(_batches: Any) -> Any:
@@ -320,12 +321,35 @@ def test_workers_that_could_not_read_again_and_again_are_given_what_spark_reads(
 
         return run
 
-    monkeypatch.setattr(record_readers, "reading", broken)
+    monkeypatch.setattr(record_readers, "with_own_records", broken)
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert len(attempts) == 3
     assert merged == [{"one"}] * 6
     assert [row["id"] for row in rows(settings, SCHEMAS[0])] == list(range(6))
+
+
+def test_after_a_worker_that_died_spark_reads_for_the_workers(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch of its death is merged without workers: what killed it may do so again."""
+    settings = merge_settings(max_batch_records=1)
+    topics = topics_of(settings, SCHEMAS[0], snapshot=False)
+    for number in range(4):
+        topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, 0)
+    flush(topics)
+    attempts: list[int] = []
+
+    def deadly(_reads: KafkaReads, _work: Any) -> Any:
+        attempts.append(1)
+        return lambda _batches: os._exit(1)
+
+    monkeypatch.setattr(record_readers, "with_own_records", deadly)
+    merged = done_by_workers(monkeypatch)
+    merge_all(spark, settings)
+    assert len(attempts) == 1
+    assert merged == [set(), {"one"}, {"one"}, {"one"}]
+    assert [row["id"] for row in rows(settings, SCHEMAS[0])] == list(range(4))
 
 
 def test_without_librdkafka_spark_reads_for_the_workers(
@@ -335,7 +359,7 @@ def test_without_librdkafka_spark_reads_for_the_workers(
     topics = filled(spark, settings)
     changed(topics)
     monkeypatch.setattr(grouped_tables, "is_there", lambda: False)
-    monkeypatch.setattr(record_readers, "reading", None)
+    monkeypatch.setattr(record_readers, "with_own_records", None)
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert merged == [{"one", "two", "three"}]

@@ -47,7 +47,8 @@ def new_topic(kafka: Kafka) -> Iterator[TopicFactory]:
         return name
 
     yield make
-    admin.delete_topics(made)
+    for deleted in admin.delete_topics(made).values() if made else ():
+        deleted.result(30)
 
 
 def write(kafka: Kafka, topic: str, records: Sequence[Record], partition: int = 0, *, commits: bool = True) -> None:
@@ -97,9 +98,8 @@ def test_what_was_rolled_back_is_not_read(kafka: Kafka, new_topic: TopicFactory)
     write(kafka, topic, [(b"3", b"b"), (b"4", b"b")], commits=False)
     write(kafka, topic, [(b"5", b"c")])
     write(kafka, topic, [(b"6", b"d")], commits=False)
-    end = end_of(kafka, topic)
-    assert end == 10, "six records and the ends of four transactions"
-    assert [row["key"] for row in read(kafka, [Slice(topic, 0, 0, end)])] == [b"1", b"2", b"5"]
+    assert [row["key"] for row in read(kafka, [Slice(topic, 0, 0, 10)])] == [b"1", b"2", b"5"], "and the ends of transactions"
+    assert end_of(kafka, topic) == 10
     assert read(kafka, [Slice(topic, 0, 3, 6)]) == [], "nothing but what was rolled back"
 
 
@@ -191,16 +191,17 @@ def test_a_broker_that_does_not_answer_is_an_error_with_its_reason(monkeypatch: 
         list(record_batches(worker_options(nobody), [Slice("t", 0, 0, 1)], {"t": 0}))
 
 
-def test_a_refused_password_is_an_error_at_once() -> None:
+def test_a_refused_password_is_an_error_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_records, "_SILENCE_S", 2.0)
     guarded_kafka()
     kafka = from_mapping({"name": "x", "source": SOURCE, "kafka": section("captain", "wrong")}).kafka
-    with pytest.raises(KafkaReadError, match=r"Kafka cannot be read: .*Authentication failed.*\(_AUTHENTICATION\)"):
+    with pytest.raises(KafkaReadError, match=r"Kafka has sent no record of t for 2 s: .*Authentication failed.*\(_AUTHENTICATION\)"):
         list(record_batches(worker_options(kafka), [Slice("t", 0, 0, 1)], {"t": 0}))
 
 
 def test_an_option_that_no_client_has_is_an_error_that_names_it() -> None:
-    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:9", options={"no.such.option": "1"})
-    with pytest.raises(KafkaReadError, match=r"does not take the option no\.such\.option"):
+    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:9", options={"ssl.no.such.option": "1"})
+    with pytest.raises(KafkaReadError, match=r"does not take the option ssl\.no\.such\.option"):
         list(record_batches(worker_options(kafka), [Slice("t", 0, 0, 1)], {"t": 0}))
 
 
@@ -219,10 +220,12 @@ def test_certificates_and_keys_are_given_as_text(tmp_path: Path) -> None:
 
 
 def test_what_makes_reading_exact_cannot_be_set_otherwise() -> None:
-    other = {"isolation.level": "read_uncommitted", "auto.offset.reset": "latest", "enable.auto.commit": "true", "client.id": "mine"}
+    fixed = {"isolation.level": "read_committed", "auto.offset.reset": "error", "enable.auto.commit": "false", "check.crcs": "true"}
+    other = {**dict.fromkeys(fixed, "latest"), "client.id": "mine", "message.max.bytes": "900000000", "debug": "all"}
     found = worker_options(KafkaSettings(bootstrap_servers="k:1", options=other))
-    assert (found["isolation.level"], found["auto.offset.reset"], found["enable.auto.commit"]) == ("read_committed", "error", "false")
+    assert {name: found[name] for name in fixed} == fixed
     assert found["client.id"] == "mine"
+    assert not {"message.max.bytes", "debug"} & found.keys(), "those of a producer"
 
 
 def test_the_kernels_do_the_same_as_python(kafka: Kafka, new_topic: TopicFactory) -> None:
