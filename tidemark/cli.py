@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -97,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     logs.configure(level=arguments.log_level, form=arguments.log_format)
     if argv is None:
+        if sys.stderr is not None:
+            faulthandler.enable()  # a crash in native code leaves the stacks of Python in the log
         provide_writable_kernels(arguments.verb)
     if argv is None and arguments.verb != "demo":  # a process of its own; the demo ends its servers itself
         shutdown.guard_process()
