@@ -13,6 +13,7 @@ The same thread reports every wait that lasts for more than five seconds (`waiti
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import select
@@ -140,17 +141,26 @@ def guard_process() -> None:
 
 
 def leave(code: int) -> int:
-    """Return the exit code; in a process that was asked to end, end it here.
+    """Return the exit code; in a process that was asked to end, or failed with clients of Kafka, end it here.
 
     The end of the interpreter waits for threads and for clients of Kafka, which wait for their brokers; our thread is
     stopped by then. A JVM ends when it notices that we are gone.
+
+    What failed may have left a client of Kafka in the middle of a TLS handshake. At the end of a process OpenSSL (3) frees its
+    locks (`OPENSSL_cleanup`, by atexit(3)) while librdkafka's threads still use them: SIGSEGV in `pthread_rwlock_rdlock`.
     """
-    if _guard is not None and _guard.asked:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(code)
-    return code
+    if _guard is None:
+        return code
+    if not _guard.asked:
+        if code == 0 or "confluent_kafka" not in sys.modules:
+            return code
+        with contextlib.suppress(KeyboardInterrupt):
+            threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - the interpreter's end begins like this
+        atexit._run_exitfuncs()  # noqa: SLF001 - as above
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 @contextmanager
