@@ -1,6 +1,6 @@
 """How the records of a batch come to the workers that merge them: workers read Kafka themselves, or Spark does, and moves them.
 
-Reading in the worker is for most batches: it costs a third of the CPU, and no JVM has to compile anything for it. Spark reads where
+Workers read most batches: that costs less CPU, and no JVM has to compile anything for it (docs/performance.md). Spark reads where
 librdkafka is not there, or failed.
 """
 

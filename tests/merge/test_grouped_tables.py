@@ -38,6 +38,16 @@ def filled(spark: SparkSession, settings: Settings) -> list[TableTopics]:
     return topics
 
 
+def batches_of_one_row(merge_settings: SinkFactory, count: int) -> Settings:
+    """So many new rows of one table, each a batch of its own."""
+    settings = merge_settings(max_batch_records=1)
+    topics = topics_of(settings, SCHEMAS[0], snapshot=False)
+    for number in range(count):
+        topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, 0)
+    flush(topics)
+    return settings
+
+
 def changed(topics: Sequence[TableTopics]) -> None:
     """Update, delete and insert one row in each table."""
     for one in topics:
@@ -257,11 +267,7 @@ def test_tombstones_of_workers_and_of_spark_stop_older_rows_of_either(
 def test_workers_that_fail_again_and_again_are_not_asked_any_more(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = merge_settings(max_batch_records=1)
-    topics = topics_of(settings, SCHEMAS[0], snapshot=False)
-    for number in range(6):
-        topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, 0)
-    flush(topics)
+    settings = batches_of_one_row(merge_settings, 6)
     attempts: list[int] = []
 
     def broken(_tasks: object) -> Any:
@@ -305,11 +311,7 @@ def test_where_workers_cannot_read_kafka_spark_reads_it_for_them_in_the_same_bat
 def test_workers_that_could_not_read_again_and_again_are_given_what_spark_reads(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = merge_settings(max_batch_records=1)
-    topics = topics_of(settings, SCHEMAS[0], snapshot=False)
-    for number in range(6):
-        topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, 0)
-    flush(topics)
+    settings = batches_of_one_row(merge_settings, 6)
     attempts: list[int] = []
 
     def broken(_reads: KafkaReads, _work: Any) -> Any:
@@ -333,11 +335,7 @@ def test_after_a_worker_that_died_spark_reads_for_the_workers(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch of its death is merged without workers: what killed it may do so again."""
-    settings = merge_settings(max_batch_records=1)
-    topics = topics_of(settings, SCHEMAS[0], snapshot=False)
-    for number in range(4):
-        topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, 0)
-    flush(topics)
+    settings = batches_of_one_row(merge_settings, 4)
     attempts: list[int] = []
 
     def deadly(_reads: KafkaReads, _work: Any) -> Any:
