@@ -94,16 +94,18 @@ _INCOMPLETE: Final = -2
 @njit("int64(uint8[::1], int64, int64)", nogil=True, cache=True)
 def _little(buf: Bytes, at: Int, size: Int) -> Int:
     value = np.int64(0)
+    first = np.uint64(at)
     for index in range(size):
-        value |= np.int64(buf[at + index]) << np.int64(8 * index)
+        value |= np.int64(buf[first + np.uint64(index)]) << np.int64(8 * index)
     return value
 
 
 @njit("boolean(uint8[::1], int64, int64, int64)", nogil=True, cache=True)
 def _same(buf: Bytes, one: Int, other: Int, size: Int) -> bool:
     differ = np.uint8(0)
+    first, second = np.uint64(one), np.uint64(other)
     for index in range(size):
-        differ |= buf[one + index] ^ buf[other + index]
+        differ |= buf[first + np.uint64(index)] ^ buf[second + np.uint64(index)]
     return bool(differ == 0)
 
 

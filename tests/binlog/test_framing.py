@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from producer.binlog import framing
-from producer.binlog.framing import PacketFramer, crc32, frame_events, scan_packets
+from producer.binlog.framing import PacketFramer, frame_events
+from producer.binlog.framing_kernels import CRC_TABLES, crc32, crc32_by_tables, scan_packets
 from schemas.errors import DecodeError
 from tests.binlog.build import (
     array_of,
@@ -79,11 +80,11 @@ def test_more_events_than_slots_come_in_several_batches() -> None:
     assert max(batch.count for batch in found) == 7
 
 
-@pytest.mark.parametrize("size", [0, 1, 4, 15, 16, 17, 31, 32, 33, 1000])
-def test_the_checksum_is_zlib_s_with_and_without_the_jit(size: int) -> None:
+@pytest.mark.parametrize("size", [*range(70), 255, 1000, 65_537])
+def test_the_checksum_is_zlib_s_by_every_way(size: int) -> None:
     data = array_of(random.Random(size).randbytes(size + 5))
-    assert crc32(data, 3, 3 + size, framing._TABLES) == zlib.crc32(data[3 : 3 + size])
-    assert un_jitted(crc32)(data, 3, 3 + size, framing._TABLES) == zlib.crc32(data[3 : 3 + size])
+    for way in (crc32, crc32_by_tables, un_jitted(crc32_by_tables)):
+        assert way(data, 3, 3 + size, CRC_TABLES) == zlib.crc32(data[3 : 3 + size])
 
 
 def test_the_kernel_does_the_same_without_the_jit() -> None:
@@ -94,7 +95,7 @@ def test_the_kernel_does_the_same_without_the_jit() -> None:
         columns = framing.EventColumns(64)
         at, taken = 0, []
         while at < data.size:
-            count, at, _ = kernel(data, at, data.size, state, framing._TABLES, *columns.arrays)
+            count, at, _ = kernel(data, at, data.size, state, CRC_TABLES, *columns.arrays)
             taken.append([array[:count].tolist() for array in columns.arrays])
         results.append((taken, state.tolist()))
     assert results[0] == results[1]

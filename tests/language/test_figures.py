@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[2]
 KERNELS = frozenset(
     {
         "producer/binlog/events.py",  # a parser for each kind of event
-        "producer/binlog/framing.py",  # packets and events, compiled
         "producer/codec/cells.py",  # a value of each column type, compiled
         "producer/codec/encode.py",  # rows into records, compiled
         "producer/codec/json_binary.py",  # MySQL's binary JSON, compiled
