@@ -43,6 +43,7 @@ _SIGNALS = "id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(
 _COLUMNS = "id BIGINT PRIMARY KEY, name VARCHAR(64), amount DECIMAL(12,2), e TEXT, changed DATETIME(6)"
 _VERIFY_S = 900.0
 _LOOKS_INTO_HEAP = 18
+_SHOWN = 20
 _JCMD = "jcmd"
 
 
@@ -60,6 +61,7 @@ def soak(context: Context) -> Found:
         changes = load.stop()
         jobs.verify()
         costs = jobs.costs()
+    print("\n".join(_courses(samples)), flush=True)
     thirds = {name: thirds_of([sample[name] for sample in samples]) for name in samples[0]}
     context.failures.extend(not_flat({name: both for name, both in thirds.items() if name != "jvm"}))
     extra: dict[str, float] = {}
@@ -72,6 +74,12 @@ def soak(context: Context) -> Found:
         "tidemark run": [Figure(changes, seconds, cpu["run"], costs["run"].peak_mib)],
         "tidemark merge": [Figure(changes, seconds, cpu["merge"], costs["merge"].peak_mib)],
     }
+
+
+def _courses(samples: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return a line for each process with its memory over time, so that a slow growth is seen."""
+    shown = samples[:: max(1, len(samples) // _SHOWN)]
+    return [f"  {name} MiB: {' '.join(f'{sample[name]:,.0f}' for sample in shown)}" for name in samples[0]]
 
 
 def thirds_of(values: Sequence[float]) -> tuple[float, float]:

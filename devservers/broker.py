@@ -14,6 +14,7 @@ from typing import Final
 from devservers.bundles import bundle_entries, bundle_files
 from devservers.processes import GuardedProcess, Server, ServerStartError, free_port, listening
 from schemas.overriding import override
+from schemas.topics import RECORD_BYTES
 from tidemark.runtime.artifacts import build_once, cache_folder
 from tidemark.runtime.class_archive import ClassArchive
 from tidemark.runtime.java import java_home
@@ -21,15 +22,14 @@ from tidemark.runtime.java import java_home
 log = logging.getLogger(__name__)
 
 HEAP_MIB: Final = 512
-MESSAGE_BYTES: Final = 192 * 1024 * 1024
 PROPERTIES: Final = f"""process.roles=broker,controller
 node.id=1
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 auto.create.topics.enable=false
-message.max.bytes={MESSAGE_BYTES}
-replica.fetch.max.bytes={MESSAGE_BYTES}
-socket.request.max.bytes={2 * MESSAGE_BYTES}
+message.max.bytes={RECORD_BYTES}
+replica.fetch.max.bytes={RECORD_BYTES}
+socket.request.max.bytes={2 * RECORD_BYTES}
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=4
 transaction.state.log.replication.factor=1

@@ -1,4 +1,4 @@
-"""The names of all topics of one producer, and the registry subjects that go with them."""
+"""The names of all topics of one producer, how large their records may be, and the registry subjects that go with them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ DELIMITER: Final = "."
 """The separator of the parts of a topic's name, unless the settings say otherwise."""
 SNAPSHOT_SUFFIX: Final = "-snapshot"
 MAX_TOPIC_LENGTH: Final = 249
+RECORD_BYTES: Final = 192 << 20
+"""The largest record, uncompressed: both images of a row of 64 MiB, and room for what is around them."""
 _NOT_TOPIC: Final = re.compile(r"[^A-Za-z0-9._-]")
 _NAMES: Final = re.compile(r"\$(database|table)|\$\{(database|table)\}")
 

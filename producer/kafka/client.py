@@ -18,8 +18,6 @@ _Client = TypeVar("_Client")
 _Answer = TypeVar("_Answer")
 
 ADMIN_TIMEOUT_S: Final = 30.0
-RECORD_BYTES: Final = 192 << 20
-"""The largest record, uncompressed: both images of a row of 64 MiB, and room for what is around them."""
 _PARTITIONS_AT_ONCE: Final = 1_000  # a controller of KRaft takes 10,000 records in a request
 _ASKED_AT_ONCE: Final = 1_000  # librdkafka gives all of a request up while one leader is unknown
 _RETRY_S: Final = 0.1

@@ -26,8 +26,9 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from producer.kafka.block_producer import WORTH, BlockProducer, block_producer, is_addressable
-from producer.kafka.client import RECORD_BYTES, client_config, opened
+from producer.kafka.client import client_config, opened
 from schemas.errors import FencedError, PublishError
+from schemas.topics import RECORD_BYTES
 from schemas.waiting import WAITS, waiting
 
 if TYPE_CHECKING:

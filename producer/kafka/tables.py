@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from producer.kafka.client import RECORD_BYTES, TopicAdmin
+from producer.kafka.client import TopicAdmin
 from schemas import topics
 from schemas.documents import TopicsDocument
 from schemas.errors import StateError
@@ -20,7 +20,7 @@ from schemas.state import parse
 _LOOK_EVERY_S: Final = 10.0
 _LOOK_SHARE: Final = 20
 # A row may be as large as the server's max_allowed_packet lets it be; the broker's default is 1 MB.
-_TOPIC_CONFIG: Final = {"max.message.bytes": str(RECORD_BYTES)}
+_TOPIC_CONFIG: Final = {"max.message.bytes": str(topics.RECORD_BYTES)}
 
 
 class TableTopics:

@@ -7,6 +7,7 @@ from typing import Final
 from schemas.applied.kafka_security import client_options
 from schemas.secrets import pem_of
 from schemas.settings import KafkaSettings
+from schemas.topics import RECORD_BYTES
 from spark_jobs.kafka.read import CONSUMERS
 
 _FILES: Final = {
@@ -18,7 +19,7 @@ _GIVEN: Final = ("security.", "ssl.", "enable.ssl", "sasl.", "client.", "socket.
 """Options of a connection. Others of `kafka.options` are for the producer, and may not fit to the ones below."""
 _QUEUE_KBYTES: Final = 4 << 10
 """Reading 190 MiB took 180 MiB of memory with 16 MiB, 110 MiB with this, in the same time."""
-_RESPONSE_BYTES: Final = 2 * (192 << 20)
+_RESPONSE_BYTES: Final = 2 * RECORD_BYTES
 """A broker sends one record that is larger than what was asked for: the largest that a topic of ours takes, and room."""
 
 

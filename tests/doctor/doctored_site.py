@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devservers import Database, Kafka, Postgres, Registry
+from schemas.topics import RECORD_BYTES
 from tests.support.servers import unique_name
 from tidemark import cli
 
@@ -174,7 +175,7 @@ def _prepare(site: Site) -> None:
     topics = {f"{site.name}.{site.schema}.orders": "delete", f"{site.name}.state": "compact"}
     admin = AdminClient({"bootstrap.servers": site.kafka.bootstrap_servers})
     made = admin.create_topics([
-        NewTopic(topic, 2, 1, config={"cleanup.policy": policy, "max.message.bytes": str(192 << 20)})
+        NewTopic(topic, 2, 1, config={"cleanup.policy": policy, "max.message.bytes": str(RECORD_BYTES)})
         for topic, policy in topics.items()
     ])  # fmt: skip
     for future in made.values():

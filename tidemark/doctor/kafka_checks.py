@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from producer.kafka.client import RECORD_BYTES, client_config, is_refusal, opened
+from producer.kafka.client import client_config, is_refusal, opened
 from producer.kafka.publisher import TRANSACTION_TIMEOUT_MS
 from schemas import topics
 from schemas.applied.kafka_security import client_options
@@ -21,6 +21,7 @@ from schemas.errors import KafkaAccessError
 from schemas.findings import Finding, Remedy, Severity
 from schemas.liveness import SIGN_KEY
 from schemas.state import partition_of
+from schemas.topics import RECORD_BYTES
 from schemas.waiting import waiting
 from tidemark.doctor.kafka_rights import LIMIT, KafkaRights, not_to_be_asked, tool, tool_advice
 from tidemark.doctor.listed import listed

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from schemas.errors import SinkError
 from schemas.identity import Target
+from schemas.topics import RECORD_BYTES
 from spark_jobs.sinks.changelog_events import Appended
 from spark_jobs.sinks.changelog_only import appended_document, appended_of
 from spark_jobs.sinks.contract import REMEDY
-from spark_jobs.sinks.kafka.kafka_client import RECORD_BYTES, KafkaClient, Transaction
+from spark_jobs.sinks.kafka.kafka_client import KafkaClient, Transaction
 
 _VERSION: Final = 1
 _TOPIC_CONFIG: Final = {

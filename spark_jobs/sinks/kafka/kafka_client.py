@@ -27,6 +27,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 from schemas.applied.kafka_security import client_options
 from schemas.errors import FencedError, RetriableSinkError, SinkError
 from schemas.settings import KafkaSettings
+from schemas.topics import RECORD_BYTES
 
 log = structlog.get_logger()
 
@@ -34,7 +35,6 @@ CALL_S: Final = 60.0
 TURN_S: Final = 3.0
 TRANSACTION_MS: Final = 900_000
 """How long a transaction may be open: the longest that a broker allows by default."""
-RECORD_BYTES: Final = 192 << 20
 _QUEUE_KBYTES: Final = 64 << 10
 _POLL_EVERY: Final = 500
 _RETRY_S: Final = 0.1

@@ -14,7 +14,7 @@ from schemas.errors import ConfigError, RetriableSinkError
 from schemas.identity import SourceTable, TableName, Target
 from schemas.overriding import override
 from schemas.settings import Settings
-from schemas.topics import MAX_TOPIC_LENGTH, sanitise, target_topic
+from schemas.topics import MAX_TOPIC_LENGTH, RECORD_BYTES, sanitise, target_topic
 from spark_jobs.kafka.read import topic_pattern
 from spark_jobs.sinks.changelog_only import CHANGELOG_ONLY
 from spark_jobs.sinks.contract import Capabilities, SinkTarget
@@ -23,7 +23,7 @@ from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.kafka.commit_records import CommitRecords
 from spark_jobs.sinks.kafka.committed_topic import CommittedTopic
-from spark_jobs.sinks.kafka.kafka_client import RECORD_BYTES, KafkaClient
+from spark_jobs.sinks.kafka.kafka_client import KafkaClient
 from spark_jobs.sinks.kafka.kafka_target import KafkaTarget
 from spark_jobs.sinks.kafka.kept_changes import KeptChanges
 from spark_jobs.sinks.kafka.mirror_target import MirrorTarget
