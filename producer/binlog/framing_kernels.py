@@ -86,18 +86,20 @@ _FACTORS: Final = [[_factor(8 * size + 32), _factor(8 * size - 32)] for size in 
 """What the two halves of the sixteen bytes so far are multiplied by, when `size` bytes come behind them."""
 
 
-def _multiplies_without_carries() -> bool:
+def multiplies_without_carries() -> bool:
     """Return whether the code that Numba makes may use PCLMULQDQ; the cache of Numba keeps processors apart."""
-    if numba.config.DISABLE_JIT:
+    if numba.config.DISABLE_JIT or not llvmlite.binding.get_host_cpu_features().get("pclmul", False):
         return False
-    if numba.config.CPU_FEATURES is not None:
-        return "+pclmul" in numba.config.CPU_FEATURES.split(",")
-    return bool(llvmlite.binding.get_host_cpu_features().get("pclmul", False))
+    asked = numba.config.CPU_FEATURES
+    if asked is None:
+        return True
+    said = [one for one in asked.split(",") if one in ("+pclmul", "-pclmul", "-sse2")]
+    return bool(said) and all(one == "+pclmul" for one in said)
 
 
 _CRC32: Final = "uint32(uint8[::1], int64, int64, uint32[:, ::1])"
 
-FOLDS: Final = _multiplies_without_carries()
+FOLDS: Final = multiplies_without_carries()
 
 
 @cast("Any", intrinsic)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import mmap
 import random
 import zlib
+from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import numpy as np
 import pytest
 
-from producer.binlog import framing
+from producer.binlog import framing, framing_kernels
 from producer.binlog.framing import PacketFramer, frame_events
-from producer.binlog.framing_kernels import CRC_TABLES, crc32, crc32_by_tables, scan_packets
+from producer.binlog.framing_kernels import CRC_TABLES, FOLDS, crc32, crc32_by_tables, scan_packets
 from schemas.errors import DecodeError
 from tests.binlog.build import (
     array_of,
@@ -25,6 +30,7 @@ from tests.binlog.build import (
 )
 
 SEED = 20261121
+_NO_ACCESS = 0  # PROT_NONE
 
 
 def un_jitted(kernel: Any) -> Any:
@@ -85,6 +91,69 @@ def test_the_checksum_is_zlib_s_by_every_way(size: int) -> None:
     data = array_of(random.Random(size).randbytes(size + 5))
     for way in (crc32, crc32_by_tables, un_jitted(crc32_by_tables)):
         assert way(data, 3, 3 + size, CRC_TABLES) == zlib.crc32(data[3 : 3 + size])
+
+
+def test_the_checksum_is_folded_where_the_processor_can() -> None:
+    cpus = Path("/proc/cpuinfo")
+    can = cpus.exists() and " pclmulqdq " in cpus.read_text(encoding="ascii")
+    assert can == FOLDS
+    assert can == (crc32 is not crc32_by_tables)
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        ("", False),
+        ("+sse2,+sse4.2", False),
+        ("+sse2,+pclmul", True),
+        ("+pclmul,-pclmul", False),
+        ("+pclmul,-sse2", False),
+        ("+vpclmulqdq", False),
+    ],
+)
+def test_features_that_numba_is_given_decide_about_folding(features: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framing_kernels.numba.config, "CPU_FEATURES", features)
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda: {"pclmul": True})
+    assert framing_kernels.multiplies_without_carries() == expected
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", dict)
+    assert not framing_kernels.multiplies_without_carries()
+
+
+def test_nothing_behind_the_last_byte_of_the_array_is_read() -> None:
+    page = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 2 * page)
+    try:
+        bytes_of = np.frombuffer(memory, np.uint8)
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.mprotect(ctypes.c_void_p(bytes_of.ctypes.data + page), page, _NO_ACCESS) == 0
+        for size in range(70):
+            bytes_of[page - size : page] = np.frombuffer(random.Random(size).randbytes(size), np.uint8)
+            expected = zlib.crc32(bytes_of[page - size : page].tobytes())
+            assert crc32(bytes_of[:page], page - size, page, CRC_TABLES) == expected
+            assert crc32_by_tables(bytes_of[:page], page - size, page, CRC_TABLES) == expected
+        for size in range(40):  # a packet's events, whole and cut at each byte
+            data = packets([rotate("binlog.000001"), format_description(log_pos=126), event(16, b"x" * size)])
+            for cut in range(len(data) + 1):
+                rest = data[:cut]
+                bytes_of[page - cut : page] = np.frombuffer(rest, np.uint8)
+                columns, state = framing.EventColumns(8), np.array([-1, 255], np.int64)
+                at = page - cut
+                for _ in range(3):  # it stops behind the rotation
+                    _, at, _ = scan_packets(bytes_of[:page], at, page, state, CRC_TABLES, *columns.arrays)
+                assert (at == page) == (cut in whole_packets(data))
+        del bytes_of
+    finally:
+        with contextlib.suppress(BufferError):
+            memory.close()
+
+
+def whole_packets(data: bytes) -> set[int]:
+    """The lengths of the beginnings of `data` that end with a packet."""
+    found, at = {0}, 0
+    while at < len(data):
+        at += 4 + int.from_bytes(data[at : at + 3], "little")
+        found.add(at)
+    return found
 
 
 def test_the_kernel_does_the_same_without_the_jit() -> None:

@@ -254,8 +254,10 @@ def opinion(kind: Kind, column: Column, value: Any) -> Any:  # noqa: PLR0911  on
         return value.ljust(column.length or 0, b"\0")
     if found in _UNTOLD:
         return ...
-    if column.unsigned:  # reported as signed where it loses count of the columns' signs
+    if found in _BITS:  # reported with the sign of another column where it loses count of the columns' signs
         natural = value % (1 << _BITS[found])
+        if not column.unsigned:
+            return natural - (1 << _BITS[found]) if natural >> (_BITS[found] - 1) else natural
         return Decimal(natural) if found is ColumnType.BIGINT else natural
     if column.charset not in (None, "utf8mb4", "utf8mb3", "ascii"):
         return ...  # read with Python's codec of a like name, which is not MySQL's table, or not at all

@@ -33,7 +33,8 @@ class MirrorTopics:
             }
         )
         self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        self._producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
+        # Idempotent: of two requests in flight a retried one would come behind the other, and the order is what is tested.
+        self._producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0, "enable.idempotence": True})
         self._there: dict[TableName, dict[int, dict[str, Any]]] = {}
 
     def topic(self, name: TableName) -> str:

@@ -66,7 +66,7 @@ class Mirrored:
 
     def send(self, data: dict[str, Any], op: str, position: str) -> None:
         """Send a message of changelog-json that no merge job would send."""
-        producer = Producer({"bootstrap.servers": self._servers, "partitioner": "murmur2_random"})
+        producer = Producer({"bootstrap.servers": self._servers, "partitioner": "murmur2_random", "enable.idempotence": True})
         source = self._table.text
         value = {"data": data, "op": op, "_tm_position": position, "_tm_source": source}
         key = json.dumps({"_tm_source": source, "id": data["id"]}, separators=(",", ":"))
