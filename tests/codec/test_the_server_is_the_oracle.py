@@ -254,14 +254,26 @@ def opinion(kind: Kind, column: Column, value: Any) -> Any:  # noqa: PLR0911  on
         return value.ljust(column.length or 0, b"\0")
     if found in _UNTOLD:
         return ...
-    if found in _BITS:  # reported with the sign of another column where it loses count of the columns' signs
-        natural = value % (1 << _BITS[found])
-        if not column.unsigned:
-            return natural - (1 << _BITS[found]) if natural >> (_BITS[found] - 1) else natural
-        return Decimal(natural) if found is ColumnType.BIGINT else natural
+    if found in _BITS:
+        return integer_opinion(column, value)
     if column.charset not in (None, "utf8mb4", "utf8mb3", "ascii"):
         return ...  # read with Python's codec of a like name, which is not MySQL's table, or not at all
     return value
+
+
+def integer_opinion(column: Column, value: int) -> int | Decimal:
+    """An integer with the sign of its column: mysql-replication takes that of another one where it loses count of them."""
+    bits = _BITS[column.type]
+    natural = value % (1 << bits)
+    if column.unsigned:
+        return Decimal(natural) if column.type is ColumnType.BIGINT else natural
+    return natural - (1 << bits) if natural >> (bits - 1) else natural
+
+
+def test_an_opinion_about_an_integer_has_the_sign_of_its_column() -> None:
+    signed, unsigned = Column("a", ColumnType.INT, False), Column("a", ColumnType.INT, False, unsigned=True)
+    assert [integer_opinion(signed, value) for value in (2**31, -(2**31), 2**31 - 1, -1)] == [-(2**31), -(2**31), 2**31 - 1, -1]
+    assert [integer_opinion(unsigned, value) for value in (2**31, -(2**31), -1)] == [2**31, 2**31, 2**32 - 1]
 
 
 def _literal(value: Any) -> Any:
