@@ -131,16 +131,16 @@ def test_nothing_behind_the_last_byte_of_the_array_is_read() -> None:
             expected = zlib.crc32(bytes_of[page - size : page].tobytes())
             assert crc32(bytes_of[:page], page - size, page, CRC_TABLES) == expected
             assert crc32_by_tables(bytes_of[:page], page - size, page, CRC_TABLES) == expected
-        for size in range(40):  # a packet's events, whole and cut at each byte
+        for size in range(40):  # packets, and each beginning of them
             data = packets([rotate("binlog.000001"), format_description(log_pos=126), event(16, b"x" * size)])
-            for cut in range(len(data) + 1):
-                rest = data[:cut]
-                bytes_of[page - cut : page] = np.frombuffer(rest, np.uint8)
+            for length in range(len(data) + 1):
+                beginning = data[:length]
+                bytes_of[page - length : page] = np.frombuffer(beginning, np.uint8)
                 columns, state = framing.EventColumns(8), np.array([-1, 255], np.int64)
-                at = page - cut
+                at = page - length
                 for _ in range(3):  # it stops behind the rotation
                     _, at, _ = scan_packets(bytes_of[:page], at, page, state, CRC_TABLES, *columns.arrays)
-                assert (at == page) == (cut in whole_packets(data))
+                assert (at == page) == (length in whole_packets(data))
         del bytes_of
     finally:
         with contextlib.suppress(BufferError):
