@@ -131,11 +131,11 @@ def test_nothing_behind_the_last_byte_of_the_array_is_read() -> None:
             expected = zlib.crc32(bytes_of[page - size : page].tobytes())
             assert crc32(bytes_of[:page], page - size, page, CRC_TABLES) == expected
             assert crc32_by_tables(bytes_of[:page], page - size, page, CRC_TABLES) == expected
-        for size in range(40):  # packets, and each beginning of them
+        for size in range(40):  # packets, and their first bytes
             data = packets([rotate("binlog.000001"), format_description(log_pos=126), event(16, b"x" * size)])
             for length in range(len(data) + 1):
-                beginning = data[:length]
-                bytes_of[page - length : page] = np.frombuffer(beginning, np.uint8)
+                part = data[:length]
+                bytes_of[page - length : page] = np.frombuffer(part, np.uint8)
                 columns, state = framing.EventColumns(8), np.array([-1, 255], np.int64)
                 at = page - length
                 for _ in range(3):  # it stops behind the rotation
