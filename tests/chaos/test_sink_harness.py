@@ -195,7 +195,7 @@ def change_lines(path: Path) -> None:
 
 def send_again(servers: str, topic: str) -> None:
     key, value = random.Random(1).choice([one for one in messages(servers, topic) if one[1] is not None])
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": servers})
     producer.produce(topic, value, key)
     producer.flush(60)
 
