@@ -10,6 +10,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from schemas.errors import SourceError
+from tests.support.area_logs import of_area
 from tidemark import cli
 from tidemark.process import logs
 
@@ -187,11 +188,11 @@ def test_an_interrupt_ends_with_130(config: str, monkeypatch: pytest.MonkeyPatch
 def test_a_logger_that_was_used_before_follows_later_settings() -> None:
     logs.configure()
     log = structlog.wrap_logger(None, cache_logger_on_first_use=True)  # as commands have it; tests keep none (conftest)
-    log.info("once")
+    log.info("followed.once")
     logs.configure()
     with capture_logs() as said:
-        log.info("twice")
-    assert [entry["event"] for entry in said] == ["twice"]
+        log.info("followed.twice")
+    assert [entry["event"] for entry in of_area(said, "followed")] == ["followed.twice"]
 
 
 LOGGING = """

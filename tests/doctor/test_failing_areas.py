@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from schemas.findings import Finding, Severity
 from schemas.settings import Settings, from_mapping
+from tests.support.area_logs import of_area
 from tidemark.doctor import merge_start
 from tidemark.doctor.examination import asked, gathered
 from tidemark.doctor.merge_start import MergeStart, exit_code
@@ -44,7 +45,7 @@ def test_an_exception_in_one_area_is_a_finding_of_that_area(tmp_path: Path) -> N
     assert "ValueError" in found.findings[0].evidence
     assert found.checked == ("registry",)
     assert "ValueError" in found.unchecked["kafka"]
-    assert [(one["event"], one["area"], one["exc_info"]) for one in logged] == [("doctor.area_failed", "kafka", True)]
+    assert [(one["event"], one["area"], one["exc_info"]) for one in of_area(logged, "doctor")] == [("doctor.area_failed", "kafka", True)]
 
 
 @pytest.mark.parametrize(("error", "code"), [(DENIED, "sink.folder_rights"), (STALE, "sink.unknown")])

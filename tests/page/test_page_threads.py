@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, PublishError
 from tests.page.test_page_access import TOKEN, page_of, settings_of
+from tests.support.area_logs import of_area
 from tests.support.page_client import PageClient
 from tidemark.api import sending
-from tidemark.page import page_views
+from tidemark.page import live_changes, page_views
 from tidemark.page.live_changes import LiveChanges
 from tidemark.page.parts import Checks
 from tidemark.page.schema_looks import SchemaLooks
@@ -74,6 +77,27 @@ def test_changes_are_unknown_before_kafka_has_answered_and_while_it_does_not(sta
             changes.look()
             time.sleep(0.2)
         assert changes.read_ms is None
+
+
+def test_a_page_that_was_closed_says_nothing_of_the_changes_that_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, answered = threading.Event(), threading.Event()
+
+    def silent(*_arguments: object, **_more: object) -> None:
+        waits.set()
+        answered.wait(60)
+        raise PublishError("Kafka has not answered")
+
+    monkeypatch.setattr(live_changes, "ChangeReader", silent)
+    monkeypatch.setattr(live_changes, "log", structlog.get_logger())
+    with capture_logs() as logged:
+        with LiveChanges(settings_of()) as changes:
+            changes.look()
+            assert waits.wait(60)
+        (reader,) = (one for one in threading.enumerate() if one is changes._thread)
+        answered.set()
+        reader.join(60)
+    assert not reader.is_alive()
+    assert of_area(logged, "page") == []
 
 
 def test_checks_that_have_not_ended_say_nothing_good(monkeypatch: pytest.MonkeyPatch, stack: ExitStack) -> None:

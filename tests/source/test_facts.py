@@ -30,6 +30,7 @@ from producer.source.facts import (
 from producer.source.source_preflight import preflight
 from schemas.errors import SourceError
 from tests.source.reading import SERVERS, execute, settings_of
+from tests.support.area_logs import of_area
 from tests.support.servers import database, wait_until_gone
 
 GOOD = ServerFacts(
@@ -107,8 +108,9 @@ def test_a_log_that_names_no_columns_is_allowed_and_what_is_better_is_said(
     metadata: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_preflight, "log", structlog.get_logger())  # not one that another test's settings have bound
-    with capture_logs() as said:
+    with capture_logs() as logged:
         preflight(replace(GOOD, row_metadata=metadata))
+    said = of_area(logged, "source")
     assert [(entry["event"], entry["row_metadata"]) for entry in said] == [("source.log_names_no_columns", words)]
     assert ("SET GLOBAL binlog_row_metadata = 'FULL'" in said[0]["advice"]) is bool(metadata)
 

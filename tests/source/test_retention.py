@@ -13,6 +13,7 @@ from producer.source.connection import connect
 from producer.source.facts import current_position
 from producer.source.retention import ResumePosition, RetentionWatch, kept_s, reckon
 from schemas.settings import SourceSettings
+from tests.support.area_logs import of_area
 from tests.support.servers import own_database
 
 HOUR = 3600
@@ -99,7 +100,7 @@ def test_a_warning_begins_and_ends_with_the_server_s_own_figures(name: str, monk
             while not watch.look().is_purged and time.monotonic() < deadline:
                 cursor.execute(purge)  # MariaDB keeps a file until a thread of it has found that it needs it no more
             assert watch.look().is_purged
-        reported = [(entry["event"], entry.get("reason", "")) for entry in said]
+        reported = [(entry["event"], entry.get("reason", "")) for entry in of_area(said, "log")]
         assert [event for event, _ in reported] == ["log.retention_short", "log.retention_enough", "log.retention_short"]
         assert "may purge in 1." in reported[0][1]
         assert "is purged" in reported[2][1]

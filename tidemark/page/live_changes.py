@@ -137,7 +137,8 @@ class LiveChanges:
                 gap = _TOO_FAST
             except TidemarkError as error:
                 gap = self._trouble = str(error)
-                log.debug("page.changes_unknown", reason=gap)
+                if not self._ended.is_set():  # a page that was closed has nothing to say of what it waited for
+                    log.debug("page.changes_unknown", reason=gap)
                 self._ended.wait(_TURN_S)
             except Exception as error:  # the thread must live: no look would start another one
                 gap = self._trouble = f"reading failed: {error!r}; see the log of `tidemark page`"
