@@ -6,13 +6,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from devservers import Kafka
+from tests.chaos.load import TABLES
 from tests.chaos.log import CommittedChanges
 from tests.chaos.results import summary, write_down
-from tests.chaos.round import Outcome
+from tests.chaos.round import Outcome, wait_for_snapshots
+from tests.chaos.world import ChaosError
 from tests.support.clock import Clock
 from tests.support.replication import end_of_log, execute
 from tests.support.servers import database, new_database
@@ -50,6 +54,42 @@ def test_files_read_before_they_go_are_not_read_again_and_xa_may_be_open_across_
     log.read_before(end_of_log(server)[0])
     execute(server, "INSERT INTO t VALUES (4)", f"XA COMMIT {xid}", "INSERT INTO t VALUES (5)", database=schema)
     assert [change.key for change in log.read()] == [(1,), (3,), (4,), (2,), (5,)]
+
+
+class Statuses:
+    """A pipeline that says these states of the snapshot of `cleared`, one after the other; all other tables are read."""
+
+    def __init__(self, *states: str, error: str = "shop.cleared was dropped while it was read") -> None:
+        self._states, self._error = states, error
+        self.asked: list[str] = []
+
+    def request_snapshot(self, *patterns: str) -> None:
+        self.asked += patterns
+
+    def wait(self, what: str, until: Any) -> None:
+        for state in self._states:
+            tables = [
+                SimpleNamespace(table=f"shop.{name}", snapshot="done" if name != "cleared" else state, inexact=None, error=self._error)
+                for name in TABLES
+            ]
+            if until(SimpleNamespace(tables=tables)):
+                return
+        raise ChaosError(f"waited for {what}")
+
+
+def waited(pipeline: Statuses, *, drops: bool) -> list[str]:
+    wait_for_snapshots(SimpleNamespace(database="shop", pipeline=pipeline), drops=drops)
+    return pipeline.asked
+
+
+def test_a_table_that_the_round_dropped_while_it_was_read_is_asked_for_once_more() -> None:
+    assert waited(Statuses("running", "failed", "failed", "running", "done"), drops=True) == ["cleared"]
+    with pytest.raises(ChaosError, match="waited for the snapshots"):
+        waited(Statuses("failed", "failed", "running", "failed"), drops=True)
+    with pytest.raises(ChaosError, match="a snapshot failed"):
+        waited(Statuses("failed", "done"), drops=False)
+    with pytest.raises(ChaosError, match="a snapshot failed"):
+        waited(Statuses("failed", "done", error="shop.cleared: no row is sent"), drops=True)
 
 
 METADATA = """
