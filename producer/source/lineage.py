@@ -27,6 +27,7 @@ from producer.source.dump import LARGEST_DUMP_POSITION, BinlogStream, StreamStar
 from producer.source.facts import LogPosition, ask, available_log, current_position, flavour_of, log_sizes
 from producer.source.gtid import MysqlGtidSet, parse_gtid_set
 from producer.source.log_scan import PATIENCE_S, READ_S, batches_before
+from producer.source.visibility import still_owned
 from schemas.errors import DecodeError, RetriableSourceError, SourceError
 from schemas.position import file_number
 
@@ -44,6 +45,8 @@ CATCH_UP_S: Final = 60.0
 """How long a promoted replica may take to execute what it had received."""
 _POLL_S: Final = 0.5
 _LOOK_AT_EVENTS: Final = 3
+_SETTLED_S: Final = 1.0
+"""How long a commit may take that is on its way when the end of the log is asked for."""
 
 
 class LostTailError(Exception):
@@ -133,13 +136,44 @@ def with_its_gtids(
         return end if answer is None else replace(end, gtid_set=str(answer))
     if not facts.has_gtids:
         return end
+    gtids = gtids_without_those_behind(settings, facts, connection, end)
+    if gtids is None:
+        gtids = gtids_of_its_file(settings, facts, connection, end)
+    return replace(end, gtid_set=str(gtids))
+
+
+def gtids_of_its_file(
+    settings: SourceSettings, facts: ServerFacts, connection: Connection, end: LogPosition
+) -> MysqlGtidSet:
+    """MySQL: the GTIDs before a position. The server reads the file of the position from its first event, which takes seconds."""
     gtids = MysqlGtidSet.parse(end.gtid_set or _before_file(connection, end.file))
     start = StreamStart(gtid_set=str(gtids)) if gtids else StreamStart(file=end.file)
     with closing(_begun_before(settings, facts, start, end)) as found:
         for begun in found:
             if begun.gtid is not None:
                 gtids.add(begun.gtid)
-    return replace(end, gtid_set=str(gtids))
+    return gtids
+
+
+def gtids_without_those_behind(
+    settings: SourceSettings, facts: ServerFacts, connection: Connection, end: LogPosition
+) -> MysqlGtidSet | None:
+    """MySQL: the same, from what is executed now and the log behind the position, where that is the shorter part of the file.
+
+    None where it is not, and where a transaction has had its GTID for long already: it may be in the log or not.
+    """
+    here = current_position(connection, facts)
+    is_near = here.file == end.file and here.pos - end.pos <= end.pos <= LARGEST_DUMP_POSITION
+    if not is_near or still_owned(connection, _SETTLED_S):
+        return None
+    gtids = MysqlGtidSet.parse(str(ask(connection, "SELECT @@global.gtid_executed")[0][0] or ""))
+    here = current_position(connection, facts)  # all that is executed is before it
+    if (here.file, here.pos) != (end.file, end.pos):
+        with closing(_begun_before(settings, facts, StreamStart(end.file, end.pos), here)) as found:
+            for begun in found:
+                if begun.gtid is not None:
+                    gtids.remove(begun.gtid)
+    return gtids
 
 
 def successor(

@@ -41,19 +41,30 @@ def visible_position(connection: Connection) -> LogPosition:
     if flavour_of(server_version(connection)) == "mariadb":
         return snapshot_position(connection)
     end = current_position(connection)
+    left = still_owned(connection, PATIENCE_S)
+    if left:
+        message = f"{left} transactions before {end.file}:{end.pos} are still not visible after {PATIENCE_S:g} s"
+        raise RetriableSourceError(message)
+    return end
+
+
+def still_owned(connection: Connection, patience_s: float) -> int:
+    """MySQL: wait until no GTID is owned any more that is owned now; return how many still are after `patience_s`.
+
+    Where it is 0, all that was in the log at the call is visible and executed. Raises `SourceError`.
+    """
     wanted = None
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while wanted is None or wanted:
         ((mode, text),) = ask(connection, "SELECT @@GLOBAL.gtid_mode, @@GLOBAL.gtid_owned")
         require_gtids(mode)
         owned = owned_gtids(str(text or ""))
         wanted = owned if wanted is None else wanted & owned
+        if wanted and time.monotonic() > deadline:
+            break
         if wanted:
-            if time.monotonic() > deadline:
-                message = f"{len(wanted)} transactions before {end.file}:{end.pos} are still not visible after {PATIENCE_S:g} s"
-                raise RetriableSourceError(message)
             time.sleep(AGAIN_S)
-    return end
+    return len(wanted)
 
 
 def owned_gtids(text: str) -> frozenset[tuple[str, str]]:
