@@ -44,7 +44,7 @@ from tidemark.api.observe import Status
 Look = Callable[[World, Sequence[SinkPlan]], None]
 SHOWN = 3
 _ENDS_DEAD = 0.3
-_DROPPED: Final = "was dropped while it was read"
+_DROPPED: Final = ("was dropped while it was read", "does not exist")
 _AFTER_A_BATCH: Final = 0.6
 """The share of rounds with several sinks whose faults come when each has merged a batch; the first one takes the longest."""
 SPARK_OF_SINKS: Final = {"driver_memory": "1500m", "trigger_s": 4}
@@ -251,7 +251,7 @@ def _disturbed(world: World, names: list[str], *, initial: bool) -> str:
 
 
 def wait_for_snapshots(world: World, *, drops: bool) -> None:
-    """Wait until every table is read. One that was dropped while it was read is asked for once more, as a person would do."""
+    """Wait until every table is read. One that was dropped meanwhile is asked for once more, as a person would do."""
     asked_twice: set[str] = set()
 
     def all_done(status: Status) -> bool:

@@ -83,7 +83,9 @@ def waited(pipeline: Statuses, *, drops: bool) -> list[str]:
 
 
 def test_a_table_that_the_round_dropped_while_it_was_read_is_asked_for_once_more() -> None:
-    assert waited(Statuses("running", "failed", "failed", "running", "done"), drops=True) == ["cleared"]
+    states = ("running", "failed", "failed", "running", "done")
+    assert waited(Statuses(*states), drops=True) == ["cleared"]
+    assert waited(Statuses(*states, error="shop.cleared does not exist"), drops=True) == ["cleared"]
     with pytest.raises(ChaosError, match="waited for the snapshots"):
         waited(Statuses("failed", "failed", "running", "failed"), drops=True)
     with pytest.raises(ChaosError, match="a snapshot failed"):
