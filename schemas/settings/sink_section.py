@@ -140,7 +140,11 @@ class SparkSettings:
     """The session of the merge job."""
 
     master: str = setting("local[*]", help="Spark master: `local[*]`, `spark://…`, `yarn`, `k8s://…`")
-    driver_memory: str = setting("2g", help="heap of the driver, which in local mode does all the work")
+    driver_memory: str = setting(
+        "2g",
+        help="heap of Spark's JVM, which plans, and merges what workers do not; Python workers need memory beside it, by "
+        "`merge_memory_bytes` of the sink",
+    )
     trigger_s: int = setting(2, help="seconds from the start of one batch to the next", minimum=0)
     max_batch_records: int = setting(
         1_000_000, help="records of a batch, over all topics, when catching up", minimum=1

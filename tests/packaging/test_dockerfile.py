@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+EXTRAS: Final = "spark load"
+"""Without `load` the merge job reads no tables: each large one would wait two minutes for it, and then go through Kafka."""
 ROOT: Final = Path(__file__).parents[2]
 DOCKERFILE: Final = ROOT / "docker/Dockerfile"
 
@@ -35,3 +37,23 @@ def test_the_jars_are_fetched_with_nothing_but_the_files_of_their_layer(tmp_path
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(tmp_path / "tidemark/runtime/jars.py")
+
+
+def test_the_merge_image_can_load_tables() -> None:
+    assert f"RUN python requirements.py {EXTRAS} > spark.txt" in DOCKERFILE.read_text()
+
+
+def test_the_merge_image_compiles_every_kernel_of_the_workers() -> None:
+    """Kernels are compiled when their modules are imported; those of the row codec by `warm_up`."""
+    merge = DOCKERFILE.read_text().split(" AS merge\n")[1].split("\nFROM ")[0]
+    (code,) = (line.removeprefix("RUN python -c ").strip("'") for line in merge.splitlines() if line.startswith("RUN python -c "))
+    imports, _, last = code.replace("tidemark.spark_jobs", "spark_jobs").replace("tidemark.producer", "producer").rpartition("; ")
+    done = subprocess.run(
+        [sys.executable, "-c", f"{imports}; import sys; print(*sys.modules)"],
+        cwd=ROOT, check=False, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    kernels = {f"spark_jobs.arrow.{path.stem}" for path in (ROOT / "spark_jobs" / "arrow").glob("*_kernels.py")}
+    assert len(kernels) == 5
+    assert kernels | {"producer.codec.jit"} <= set(done.stdout.split())
+    assert last == "warm_up()"

@@ -12,4 +12,4 @@ from producer.app import warm_up
 if __name__ == "__main__":
     warm_up()
     if "workers" in sys.argv:
-        from spark_jobs.merge import worker_run  # noqa: F401 - its kernels are compiled when they are defined
+        from spark_jobs.arrow import all_kernels  # noqa: F401 - compiled when they are imported
