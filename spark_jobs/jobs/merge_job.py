@@ -249,6 +249,7 @@ class MergeJob:
 
     def _run_query(self, spark: SparkSession, parts: MergeParts, trigger: dict[str, Any]) -> JobState | None:
         """Run a query to its end, and return the state it leaves; None where it had no batch."""
+        self._checkpoint.remove_unfinished()
         if self._retries:
             self._checkpoint.begin_empty_batch()
         self._retries = False
