@@ -56,6 +56,7 @@ def _row(name: str, tool: str, figure: Mapping[str, Any], base: str, ours: float
     ratio = "" if tool == base or not ours else f"× {cpu / ours:.2f}"
     times = "; ".join(words.format(*(figure[one] for one in names)) for names, words in _TIMES.items() if set(names) <= set(figure))
     label = f"**{tool}**" if tool == base else tool
+    times = f"{times} ({figure['note']})" if times and "note" in figure else times
     return f"| `{name}` | {label} | {figure['rows_per_s']:,} | {cpu:,.2f} | {figure['peak_mib']:,} | {ratio} | {times} |"
 
 

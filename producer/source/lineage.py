@@ -163,11 +163,14 @@ def gtids_without_those_behind(
     None where it is not, and where a transaction has had its GTID for long already: it may be in the log or not.
     """
     here = current_position(connection, facts)
-    is_near = here.file == end.file and here.pos - end.pos <= end.pos <= LARGEST_DUMP_POSITION
+    is_near = here.file == end.file and end.pos <= here.pos <= 2 * end.pos and end.pos <= LARGEST_DUMP_POSITION
     if not is_near or still_owned(connection, _SETTLED_S):
         return None
     gtids = MysqlGtidSet.parse(str(ask(connection, "SELECT @@global.gtid_executed")[0][0] or ""))
     here = current_position(connection, facts)  # all that is executed is before it
+    if (file_number(here.file), here.pos) < (file_number(end.file), end.pos):
+        message = f"the log ended at {end.file}:{end.pos}, and ends at {here.file}:{here.pos} now: it was reset meanwhile"
+        raise RetriableSourceError(message)
     if (here.file, here.pos) != (end.file, end.pos):
         with closing(_begun_before(settings, facts, StreamStart(end.file, end.pos), here)) as found:
             for begun in found:

@@ -42,6 +42,7 @@ def visible_position(connection: Connection) -> LogPosition:
         return snapshot_position(connection)
     end = current_position(connection)
     left = still_owned(connection, PATIENCE_S)
+    require_gtids(ask(connection, "SELECT @@GLOBAL.gtid_mode")[0][0])
     if left:
         message = f"{left} transactions before {end.file}:{end.pos} are still not visible after {PATIENCE_S:g} s"
         raise RetriableSourceError(message)
@@ -56,9 +57,7 @@ def still_owned(connection: Connection, patience_s: float) -> int:
     wanted = None
     deadline = time.monotonic() + patience_s
     while wanted is None or wanted:
-        ((mode, text),) = ask(connection, "SELECT @@GLOBAL.gtid_mode, @@GLOBAL.gtid_owned")
-        require_gtids(mode)
-        owned = owned_gtids(str(text or ""))
+        owned = owned_gtids(str(ask(connection, "SELECT @@GLOBAL.gtid_owned")[0][0] or ""))
         wanted = owned if wanted is None else wanted & owned
         if wanted and time.monotonic() > deadline:
             break

@@ -44,7 +44,8 @@ from tidemark.api.observe import Status
 Look = Callable[[World, Sequence[SinkPlan]], None]
 SHOWN = 3
 _ENDS_DEAD = 0.3
-_DROPPED: Final = ("was dropped while it was read", "does not exist")
+_DROPPED: Final = ("cleared was dropped while it was read", "cleared does not exist")
+"""`drop and create` drops this table alone."""
 _AFTER_A_BATCH: Final = 0.6
 """The share of rounds with several sinks whose faults come when each has merged a batch; the first one takes the longest."""
 SPARK_OF_SINKS: Final = {"driver_memory": "1500m", "trigger_s": 4}

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
-import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -56,58 +52,6 @@ def test_a_commit_of_a_batch_is_found_behind_one_of_somebody_else(tmp_path: Path
         one.trust(TargetRecord(last_commit=0), 1)
     one.wrote()
     assert [one.has_commit(batch) for batch in (1, 2)] == [True, False]
-
-
-def parquet_files(path: Path) -> set[str]:
-    return {file.name for file in path.glob("*.parquet")}
-
-
-def make_old(path: Path) -> None:
-    """Let all files of a table, and their removals, be of nine days ago."""
-    old = time.time() - 9 * 24 * 3600
-    for file in path.glob("*.parquet"):
-        os.utime(file, (old, old))
-    for commit in (path / "_delta_log").glob("*.json"):
-        actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
-        for action in actions:
-            if "remove" in action:
-                action["remove"]["deletionTimestamp"] = int(1000 * old)
-        commit.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
-
-
-def test_files_of_older_versions_are_removed_by_the_first_compaction_of_a_run_and_then_once_a_day(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, known = tmp_path / "t", KnownTable()
-    one = target(path, known)
-    for batch in range(3):
-        put(one, batch, 1)  # each writes the file of that row again
-    (path / "of_a_lost_batch.parquet").write_text("x", encoding="utf-8")
-    young, stamp = parquet_files(path), Stamp(QUERY, 2, "shop.t", {})
-    one.compact(stamp)
-    assert parquet_files(path) == young, "they are young"
-    known.cleaned_s = -math.inf
-    make_old(path)
-    (path / "being_written.parquet").write_text("x", encoding="utf-8")
-    one.compact(stamp)
-    live = {Path(file).name for file in open_table(str(path)).file_uris()}
-    assert len(live) == 1
-    assert parquet_files(path) == live | {"being_written.parquet"}
-    assert open_table(str(path)).to_pyarrow_table()["id"].to_pylist() == [1]
-    version = open_table(str(path)).version()
-    put(one, 3, 1)
-    make_old(path)
-    one.compact(stamp)
-    assert len(parquet_files(path)) == 3, "once a day"
-    one.trust(TargetRecord(last_commit=2), 3)
-    assert one.has_commit(3)
-    monkeypatch.setattr(targets, "_CLEANED_EVERY_S", -1)
-    (path / "being_written.parquet").unlink()
-    one.compact(stamp)
-    assert len(parquet_files(path)) == 1
-    before = open_table(str(path)).version()
-    one.compact(stamp)
-    assert open_table(str(path)).version() == before > version, "where there is nothing to remove nothing is committed"
 
 
 def test_a_log_that_delta_rs_cannot_read_is_an_error_of_its_table(tmp_path: Path) -> None:

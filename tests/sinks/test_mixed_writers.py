@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +16,6 @@ from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.sinks.contract import PutDeclinedError, PutShape, Winners
 from spark_jobs.sinks.delta import arrow_put, writes
 from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, delete_where
-from spark_jobs.sinks.delta.old_files import remove_old_files
 from spark_jobs.sinks.delta.table_schema import create_table
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
 from spark_jobs.sinks.delta.writer_choice import WriterRules
@@ -103,25 +100,6 @@ def test_the_jvm_with_deletion_vectors_and_delta_rs_take_turns_and_every_reader_
     assert Reader(str(path)).count() == len(model)
     writes.compact(spark, str(path), stamp(8))
     assert by_delta_rs(path) == model
-
-
-def test_old_files_go_and_the_vectors_that_mark_rows_stay(spark: SparkSession, tmp_path: Path) -> None:
-    """delta-rs takes a file of vectors for one that no version has: it must not remove files of such a table."""
-    path = tmp_path / "t"
-    filled(path)
-    writes.enable_vectors(spark, str(path), stamp(1))
-    spark.sql(f"DELETE FROM delta.`{path}` WHERE id % 7 = 0")
-    spark.sql(f"INSERT INTO delta.`{path}` VALUES (7, 7, 'p009')")
-    left, old = by_delta_rs(path), time.time() - 9 * 24 * 3600
-    (path / "of_a_lost_batch.parquet").write_text("x", encoding="utf-8")
-    files = [*path.glob("*.parquet"), *path.glob("*.bin")]
-    assert list(path.glob("*.bin"))
-    for file in files:
-        os.utime(file, (old, old))
-    remove_old_files(spark, str(path), ("id", "v"), stamp(2))
-    assert sorted(file.name for file in files if not file.exists()) == ["of_a_lost_batch.parquet"]
-    assert by_delta_rs(path) == left
-    assert {row["id"] for row in spark.read.format("delta").load(str(path)).collect()} == set(left)
 
 
 def test_verify_reads_the_rows_that_are_left_in_a_file(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from producer.source import lineage
 from producer.source.connection import connect
 from producer.source.facts import current_position, server_facts
 from producer.source.lineage import gtids_of_its_file, gtids_without_those_behind, with_its_gtids
+from schemas.errors import RetriableSourceError
 from schemas.settings import SourceSettings
 from tests.source.reading import execute, settings_of
 from tests.support.servers import database, new_database
@@ -100,3 +102,16 @@ def test_what_has_a_gtid_and_may_be_in_the_log_is_looked_up_there(monkeypatch: p
         assert other_server not in with_its_gtids(settings, facts, connection, end).gtid_set
         end = current_position(connection, facts)
         assert f"{other_server}:5" in with_its_gtids(settings, facts, connection, end).gtid_set
+
+
+def test_a_log_that_was_reset_between_two_questions_is_an_error_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, settings = with_a_log("mysql80")
+    with connect(settings) as connection:
+        facts = server_facts(connection)
+        end = current_position(connection, facts)
+        answers = [end, replace(end, pos=end.pos - 100)]
+        monkeypatch.setattr(lineage, "current_position", lambda *_: answers.pop(0))
+        with pytest.raises(RetriableSourceError, match="was reset meanwhile"):
+            gtids_without_those_behind(settings, facts, connection, end)
+        answers.append(replace(end, pos=end.pos - 100))
+        assert gtids_without_those_behind(settings, facts, connection, end) is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -54,7 +52,6 @@ from spark_jobs.sinks.delta.commit_log import (
     table_exists,
     was_written_by,
 )
-from spark_jobs.sinks.delta.old_files import remove_old_files
 from spark_jobs.sinks.delta.table_schema import add_columns, create_table
 from spark_jobs.sinks.delta.writer_choice import NOTHING, WriterRules, chosen_writer
 from spark_jobs.sinks.stamp import Stamp
@@ -62,8 +59,6 @@ from spark_jobs.sinks.table_rows import key_pruning
 from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.spark_errors import is_lost_executor, lost_class
 
-_CLEANED_EVERY_S: Final = 24 * 3600.0
-"""Removing old files lists all files of a table: it is done with the first compaction of a run, and then once a day."""
 _FIRST: Final = ""
 """Before every position."""
 
@@ -74,8 +69,7 @@ class KnownTable:
 
     `columns` are the source's, `checked` is the version up to which all commits were looked at (-1: none), `written` the newest
     version after our last write. `fits` are columns and keys that a worker last put: it looked at the table then, and the driver
-    need not, until a worker fails. `is_declined`: a worker found that the JVM's writer costs less. `cleaned_s`: when old files were
-    removed, by the monotonic clock.
+    need not, until a worker fails. `is_declined`: a worker found that the JVM's writer costs less.
     """
 
     columns: Columns | None = None
@@ -83,7 +77,6 @@ class KnownTable:
     is_declined: bool = False
     checked: int = -1
     written: int = -1
-    cleaned_s: float = -math.inf
 
 
 @contextmanager
@@ -245,9 +238,6 @@ class DeltaTarget(SinkTarget):
             if self._rules.forced == "jvm" or not compact_files(str(self._path), names, stamp):
                 writes.compact(self._spark, str(self._path), stamp)
             remove_expired_commits(str(self._path))
-            if time.monotonic() - self._known.cleaned_s > _CLEANED_EVERY_S:
-                remove_old_files(self._spark, str(self._path), names, stamp)
-                self._known.cleaned_s = time.monotonic()
         except (PySparkException, Py4JError, DeltaError) as error:
             if writes.is_conflict(error) or is_lost_executor(error) or lost_class(error):
                 raise

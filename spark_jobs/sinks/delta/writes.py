@@ -166,11 +166,6 @@ def compact(spark: SparkSession, path: str, stamp: Stamp) -> None:
         spark.sql(f"OPTIMIZE delta.{quoted(path)}")
 
 
-def vacuum(spark: SparkSession, path: str) -> None:
-    """Remove the files that no version of the table's retention has."""
-    spark.sql(f"VACUUM delta.{quoted(path)}")
-
-
 def enable_vectors(spark: SparkSession, path: str, stamp: Stamp) -> bool:
     """Let Delta mark rows of a table as deleted; return whether that took a commit."""
     name = "delta.enableDeletionVectors"
