@@ -11,42 +11,14 @@ import contextlib
 import faulthandler
 import os
 import sys
-from collections.abc import Callable, Sequence
-from importlib import metadata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module, metadata
 from types import ModuleType
 from typing import Final
 
 from schemas.errors import ConfigError, TidemarkError
+from schemas.overriding import override
 from tidemark.api import build_info
-from tidemark.commands import (
-    committed_offset,
-    compare,
-    completion,
-    configuration,
-    demo,
-    doctor,
-    import_debezium,
-    import_flink_cdc,
-    init,
-    installed_parts,
-    lag,
-    merge,
-    page,
-    plan,
-    quarantine,
-    rebuild,
-    reload,
-    repair,
-    run,
-    schema_versions,
-    signal,
-    snapshot_actions,
-    status,
-    table_list,
-    tail,
-    up,
-    verify,
-)
 from tidemark.commands.action import Action
 from tidemark.process import config, logs, shutdown
 from tidemark.process.kernel_cache_copy import provide_writable_kernels
@@ -55,38 +27,55 @@ OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 
-VERBS: Final[dict[str, ModuleType]] = {
-    "run": run,
-    "merge": merge,
-    "plan": plan,
-    "signal": signal,
-    "reload": reload,
-    "verify": verify,
-    "status": status,
-    "page": page,
-    "lag": lag,
-    "tail": tail,
-    "quarantine": quarantine,
-    "rebuild": rebuild,
-    "repair": repair,
-    "doctor": doctor,
-    "demo": demo,
-    "import-debezium": import_debezium,
-    "import-flink-cdc": import_flink_cdc,
-    "compare": compare,
-    "tables": table_list,
-    "init": init,
-    "version": installed_parts,
-    "completion": completion,
-    "up": up,
-}
-GROUPS: Final[dict[str, ModuleType]] = {
-    "snapshot": snapshot_actions,
-    "schema": schema_versions,
-    "offsets": committed_offset,
-    "config": configuration,
-}
+
+class Modules(Mapping[str, ModuleType]):
+    """The modules of verbs, each imported when it is asked for: all of them take longer than what most verbs do."""
+
+    def __init__(self, **names: str) -> None:
+        self._names = {verb.replace("_", "-"): name for verb, name in names.items()}
+
+    @override
+    def __getitem__(self, verb: str) -> ModuleType:
+        return import_module(f"{__package__}.commands.{self._names[verb]}")
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+VERBS: Final = Modules(
+    run="run",
+    merge="merge",
+    plan="plan",
+    signal="signal",
+    reload="reload",
+    verify="verify",
+    status="status",
+    page="page",
+    lag="lag",
+    tail="tail",
+    quarantine="quarantine",
+    rebuild="rebuild",
+    repair="repair",
+    doctor="doctor",
+    demo="demo",
+    import_debezium="import_debezium",
+    import_flink_cdc="import_flink_cdc",
+    compare="compare",
+    tables="table_list",
+    init="init",
+    version="installed_parts",
+    completion="completion",
+    up="up",
+)
+GROUPS: Final = Modules(snapshot="snapshot_actions", schema="schema_versions", offsets="committed_offset", config="configuration")
 """Verbs with actions of their own, each a module with `HELP` and `ACTIONS`."""
+_OF_ALL_VERBS: Final = ("completion",)
+"""Verbs that read the parser of the whole command."""
 _WITHOUT_SETTINGS: Final = ("demo", "import-debezium", "import-flink-cdc", "init", "version", "completion")
 
 
@@ -95,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Without `argv` it is the process's command: then it ends within five seconds of SIGTERM and SIGINT (`shutdown`).
     """
-    arguments = parser().parse_args(argv)
+    arguments = parser(_verb_of(sys.argv[1:] if argv is None else argv)).parse_args(argv)
     logs.configure(level=arguments.log_level, form=arguments.log_format)
     if argv is None:
         if sys.stderr is not None:
@@ -135,8 +124,14 @@ def _command(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], in
     return execute
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command."""
+def _verb_of(argv: Sequence[str]) -> str | None:
+    """Return the verb of a command that begins with it and needs no other; None where the parser has to know all."""
+    verb = argv[0] if argv else ""
+    return verb if verb in {*VERBS, *GROUPS} and verb not in _OF_ALL_VERBS else None
+
+
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the whole command, or of the command with one verb alone."""
     root = argparse.ArgumentParser(
         prog="tidemark",
         description="MySQL and MariaDB tables, and every later change, to Kafka and into Delta tables.",
@@ -144,11 +139,13 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"tidemark {_version()}")
     verbs = root.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, module in VERBS.items():
+    for name in (one for one in VERBS if only in {None, one}):
+        module = VERBS[name]
         verb = verbs.add_parser(name, help=module.HELP, description=module.HELP, epilog=root.epilog)
         _add_common(verb, has_settings=name not in _WITHOUT_SETTINGS)
         module.configure(verb)
-    for name, module in GROUPS.items():
+    for name in (one for one in GROUPS if only in {None, one}):
+        module = GROUPS[name]
         group = verbs.add_parser(name, help=module.HELP, description=module.HELP, epilog=root.epilog)
         actions = group.add_subparsers(dest="action", required=True, metavar="ACTION")
         for title, action in module.ACTIONS.items():

@@ -18,6 +18,7 @@ never visible to `read_committed` readers.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -74,7 +75,7 @@ class Checkpoints:
         self._clock = clock
         self._is_dirty = False
         self._begun: tuple[LogOffset, int] | None = None  # what is being committed, and the time in its document
-        self._at = clock()
+        self._at = -math.inf  # what a start reads first is committed at once
         self._interval_s = interval_s
         self.is_behind = False
         self.committed = offset

@@ -27,6 +27,7 @@ _ONLY_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "writer": ("delta",),
     "merge_memory_bytes": ("delta", "iceberg", *DATABASES, "kafka"),
     "deletion_vectors": ("delta",),
+    "vacuum_hours": ("delta",),
     "url": DATABASES,
     "user": DATABASES,
     "password": DATABASES,
@@ -103,6 +104,12 @@ class SinkSettings:
         True,
         help="few changes in files of gigabytes: let the JVM mark rows as deleted instead of writing files again. The table "
         "gets the property `delta.enableDeletionVectors` then, and readers need that table feature",
+    )
+    vacuum_hours: int = setting(
+        24,
+        help="hours between two removals of the files that only older versions of a Delta table have (VACUUM), by "
+        "`delta.deletedFileRetentionDuration` of the table, a week where it has none; 0: never",
+        minimum=0,
     )
 
     routes: tuple[RouteSettings, ...] = setting((), help="which table goes into which target; without one it keeps its name")

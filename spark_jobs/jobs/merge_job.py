@@ -34,6 +34,7 @@ from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
 from spark_jobs.merge.batch import BatchMerger, Step, no_step
 from spark_jobs.merge.job_state import JobState, JobStates
 from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
+from spark_jobs.merge.old_file_turns import OldFiles
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.pipeline.table_plan import require_same_rules
 from spark_jobs.sinks.contract import Sink
@@ -122,6 +123,7 @@ class MergeJob:
         self._checkpoint = checkpoint_of(self._layout)
         self._sink = sink or open_sink(settings, self._layout, self._checkpoint)
         self._liveness = LivenessFile(self._layout.liveness)
+        self._old_files = OldFiles(self._sink, settings.sink.vacuum_hours)
         self._stop = threading.Event()
         self._batch_runs = threading.Lock()
         self._leaves_query = False
@@ -191,6 +193,7 @@ class MergeJob:
                 self._require_own_topics(spark, parts)
                 log.info("merge.started", path=str(self._layout.sink), until_caught_up=until_caught_up)
                 self._run_rounds(spark, parts, until_caught_up=until_caught_up)
+                self._old_files.close()
                 log.info("merge.stopped")
         except (Py4JError, OSError) as error:
             ended = jvm_ended(self._settings.spark)
@@ -274,6 +277,8 @@ class MergeJob:
                     with self._liveness.batch(batch_id):
                         merger(records, batch_id)
                         self._liveness.note_stages(merger.stages.recent)
+                    if merger.state is not None:
+                        self._old_files.offer(spark, merger.state.targets)
                 except BaseException as error:
                     self._problem = error
                     raise

@@ -66,6 +66,7 @@ class Capabilities:
     The modes it offers, the fields of `TargetShape` that it knows, the names that no source column may have, and whether workers
     put rows into it. `schema_changes` are the changes of columns that its targets can make (`Evolution`), none where each event has
     the columns of its own. With `keeps_rows` it can leave rows below a position alone (`Writer.delete_between`, `DueSweep.above`).
+    With `leaves_old_files` its targets have files that only older versions of them need (`Sink.remove_old_files`).
     """
 
     modes: frozenset[str]
@@ -74,6 +75,7 @@ class Capabilities:
     worker_put: bool = False
     schema_changes: frozenset[str] = frozenset({"add.column", "alter.column.type"})
     keeps_rows: bool = False
+    leaves_old_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,6 +464,14 @@ class Sink(ABC):
     @abstractmethod
     def remove(self, name: Target) -> None:
         """Remove a target with its rows, while no batch runs. One that does not exist is no error."""
+
+    def remove_old_files(self, spark: SparkSession, name: Target) -> None:
+        """Remove the files of a target that only older versions of it need, by the retention of the target.
+
+        Called beside batches of the same target, and broken off by the end of the process: rows, and what is being written, stay.
+        Only sinks with `Capabilities.leaves_old_files` have it. A target that does not exist is no error.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def forget(self, name: Target) -> None:

@@ -103,6 +103,11 @@ class FaultySink(Sink):
         self._inner.remove(name)
 
     @override
+    def remove_old_files(self, spark: SparkSession, name: Target) -> None:
+        with self._faults.around("remove_old_files"):
+            self._inner.remove_old_files(spark, name)
+
+    @override
     def forget(self, name: Target) -> None:
         self._inner.forget(name)
 

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, Self
 
 from tidemark.process import config
+from tidemark.process.heap import share_heaps
 from tidemark.process.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT; the exit code is 0 then."""
     environment = dict(os.environ)
     settings = config.load(arguments.config, environment)
+    share_heaps()
     stop = threading.Event()
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))

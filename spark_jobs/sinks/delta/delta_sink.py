@@ -12,6 +12,8 @@ from schemas.identity import SourceTable, Target
 from schemas.overriding import override
 from spark_jobs.sinks.contract import Capabilities, SinkTarget
 from spark_jobs.sinks.delta import writes
+from spark_jobs.sinks.delta.commit_log import table_exists
+from spark_jobs.sinks.delta.old_files import remove_old_files
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
 from spark_jobs.sinks.delta.writer_choice import WriterRules
@@ -25,6 +27,7 @@ CAN: Final = Capabilities(
     worker_put=True,
     schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
     keeps_rows=True,
+    leaves_old_files=True,
 )
 
 
@@ -52,6 +55,11 @@ class DeltaSink(FolderSink):
         with self._lock:
             known = self._known.setdefault(name, KnownTable())
         return DeltaTarget(spark, self._path(name), name, tables, self._query_id(), known, self._rules, shape)
+
+    @override
+    def remove_old_files(self, spark: SparkSession, name: Target) -> None:
+        if table_exists(self._path(name)):
+            remove_old_files(spark, str(self._path(name)))
 
     @override
     def forget(self, name: Target) -> None:
