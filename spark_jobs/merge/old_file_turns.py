@@ -17,7 +17,7 @@ from spark_jobs.spark_errors import reason_of
 
 log = structlog.get_logger()
 
-_FIRST_S: Final = 600.0
+FIRST_S: Final = 600.0
 """Seconds from the start of a job until the first target: one that ends again and again does nothing else before."""
 _PAUSES: Final = 10
 """How many times as long as a removal took nothing is removed after it."""
@@ -35,7 +35,7 @@ class OldFiles:
         self._sink = sink
         self._every_s = hours * 3600.0 if sink.can.leaves_old_files else 0.0
         self._clock = clock
-        self._not_before = clock() + _FIRST_S
+        self._not_before = clock() + FIRST_S
         self._done: dict[Target, float] = {}
         self._thread: threading.Thread | None = None
 

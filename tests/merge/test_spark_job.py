@@ -6,6 +6,7 @@ Each test runs several tables through one query: a run costs seconds, a table li
 from __future__ import annotations
 
 import json
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -245,6 +246,26 @@ def test_small_files_become_large_ones_and_the_rows_stay(
         assert [row["operation"] for row in history].count("OPTIMIZE") == compactions
     assert amounts(settings) == {"1": 1, "2": 2, "3": 3}
     assert len(spark.read.format("delta").load(path).inputFiles()) == 2  # one compacted, one newer
+
+
+def test_a_job_removes_old_files_of_a_table_beside_its_batches(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_jobs.merge.old_file_turns.FIRST_S", 0.0)
+    settings = merge_settings()
+    topics, path = topics_of(settings, ORDERS), Path(settings.sink.table_path("shop", "orders"))
+    for number in (1, 2):
+        topics.change("c", {"id": str(number), "amount": number}, at(100 * number, 1).text)
+        flush(topics)
+        left = path / f"of_a_lost_batch_{number}.parquet"
+        path.mkdir(parents=True, exist_ok=True)
+        left.write_bytes(b"")
+        os.utime(left, (0, 0))
+        hours = 24 if number == 2 else 0
+        merge_all(spark, replace(settings, sinks=(replace(settings.sink, vacuum_hours=hours),)))
+        assert left.exists() or number == 2, "it is switched off"
+    wait_for(lambda: not [*path.glob("of_a_lost_batch_*")])
+    assert amounts(settings) == {"1": 1, "2": 2}
 
 
 def test_rows_keep_their_order_when_the_key_becomes_another(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 from typing import Final
 
 _M_ARENA_MAX: Final = -8
 _ARENAS: Final = 2
+_IN_ENVIRONMENT: Final = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
 
 
 def share_heaps() -> None:
@@ -17,6 +19,6 @@ def share_heaps() -> None:
     and most of its buffers are freed by another thread than the one that asked for them. mallopt(3); other C libraries have no
     such limit.
     """
-    if platform.libc_ver()[0] != "glibc":
+    if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _IN_ENVIRONMENT):
         return
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
