@@ -17,7 +17,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
@@ -287,22 +286,20 @@ class Producer:
         settings, clients = self._settings, self._clients
         if settings.format.type == "avro":
             threading.Thread(target=load_client, name="import-registry-client", daemon=True).start()
-        with ThreadPoolExecutor(1, "warm-up") as pool:
-            warm = pool.submit(warm_up)
-            connection = connect(settings.source)
-            try:
-                facts = server_facts(connection)
-                self.flavour = facts.flavour
-                preflight(facts, connection)
-                require_stored_name(facts, "source.signal_table", settings.source.signal_table)
-                require_own_server_id(settings, connection, facts)
-                clients.state.ensure()
-                warm.result()  # a producer that runs is left alone until this one is ready: to compile may take a minute
-                clients.publisher.fence()
-                documents = clients.state.read()
-                self._start(facts, documents, connection)
-            finally:
-                connection.close()
+        warm_up()
+        connection = connect(settings.source)
+        try:
+            facts = server_facts(connection)
+            self.flavour = facts.flavour
+            preflight(facts, connection)
+            require_stored_name(facts, "source.signal_table", settings.source.signal_table)
+            require_own_server_id(settings, connection, facts)
+            clients.state.ensure()
+            clients.publisher.fence()
+            documents = clients.state.read()
+            self._start(facts, documents, connection)
+        finally:
+            connection.close()
 
     def _start(self, facts: ServerFacts, documents: State, connection: Connection) -> None:
         settings, clients = self._settings, self._clients

@@ -107,8 +107,8 @@ class SinkSettings:
     )
     vacuum_hours: int = setting(
         24,
-        help="hours between two removals of the files that only older versions of a Delta table have (VACUUM), by "
-        "`delta.deletedFileRetentionDuration` of the table, a week where it has none; 0: never",
+        help="Delta: a table loses the files that only older versions of it have (VACUUM) at most once in so many hours, by "
+        "its `delta.deletedFileRetentionDuration`, a week where it has none; 0: never",
         minimum=0,
     )
 

@@ -123,7 +123,7 @@ class MergeJob:
         self._checkpoint = checkpoint_of(self._layout)
         self._sink = sink or open_sink(settings, self._layout, self._checkpoint)
         self._liveness = LivenessFile(self._layout.liveness)
-        self._old_files = OldFiles(self._sink, settings.sink.vacuum_hours)
+        self._old_files = OldFiles(self._sink, self._layout.files, settings.sink.vacuum_hours)
         self._stop = threading.Event()
         self._batch_runs = threading.Lock()
         self._leaves_query = False
@@ -192,8 +192,12 @@ class MergeJob:
             with self._sink.exclusive(spark, LOCK_WAIT_S), self._liveness:
                 self._require_own_topics(spark, parts)
                 log.info("merge.started", path=str(self._layout.sink), until_caught_up=until_caught_up)
-                self._run_rounds(spark, parts, until_caught_up=until_caught_up)
-                self._old_files.close()
+                try:
+                    self._run_rounds(spark, parts, until_caught_up=until_caught_up)
+                    if until_caught_up and self._state is not None:
+                        self._old_files.finish(spark, self._state.targets, self._stop.is_set)
+                finally:
+                    self._old_files.close()
                 log.info("merge.stopped")
         except (Py4JError, OSError) as error:
             ended = jvm_ended(self._settings.spark)
@@ -277,7 +281,7 @@ class MergeJob:
                     with self._liveness.batch(batch_id):
                         merger(records, batch_id)
                         self._liveness.note_stages(merger.stages.recent)
-                    if merger.state is not None:
+                    if merger.state is not None and not self._stop.is_set():
                         self._old_files.offer(spark, merger.state.targets)
                 except BaseException as error:
                     self._problem = error

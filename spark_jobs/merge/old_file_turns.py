@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -14,57 +15,103 @@ from pyspark.sql import SparkSession
 from schemas.identity import Target
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.spark_errors import reason_of
+from spark_jobs.store.files import LocalFiles
 
 log = structlog.get_logger()
 
-FIRST_S: Final = 600.0
-"""Seconds from the start of a job until the first target: one that ends again and again does nothing else before."""
+TURNS: Final = "old_files.json"
+"""The document of the last turns, in the service folder: a job that is started from time to time has turns, too."""
 _PAUSES: Final = 10
 """How many times as long as a removal took nothing is removed after it."""
-_CLOSE_S: Final = 5.0
+_CLOSE_S: Final = 1.0
+_LAST_S: Final = 60.0
 
 
 class OldFiles:
-    """Removes what only older versions of the targets need, on a thread of its own (`Sink.remove_old_files`).
+    """Removes what only older versions of the targets need (`Sink.remove_old_files`).
 
-    Each target has its turn once in `hours`, 0 for never. A removal that fails is logged, and is due again after that time: rows do
-    not depend on it.
+    A target has its turn at most once in `hours`, 0 for never, and the first one so long after it was seen first. A removal that
+    fails is logged, and has its next turn then: rows do not depend on it. `clock` gives seconds since the epoch.
     """
 
-    def __init__(self, sink: Sink, hours: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sink: Sink, files: LocalFiles, hours: float, clock: Callable[[], float] = time.time) -> None:
         self._sink = sink
+        self._files = files
         self._every_s = hours * 3600.0 if sink.can.leaves_old_files else 0.0
         self._clock = clock
-        self._not_before = clock() + FIRST_S
-        self._done: dict[Target, float] = {}
+        self._not_before = 0.0
+        self._turns: dict[str, float] | None = None
         self._thread: threading.Thread | None = None
+        self._closes = threading.Event()
 
     def offer(self, spark: SparkSession, targets: Iterable[Target]) -> None:
-        """Begin with the target whose turn it is, if it is the turn of any and no other is being done. Does not wait."""
-        now = self._clock()
-        if not self._every_s or now < self._not_before or (self._thread is not None and self._thread.is_alive()):
+        """Begin with the target whose turn it is, on a thread of its own, if no other is being done. Does not wait."""
+        if not self._every_s or self._closes.is_set() or (self._thread is not None and self._thread.is_alive()):
             return
-        due = [target for target in targets if now - self._done.get(target, -self._every_s) >= self._every_s]
-        if not due:
+        if self._clock() < self._not_before:
             return
-        target = min(due, key=lambda one: (self._done.get(one, -self._every_s), one.text))
+        target = self._next(targets)
+        if target is None:
+            return
         work = (self._remove, spark, target)
         self._thread = threading.Thread(target=copy_context().run, args=work, name="old-files", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no further thread can be started
+            self._thread = None
+            log.warning("merge.old_files_left", table=target.name, reason=str(error))
+
+    def finish(self, spark: SparkSession, targets: Iterable[Target], stops: Callable[[], bool]) -> None:
+        """Remove what is due now, before a job ends that had batches for a moment only. After a minute the rest is left."""
+        began, known = self._clock(), list(targets)
+        while self._thread is not None and self._thread.is_alive() and not stops():
+            self._thread.join(0.2)
+        while self._every_s and not stops() and self._clock() < began + _LAST_S and (target := self._next(known)) is not None:
+            self._remove(spark, target)
 
     def close(self) -> None:
-        """Wait a little for what is being done. The end of Spark breaks off the rest, which harms nothing."""
+        """Begin with no other. The end of Spark breaks off what is being done, which harms nothing."""
+        self._closes.set()
         if self._thread is not None:
             self._thread.join(_CLOSE_S)
 
-    def _remove(self, spark: SparkSession, target: Target) -> None:
-        began = self._clock()
+    def _next(self, targets: Iterable[Target]) -> Target | None:
+        """Return the target whose turn was longest ago, if that is long enough, and note its turn."""
+        now, turns, known = self._clock(), self._known(), list(targets)
+        new = {target.text: now for target in known if target.text not in turns}
+        turns |= new
+        target = min(known, key=lambda one: (turns[one.text], one.text), default=None)
+        if target is not None and now - turns[target.text] < self._every_s:
+            target = None
+        if target is not None:
+            turns[target.text] = now  # also of a job that dies in it
+        if new or target is not None:
+            self._note(turns)
+        return target
+
+    def _known(self) -> dict[str, float]:
+        if self._turns is None:
+            try:
+                read = json.loads(self._files.read(TURNS))
+                self._turns = {str(text): min(float(turn), self._clock()) for text, turn in read.items()}
+            except (OSError, ValueError, TypeError, AttributeError):
+                self._turns = {}
+        return self._turns
+
+    def _note(self, turns: dict[str, float]) -> None:
         try:
-            self._sink.remove_old_files(spark, target)
+            self._files.write(TURNS, json.dumps(turns, indent=1))
+        except OSError as error:
+            log.warning("merge.old_file_turns_not_noted", reason=str(error))
+
+    def _remove(self, spark: SparkSession, target: Target) -> None:
+        began = time.monotonic()
+        try:
+            is_done = self._sink.remove_old_files(spark, target)
         except Exception as error:  # noqa: BLE001 - of whatever kind: the rows do not depend on it
-            log.warning("merge.old_files_left", table=target.name, reason=reason_of(error))
+            if not self._closes.is_set():
+                log.warning("merge.old_files_left", table=target.name, reason=reason_of(error))
         else:
-            log.info("merge.old_files_removed", table=target.name, seconds=round(self._clock() - began, 1))
-        now = self._clock()
-        self._done[target] = now
-        self._not_before = now + _PAUSES * (now - began)
+            report = log.info if is_done else log.debug
+            report("merge.vacuumed", table=target.name, done=is_done, seconds=round(time.monotonic() - began, 1))
+        self._not_before = self._clock() + _PAUSES * (time.monotonic() - began)

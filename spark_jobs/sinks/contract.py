@@ -465,11 +465,12 @@ class Sink(ABC):
     def remove(self, name: Target) -> None:
         """Remove a target with its rows, while no batch runs. One that does not exist is no error."""
 
-    def remove_old_files(self, spark: SparkSession, name: Target) -> None:
+    def remove_old_files(self, spark: SparkSession, name: Target) -> bool:
         """Remove the files of a target that only older versions of it need, by the retention of the target.
 
         Called beside batches of the same target, and broken off by the end of the process: rows, and what is being written, stay.
-        Only sinks with `Capabilities.leaves_old_files` have it. A target that does not exist is no error.
+        Returns False, and leaves all files, where the target does not exist or was last written by somebody else. Only sinks with
+        `Capabilities.leaves_old_files` have it.
         """
         raise NotImplementedError
 

@@ -103,9 +103,9 @@ class FaultySink(Sink):
         self._inner.remove(name)
 
     @override
-    def remove_old_files(self, spark: SparkSession, name: Target) -> None:
+    def remove_old_files(self, spark: SparkSession, name: Target) -> bool:
         with self._faults.around("remove_old_files"):
-            self._inner.remove_old_files(spark, name)
+            return self._inner.remove_old_files(spark, name)
 
     @override
     def forget(self, name: Target) -> None:

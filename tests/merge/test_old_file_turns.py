@@ -1,12 +1,14 @@
-"""When old files are removed: one target at a time, beside batches, once in so many hours, whatever goes wrong."""
+"""When old files are removed: one target at a time, beside batches, at most once in so many hours, whatever goes wrong."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
+import pytest
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
@@ -15,6 +17,7 @@ from schemas.overriding import override
 from spark_jobs.merge.old_file_turns import OldFiles
 from spark_jobs.sinks.contract import Capabilities
 from spark_jobs.sinks.memory_sink import MemorySink, MemoryStorage
+from spark_jobs.store.files import LocalFiles
 from tests.support.area_logs import of_area
 
 NO_SPARK = cast("SparkSession", None)
@@ -24,7 +27,7 @@ TARGETS = tuple(Target("lake", f"shop.t{number}") for number in range(3))
 
 class Clock:
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = 1e9
 
     def __call__(self) -> float:
         return self.now
@@ -44,84 +47,133 @@ class SinkOfOldFiles(MemorySink):
         return replace(super().can, leaves_old_files=True)
 
     @override
-    def remove_old_files(self, spark: SparkSession, name: Target) -> None:
+    def remove_old_files(self, spark: SparkSession, name: Target) -> bool:
         self.asked.append(name)
         self._then()
+        return True
 
 
-def offered(turns: OldFiles, times: int = 1) -> None:
-    for _ in range(times):
-        turns.offer(NO_SPARK, TARGETS)
-        turns.close()
+class Scene:
+    """A job over a sink; `starts_again` is the next one, over the same folder."""
+
+    def __init__(self, folder: Path, sink: MemorySink, hours: float = 24) -> None:
+        self.clock, self.sink, self.folder, self.hours = Clock(), sink, folder, hours
+        self.starts_again()
+
+    def starts_again(self) -> None:
+        self.turns = OldFiles(self.sink, LocalFiles(self.folder), self.hours, self.clock)
+
+    def batches(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.clock.now += 1
+            self.turns.offer(NO_SPARK, TARGETS)
+            if self.turns._thread is not None:
+                self.turns._thread.join(30)
+
+    def pass_hours(self, hours: float) -> None:
+        self.clock.now += hours * HOUR_S
 
 
-def test_each_target_has_its_turn_ten_minutes_after_the_start_and_then_once_in_the_given_hours() -> None:
-    clock, sink = Clock(), SinkOfOldFiles()
-    turns = OldFiles(sink, 24, clock)
-    offered(turns, 5)
-    assert not sink.asked, "a job that starts again and again would do nothing else"
-    clock.now = 601
-    offered(turns, 5)
+def test_each_target_has_its_turn_after_the_given_hours_and_at_most_once_in_them(tmp_path: Path) -> None:
+    sink = SinkOfOldFiles()
+    scene = Scene(tmp_path, sink)
+    scene.batches(5)
+    scene.pass_hours(23.9)
+    scene.batches(5)
+    assert not sink.asked, "a lake that is new, or whose job is, has its first turn later"
+    scene.pass_hours(0.2)
+    scene.batches(5)
     assert sink.asked == list(TARGETS)
-    clock.now = 24 * HOUR_S
-    offered(turns, 5)
+    scene.pass_hours(23.9)
+    scene.batches(5)
     assert sink.asked == list(TARGETS)
-    clock.now += 602
-    offered(turns, 5)
+    scene.pass_hours(0.2)
+    scene.batches(5)
     assert sink.asked == [*TARGETS, *TARGETS]
 
 
-def test_a_batch_waits_for_no_removal_and_there_is_one_at_a_time() -> None:
-    clock, may_end = Clock(), threading.Event()
+def test_a_job_that_is_started_from_time_to_time_has_the_turns_of_the_one_before(tmp_path: Path) -> None:
+    sink = SinkOfOldFiles()
+    scene = Scene(tmp_path, sink)
+    for _ in range(5):
+        scene.batches()
+        scene.pass_hours(8)
+        scene.starts_again()
+    assert sink.asked == list(TARGETS[:2]), "one batch, one target"
+    scene.turns.finish(NO_SPARK, TARGETS, lambda: False)
+    assert sink.asked == list(TARGETS), "before it ends a short job does what is left"
+    (tmp_path / "old_files.json").write_text("[", encoding="utf-8")
+    scene.starts_again()
+    scene.batches()
+    assert len(sink.asked) == 3, "a document that cannot be read counts as none"
+
+
+def test_what_is_due_at_the_end_is_left_after_a_minute_and_where_the_job_is_to_stop(tmp_path: Path) -> None:
+    sink = SinkOfOldFiles(lambda: scene.pass_hours(1))
+    scene = Scene(tmp_path, sink)
+    scene.batches()
+    scene.pass_hours(25)
+    scene.turns.finish(NO_SPARK, TARGETS, lambda: True)
+    assert not sink.asked
+    scene.turns.finish(NO_SPARK, TARGETS, lambda: False)
+    assert sink.asked == [TARGETS[0]]
+
+
+def test_a_batch_waits_for_no_removal_and_there_is_one_at_a_time(tmp_path: Path) -> None:
+    may_end = threading.Event()
     sink = SinkOfOldFiles(lambda: cast("None", may_end.wait(30)))
-    turns = OldFiles(sink, 24, clock)
-    clock.now = 601
+    scene = Scene(tmp_path, sink)
+    scene.batches()
+    scene.pass_hours(25)
     for _ in range(4):
-        turns.offer(NO_SPARK, TARGETS)
+        scene.turns.offer(NO_SPARK, TARGETS)
     assert sink.asked == [TARGETS[0]]
     may_end.set()
-    turns.close()
-    turns.offer(NO_SPARK, TARGETS)
-    turns.close()
+    scene.batches(2)
     assert sink.asked == list(TARGETS[:2])
 
 
-def test_after_a_long_removal_there_is_none_for_ten_times_as_long() -> None:
-    clock = Clock()
-
-    def takes_a_minute() -> None:
-        clock.now += 60
-
-    sink = SinkOfOldFiles(takes_a_minute)
-    turns = OldFiles(sink, 24, clock)
-    clock.now = 601
-    offered(turns, 3)
-    clock.now += 599
-    offered(turns)
-    assert len(sink.asked) == 1
-    clock.now += 1
-    offered(turns)
-    assert len(sink.asked) == 2
+def test_after_a_long_removal_there_is_none_for_ten_times_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(tmp_path, SinkOfOldFiles(lambda: scene.pass_hours(0.1)))
+    monkeypatch.setattr("time.monotonic", lambda: scene.clock.now)
+    scene.batches()
+    scene.pass_hours(25)
+    scene.turns._remove(NO_SPARK, TARGETS[0])
+    scene.pass_hours(0.99)
+    scene.turns.offer(NO_SPARK, TARGETS)
+    assert scene.turns._thread is None
+    scene.pass_hours(0.02)
+    scene.turns.offer(NO_SPARK, TARGETS)
+    assert scene.turns._thread is not None
 
 
-def test_a_removal_that_fails_is_logged_and_the_others_have_their_turn() -> None:
+def test_a_removal_that_fails_is_logged_and_the_others_have_their_turn(tmp_path: Path) -> None:
     def fails() -> None:
         message = "no space left on device"
         raise OSError(message)
 
-    clock = Clock()
+    scene = Scene(tmp_path, SinkOfOldFiles(fails))
+    scene.batches()
+    scene.pass_hours(25)
     with capture_logs() as logged:
-        turns = OldFiles(SinkOfOldFiles(fails), 24, clock)
-        clock.now = 601
-        offered(turns, 5)
+        scene.batches(5)
     assert [(one["event"], one["table"], one["reason"]) for one in of_area(logged, "merge")] == [
         ("merge.old_files_left", target.name, "no space left on device") for target in TARGETS
     ]
 
 
-def test_nothing_is_removed_where_it_is_switched_off_or_a_sink_leaves_nothing() -> None:
-    clock, off = Clock(), SinkOfOldFiles()
-    for turns in (OldFiles(off, 0, clock), OldFiles(MemorySink(MemoryStorage(), lambda: "q"), 24, clock)):
-        clock.now += 100 * HOUR_S
-        offered(turns)
+def test_nothing_is_removed_where_it_is_switched_off_or_a_sink_leaves_nothing_or_a_job_ends(tmp_path: Path) -> None:
+    off, ends = SinkOfOldFiles(), SinkOfOldFiles()
+    scenes = [
+        Scene(tmp_path / "a", off, 0),
+        Scene(tmp_path / "b", MemorySink(MemoryStorage(), lambda: "q")),
+        Scene(tmp_path / "c", ends),
+    ]
+    for scene in scenes:
+        scene.batches()
+        scene.pass_hours(100)
+        scene.turns.close()
+        scene.batches()
     assert not off.asked
+    assert not ends.asked
+    assert not (tmp_path / "a").exists()

@@ -21,6 +21,7 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
 from schemas.settings import from_mapping
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge.layout_plan import NO_KEY
+from spark_jobs.merge.old_file_turns import TURNS
 from spark_jobs.store.files import LocalFiles
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.conftest import SinkFactory
@@ -248,24 +249,22 @@ def test_small_files_become_large_ones_and_the_rows_stay(
     assert len(spark.read.format("delta").load(path).inputFiles()) == 2  # one compacted, one newer
 
 
-def test_a_job_removes_old_files_of_a_table_beside_its_batches(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+def test_a_job_removes_old_files_of_a_table_beside_its_batches_and_before_it_ends(
+    spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
-    monkeypatch.setattr("spark_jobs.merge.old_file_turns.FIRST_S", 0.0)
     settings = merge_settings()
     topics, path = topics_of(settings, ORDERS), Path(settings.sink.table_path("shop", "orders"))
-    for number in (1, 2):
+    turns = SinkLayout.of(settings.sink).files
+    for number, hours, stays in ((1, 24, True), (2, 0, True), (3, 24, False)):
         topics.change("c", {"id": str(number), "amount": number}, at(100 * number, 1).text)
         flush(topics)
-        left = path / f"of_a_lost_batch_{number}.parquet"
-        path.mkdir(parents=True, exist_ok=True)
+        merge_all(spark, replace(settings, sinks=(replace(settings.sink, vacuum_hours=hours),)))
+        left = path / "of_a_lost_batch.parquet"
+        assert left.exists() == (stays and number > 1)
         left.write_bytes(b"")
         os.utime(left, (0, 0))
-        hours = 24 if number == 2 else 0
-        merge_all(spark, replace(settings, sinks=(replace(settings.sink, vacuum_hours=hours),)))
-        assert left.exists() or number == 2, "it is switched off"
-    wait_for(lambda: not [*path.glob("of_a_lost_batch_*")])
-    assert amounts(settings) == {"1": 1, "2": 2}
+        turns.write(TURNS, json.dumps(dict.fromkeys(json.loads(turns.read(TURNS)), 0.0)))  # each had its turn in 1970
+    assert amounts(settings) == {"1": 1, "2": 2, "3": 3}
 
 
 def test_rows_keep_their_order_when_the_key_becomes_another(

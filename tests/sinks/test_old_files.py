@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
@@ -38,7 +38,9 @@ def made(spark: SparkSession, folder: Path, retention: str | None) -> Path:
         properties = ", ".join(f"'{name}' = '{retention}'" for name in names if "0 hours" not in retention or name == names[0])
         spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({properties})")
     for value in range(3):
-        write_deltalake(str(path), pa.table({"id": pa.array([1]), "v": pa.array([value])}), mode="overwrite", schema_mode="merge")
+        row = pa.table({"id": pa.array([1]), "v": pa.array([value])})
+        stamped = CommitProperties(custom_metadata={"userMetadata": Stamp("q", value, "shop.t", {}).metadata})
+        write_deltalake(str(path), row, mode="overwrite", schema_mode="merge", commit_properties=stamped)
     return path
 
 
@@ -83,7 +85,7 @@ def rows(path: Path) -> list[dict[str, int]]:
         ("interval 0 hours", 25, True),
     ],
 )
-def test_a_file_of_an_older_version_goes_after_the_retention_of_its_table_and_never_within_a_day(
+def test_a_file_of_an_older_version_goes_after_the_retention_of_its_table_and_none_that_was_written_within_a_day(
     spark: SparkSession, tmp_path: Path, retention: str | None, hours: float, *, goes: bool
 ) -> None:
     path = made(spark, tmp_path, retention)
@@ -92,7 +94,7 @@ def test_a_file_of_an_older_version_goes_after_the_retention_of_its_table_and_ne
     os.utime(path / "of_a_lost_batch.parquet", (time.time() - hours * HOUR_S,) * 2)
     (path / "being_written.parquet").write_text("x", encoding="utf-8")
     before, version = files(path), DeltaTable(str(path)).version()
-    sink_of(tmp_path).remove_old_files(spark, TABLE)
+    assert sink_of(tmp_path).remove_old_files(spark, TABLE)
     assert files(path) == (live(path) | {"being_written.parquet"} if goes else before)
     assert len(before) == 5
     assert rows(path) == [{"id": 1, "v": 2}]
@@ -131,5 +133,19 @@ def test_the_jvm_keeps_nothing_of_a_table_that_it_was_asked_for(spark: SparkSess
 
 
 def test_a_target_that_is_not_there_has_no_old_files(spark: SparkSession, tmp_path: Path) -> None:
-    sink_of(tmp_path).remove_old_files(spark, TABLE)
+    assert not sink_of(tmp_path).remove_old_files(spark, TABLE)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("query", [None, "another"])
+def test_a_table_of_somebody_else_is_left_alone(spark: SparkSession, tmp_path: Path, query: str | None) -> None:
+    path = tmp_path / "shop" / "t"
+    if query is None:
+        write_deltalake(str(path), pa.table({"id": pa.array([1]), "v": pa.array([1])}))
+    else:
+        create_table(str(path), COLUMNS, Stamp(query, 0, "shop.t", {}))
+    (path / "of_a_lost_batch.parquet").write_text("x", encoding="utf-8")
+    aged(path, 24 * 8)
+    before = files(path)
+    assert not sink_of(tmp_path).remove_old_files(spark, TABLE)
+    assert files(path) == before

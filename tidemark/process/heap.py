@@ -9,7 +9,6 @@ from typing import Final
 
 _M_ARENA_MAX: Final = -8
 _ARENAS: Final = 2
-_IN_ENVIRONMENT: Final = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
 
 
 def share_heaps() -> None:
@@ -19,6 +18,7 @@ def share_heaps() -> None:
     and most of its buffers are freed by another thread than the one that asked for them. mallopt(3); other C libraries have no
     such limit.
     """
-    if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _IN_ENVIRONMENT):
+    is_given = "MALLOC_ARENA_MAX" in os.environ or "arena_max" in os.environ.get("GLIBC_TUNABLES", "")
+    if platform.libc_ver()[0] != "glibc" or is_given:
         return
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)

@@ -63,6 +63,11 @@ def was_written_by(path: Path, query_id: str, batch_id: int) -> bool:
     return False
 
 
+def is_of_query(path: Path, query_id: str) -> bool:
+    """Return whether this query made the newest commit of a merge job; `SinkError` if others replaced the table since."""
+    return next((stamp["query_id"] == query_id for stamp, _ in _ours(path)), False)
+
+
 def newest_change(path: Path) -> Mapping[str, Any] | None:
     """Return the stamp of the newest commit of a merge job that changed rows or columns; None where there is none.
 

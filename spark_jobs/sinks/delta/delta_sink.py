@@ -12,7 +12,7 @@ from schemas.identity import SourceTable, Target
 from schemas.overriding import override
 from spark_jobs.sinks.contract import Capabilities, SinkTarget
 from spark_jobs.sinks.delta import writes
-from spark_jobs.sinks.delta.commit_log import table_exists
+from spark_jobs.sinks.delta.commit_log import is_of_query, table_exists
 from spark_jobs.sinks.delta.old_files import remove_old_files
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
@@ -57,9 +57,12 @@ class DeltaSink(FolderSink):
         return DeltaTarget(spark, self._path(name), name, tables, self._query_id(), known, self._rules, shape)
 
     @override
-    def remove_old_files(self, spark: SparkSession, name: Target) -> None:
-        if table_exists(self._path(name)):
-            remove_old_files(spark, str(self._path(name)))
+    def remove_old_files(self, spark: SparkSession, name: Target) -> bool:
+        path = self._path(name)
+        if not table_exists(path) or not is_of_query(path, self._query_id()):
+            return False
+        remove_old_files(spark, str(path))
+        return True
 
     @override
     def forget(self, name: Target) -> None:

@@ -36,6 +36,7 @@ def remove_old_files(spark: SparkSession, path: str) -> None:
     with _forgotten(session, path) as log:
         retention = _retention_hours(session, log)
         kept = f" RETAIN {LEAST_HOURS} HOURS" if retention < LEAST_HOURS else ""
+        _silence(session)
         session.sql(f"VACUUM delta.{quoted(path)}{kept}")
 
 
@@ -48,6 +49,13 @@ def _forgotten(session: SparkSession, path: str) -> Iterator[Any]:
         yield logs.forTable(session._jsparkSession, path)  # noqa: SLF001 - as above
     finally:
         logs.invalidateCache(session._jsparkSession, jvm.org.apache.hadoop.fs.Path(path))  # noqa: SLF001 - as above
+
+
+def _silence(session: SparkSession) -> None:
+    """Have Scala print nothing in the JVM's thread of this one: VACUUM prints a line that is none of the log's."""
+    jvm = session.sparkContext._gateway.jvm  # type: ignore[union-attr]  # noqa: SLF001 - as above
+    nothing = jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream())
+    getattr(getattr(jvm.scala, "Console$"), "MODULE$").setOutDirect(nothing)
 
 
 def _retention_hours(session: SparkSession, log: Any) -> float:
