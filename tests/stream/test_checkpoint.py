@@ -198,7 +198,6 @@ def test_a_checkpoint_is_due_after_an_interval_with_news_or_at_once_where_a_part
 def test_what_a_start_reads_first_waits_for_no_interval() -> None:
     scene = Scene()
     boundary = lambda: NEXT.position  # noqa: E731
-    assert not scene.checkpoints.is_due(boundary), "there is nothing to commit"
     scene.checkpoints.note_transaction()
     assert scene.checkpoints.read_timeout() == 0.0
     assert scene.checkpoints.is_due(boundary)
