@@ -10,6 +10,7 @@ from tests.cli.test_schema_history import ID, KIND, NAME, ORDERS, PRICE, model, 
 from tidemark import cli
 from tidemark.api.schema_history import columns_of, difference, history_of
 from tidemark.api.source_log import SourceLog
+from tidemark.commands import schema_versions
 from tidemark.commands.committed_offset import as_document, as_text
 from tidemark.commands.schema_versions import difference_lines, history_lines
 
@@ -45,6 +46,16 @@ def test_a_difference_has_a_sign_for_each_column() -> None:
         "~ key: id  →  id, kind",
     ]
     assert difference_lines(difference(columns_of(model(ID)), columns_of(model(ID)))) == ["no column differs"]
+
+
+def test_the_only_version_of_a_table_differs_from_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was refused with `--from: no version 0`, which nobody had asked for."""
+    history = history_of(ORDERS, start(ID), is_complete=True)
+    monkeypatch.setattr(schema_versions, "_history_of", lambda _arguments: history)
+    assert cli.main(["schema", "diff", "shop.orders"]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"{history.table}: version 1 to version 1", "no column differs"]
+    assert cli.main(["schema", "diff", "shop.orders", "--from", "0"]) == 2
+    assert "--from: " in capsys.readouterr().err
 
 
 def test_a_table_that_is_no_name_is_wrong_usage(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     history = _history_of(arguments)
     last = max(history.versions, default=0)
     second = last if arguments.second is None else arguments.second
-    first = second - 1 if arguments.first is None else arguments.first
+    first = arguments.first if arguments.first is not None else (second - 1 or second)  # the first version has none before it
     for option, version in (("--from", first), ("--to", second)):
         if version not in history.versions:
             there = f"1 to {last}" if last > 1 else "only 1"
