@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from producer import all_kernels
 from producer.clients import Clients
-from producer.codec.jit import compile_kernels
 from producer.kafka.registry import RegistryWatch, load_client
 from producer.preparation import (
     create_common_topics,
@@ -138,9 +138,9 @@ def run(
 
 
 def warm_up() -> None:
-    """Compile what `run` needs, before the first event has to wait for it."""
+    """Load the kernels, which the first start of a version compiles, before the first event has to wait for it."""
     with waiting("compiler", "this process", "the row codec, which the first start of a version compiles"):
-        compile_kernels()
+        all_kernels.load()
 
 
 class Producer:

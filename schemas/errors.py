@@ -23,6 +23,7 @@
     │   └── RegistryAccessError  it refuses the user
     ├── LoadError                the merge job cannot read a chunk from the source; a retry may help
     │   └── LoadImpossibleError  no retry helps: the table's rows are to go through Kafka
+    ├── KernelError              compiled code cannot be made, kept or loaded
     └── SinkError                a sink does not fit its checkpoint, or cannot be written
         ├── SchemaChangeError    a table changed in a way that its sink is not to follow, or cannot
         └── RetriableSinkError   a batch failed; the next attempt repeats it
@@ -58,6 +59,10 @@ class ConfigError(TidemarkError):
 
 class SecretError(ConfigError):
     """The file of a secret cannot be read."""
+
+
+class KernelError(TidemarkError):
+    """Kernels could not be compiled, or what was compiled could not be kept or loaded."""
 
 
 class DecodeError(TidemarkError):

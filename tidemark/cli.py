@@ -21,7 +21,6 @@ from schemas.overriding import override
 from tidemark.api import build_info
 from tidemark.commands.action import Action
 from tidemark.process import config, logs, shutdown
-from tidemark.process.kernel_cache_copy import provide_writable_kernels
 
 OK: Final = 0
 FAILED: Final = 1
@@ -86,10 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parser(_verb_of(sys.argv[1:] if argv is None else argv)).parse_args(argv)
     logs.configure(level=arguments.log_level, form=arguments.log_format)
-    if argv is None:
-        if sys.stderr is not None:
-            faulthandler.enable()  # a crash in native code leaves the stacks of Python in the log
-        provide_writable_kernels(arguments.verb)
+    if argv is None and sys.stderr is not None:
+        faulthandler.enable()  # a crash in native code leaves the stacks of Python in the log
     if argv is None and arguments.verb != "demo":  # a process of its own; the demo ends its servers itself
         shutdown.guard_process()
     return shutdown.leave(_executed(arguments))

@@ -72,7 +72,7 @@ start_spark_wheel() {
 
 # The producer's kernels are compiled once for each version of their source, into the cache folder.
 start_kernels() {
-    setsid .venv/bin/python -c 'import producer.app; from producer.codec.jit import compile_kernels as c; c()' &
+    setsid .venv/bin/python -c 'from producer.all_kernels import load; load()' &
     compiler=$!
 }
 

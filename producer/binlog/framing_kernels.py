@@ -1,29 +1,20 @@
 """Kernels that find the events in received bytes, check their CRC32 and write where they are to arrays.
 
-All are in one file, because Numba watches the file of a kernel only, not those of the kernels that it calls.
-
 CRC32 (polynomial 0x04C11DB7, bits reflected, as zlib's): where the processor multiplies without carries (PCLMULQDQ), sixteen
-bytes a step are folded into the next sixteen (Gopal et al., "Fast CRC Computation for Generic Polynomials Using
-PCLMULQDQ Instruction", Intel, 2009); elsewhere sixteen bytes a step are looked up in tables (slicing-by-16).
+bytes a step are folded into the next sixteen (`crc32_folding`); elsewhere sixteen bytes a step are looked up in tables
+(slicing-by-16).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
-import llvmlite.binding
-import numba
 import numpy as np
-from llvmlite import ir
-from numba import njit
-from numba.core import cgutils
-from numba.extending import intrinsic
+
+from producer.binlog.jit import GROUP, Bytes, CrcTables, Int, Ints, entry, kernel
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    Bytes = npt.NDArray[np.uint8]
-    Ints = npt.NDArray[np.int64]
 
 
 # Why the kernel stopped.
@@ -46,9 +37,6 @@ SEQUENCE: Final = 0
 ALGORITHM: Final = 1
 
 
-_POLYNOMIAL: Final = 0x104C11DB7
-
-
 def _crc_tables() -> npt.NDArray[np.uint32]:
     """Return the sixteen tables of the slicing-by-16 CRC32 (bits reflected), uint32[16, 256]."""
     tables = np.zeros((16, 256), np.uint32)
@@ -66,92 +54,8 @@ def _crc_tables() -> npt.NDArray[np.uint32]:
 CRC_TABLES: Final = _crc_tables()
 
 
-def _factor(exponent: int) -> int:
-    """Return x**exponent modulo the polynomial, its 32 bits reflected, for a product of 64 reflected bits.
-
-    Such a product is one bit and 32 further powers of x too low: the bit is put right here, the powers by the caller.
-    """
-    power = 1
-    for _ in range(abs(exponent)):
-        if exponent > 0:
-            power <<= 1
-            power ^= _POLYNOMIAL if power >> 32 else 0
-        else:
-            power ^= _POLYNOMIAL if power & 1 else 0
-            power >>= 1
-    return int(f"{power:032b}"[::-1], 2) << 1
-
-
-_FACTORS: Final = [[_factor(8 * size + 32), _factor(8 * size - 32)] for size in range(17)]
-"""What the two halves of the sixteen bytes so far are multiplied by, when `size` bytes come behind them."""
-
-
-def multiplies_without_carries() -> bool:
-    """Return whether the code that Numba makes may use PCLMULQDQ; the cache of Numba keeps processors apart."""
-    if numba.config.DISABLE_JIT or not llvmlite.binding.get_host_cpu_features().get("pclmul", False):
-        return False
-    asked = numba.config.CPU_FEATURES
-    if asked is None:
-        return True
-    said = [one for one in asked.split(",") if one in ("+pclmul", "-pclmul", "-sse2")]
-    return bool(said) and all(one == "+pclmul" for one in said)
-
-
-_CRC32: Final = "uint32(uint8[::1], int64, int64, uint32[:, ::1])"
-
-FOLDS: Final = multiplies_without_carries()
-
-
-@cast("Any", intrinsic)
-def _folded(_typing: Any, buf: Any, start: Any, end: Any) -> Any:
-    """Fold buf[start:end], sixteen bytes or more, into sixteen with the same CRC32: two little-endian words.
-
-    The bits that a CRC32 begins with are in them, so that the rest of it begins with 0.
-    """
-    signature = numba.types.UniTuple(numba.types.uint64, 2)(buf, start, end)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word, byte = ir.IntType(64), ir.IntType(8)
-        pair = ir.VectorType(word, 2)
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        start, end = args[1:]
-        multiply = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(pair, [pair, pair, byte]), "llvm.x86.pclmulqdq"
-        )
-        factors = ir.Constant(ir.ArrayType(pair, 17), [ir.Constant(pair, factors) for factors in _FACTORS])
-        factors = cgutils.global_constant(builder, "crc32_factors", factors)
-        mask = cgutils.global_constant(builder, "crc32_mask", ir.Constant(ir.ArrayType(byte, 32), [0] * 16 + [255] * 16))
-
-        def number(value: int) -> Any:
-            return ir.Constant(word, value)
-
-        def load(address: Any) -> Any:
-            return builder.load(builder.bitcast(address, pair.as_pointer()), align=1)
-
-        def fold(so_far: Any, size: Any, behind: Any) -> Any:
-            by = load(builder.gep(factors, [number(0), size]))
-            low, high = (builder.call(multiply, [so_far, by, ir.Constant(byte, half)]) for half in (0x00, 0x11))
-            return builder.xor(builder.xor(low, high), behind)
-
-        first = builder.xor(load(builder.gep(data, [start])), ir.Constant(pair, [0xFFFFFFFF, 0]))
-        found = cgutils.alloca_once_value(builder, first)
-        size = builder.sub(end, start)
-        with cgutils.for_range(builder, builder.sub(builder.lshr(size, number(4)), number(1))) as loop:
-            at = builder.add(start, builder.shl(builder.add(loop.index, number(1)), number(4)))
-            builder.store(fold(builder.load(found), number(16), load(builder.gep(data, [at]))), found)
-        rest = builder.and_(size, number(15))
-        with builder.if_then(builder.icmp_signed("!=", rest, number(0))):
-            last = load(builder.gep(data, [builder.sub(end, number(16))]))
-            masked = builder.and_(last, load(builder.gep(mask, [number(0), rest])))
-            builder.store(fold(builder.load(found), rest, masked), found)
-        words = [builder.extract_element(builder.load(found), ir.Constant(ir.IntType(32), lane)) for lane in (0, 1)]
-        return context.make_tuple(builder, signature.return_type, words)
-
-    return signature, generate
-
-
-@njit(_CRC32, nogil=True, cache=True)
-def crc32_by_tables(buf: Bytes, start: int, end: int, tables: npt.NDArray[np.uint32]) -> np.uint32:
+@entry
+def crc32_by_tables(buf: Bytes, start: Int, end: Int, tables: CrcTables) -> np.uint32:
     """CRC32 of buf[start:end], the same as zlib's, sixteen bytes a step."""
     crc = np.uint32(0xFFFFFFFF)
     at = np.uint64(start)
@@ -190,24 +94,41 @@ def crc32_by_tables(buf: Bytes, start: int, end: int, tables: npt.NDArray[np.uin
     return np.uint32(crc ^ np.uint32(0xFFFFFFFF))
 
 
-def _crc32_by_folding(buf: Bytes, start: int, end: int, tables: npt.NDArray[np.uint32]) -> np.uint32:
-    if end - start < 16:
+def _folds() -> bool:
+    """Return whether this process compiles the kernels for a processor that multiplies without carries."""
+    if not GROUP.is_compiling:
+        return False
+    from producer.binlog.crc32_folding import multiplies_without_carries
+
+    return multiplies_without_carries()
+
+
+if _folds():
+    from producer.binlog.crc32_folding import folded
+
+    @entry
+    def crc32(buf: Bytes, start: Int, end: Int, tables: CrcTables) -> np.uint32:
+        """CRC32 of buf[start:end], the same as zlib's: what is faster on this processor."""
+        if end - start < 16:
+            return crc32_by_tables(buf, start, end, tables)
+        first, second = folded(buf, start, end)
+        crc = np.uint32(0xFFFFFFFF)
+        for index in range(8):
+            shift = np.uint64(8 * index)
+            crc ^= tables[15 - index, (first >> shift) & np.uint64(255)]
+            crc ^= tables[7 - index, (second >> shift) & np.uint64(255)]
+        return np.uint32(crc)
+
+else:
+
+    @entry
+    def crc32(buf: Bytes, start: Int, end: Int, tables: CrcTables) -> np.uint32:
+        """CRC32 of buf[start:end], the same as zlib's: what is faster on this processor."""
         return crc32_by_tables(buf, start, end, tables)
-    first, second = _folded(buf, start, end)
-    crc = np.uint32(0xFFFFFFFF)
-    for index in range(8):
-        shift = np.uint64(8 * index)
-        crc ^= tables[15 - index, (first >> shift) & np.uint64(255)]
-        crc ^= tables[7 - index, (second >> shift) & np.uint64(255)]
-    return np.uint32(crc)
 
 
-crc32: Final = njit(_CRC32, nogil=True, cache=True)(_crc32_by_folding) if FOLDS else crc32_by_tables
-"""CRC32 of buf[start:end], the same as zlib's: what is faster on this processor."""
-
-
-@njit("int64(uint8[::1], int64, int64)", nogil=True, cache=True)
-def little_endian(buf: Bytes, at: int, size: int) -> int:
+@entry
+def little_endian(buf: Bytes, at: Int, size: Int) -> int:
     """Return the number of `size` bytes at `at`, at most four, of which all four can be read."""
     first = np.uint64(at)  # an index that cannot be negative: LLVM makes one load of the four
     word = (
@@ -219,26 +140,19 @@ def little_endian(buf: Bytes, at: int, size: int) -> int:
     return np.int64(word) & ((np.int64(1) << np.int64(8 * size)) - np.int64(1))  # type: ignore[return-value]
 
 
-@njit("boolean(uint8[::1], int64, int64, uint32[:, ::1])", nogil=True, cache=True)
-def _checksum_matches(buf: Bytes, start: int, end: int, tables: npt.NDArray[np.uint32]) -> bool:
+@kernel
+def _checksum_matches(buf: Bytes, start: Int, end: Int, tables: CrcTables) -> bool:
     return bool(np.int64(crc32(buf, start, end - 4, tables)) == little_endian(buf, end - 4, 4))
 
 
-_COLUMNS: Final = (
-    "uint8[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1]"
-)
-
-
-@njit(
-    f"int64(uint8[::1], int64, int64, int64, int64[::1], uint32[:, ::1], {_COLUMNS})", nogil=True, cache=True
-)
+@entry
 def copy_event(
     buf: Bytes,
-    start: int,
-    end: int,
-    index: int,
+    start: Int,
+    end: Int,
+    index: Int,
     state: Ints,
-    tables: npt.NDArray[np.uint32],
+    tables: CrcTables,
     types: Bytes,
     starts: Ints,
     ends: Ints,
@@ -283,8 +197,8 @@ def copy_event(
     return 0
 
 
-@njit("int64(uint8[::1], int64, int64, int64)", nogil=True, cache=True)
-def _look(buf: Bytes, at: int, there: int, length: int) -> int:
+@kernel
+def _look(buf: Bytes, at: Int, there: Int, length: Int) -> int:
     """Return what the packet at `at` is, of whose `length` bytes `there` have arrived: `EVENT`, or why to stop."""
     if length == 0:
         return BAD_STATUS
@@ -302,17 +216,13 @@ def _look(buf: Bytes, at: int, there: int, length: int) -> int:
     return BAD_STATUS
 
 
-@njit(
-    f"UniTuple(int64, 3)(uint8[::1], int64, int64, int64[::1], uint32[:, ::1], {_COLUMNS})",
-    nogil=True,
-    cache=True,
-)
+@entry
 def scan_packets(
     buf: Bytes,
-    start: int,
-    fill: int,
+    start: Int,
+    fill: Int,
     state: Ints,
-    tables: npt.NDArray[np.uint32],
+    tables: CrcTables,
     types: Bytes,
     starts: Ints,
     ends: Ints,
@@ -355,17 +265,13 @@ def scan_packets(
             return count, at, BOUNDARY
 
 
-@njit(
-    f"UniTuple(int64, 3)(uint8[::1], int64, int64, int64[::1], uint32[:, ::1], {_COLUMNS})",
-    nogil=True,
-    cache=True,
-)
+@entry
 def scan_events(
     buf: Bytes,
-    start: int,
-    fill: int,
+    start: Int,
+    fill: Int,
     state: Ints,
-    tables: npt.NDArray[np.uint32],
+    tables: CrcTables,
     types: Bytes,
     starts: Ints,
     ends: Ints,

@@ -21,7 +21,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numba import njit
 
 from producer.binlog.event_types import (
     FORMAT_DESCRIPTION_EVENT,
@@ -36,6 +35,7 @@ from producer.binlog.event_types import (
     STOP_EVENT,
 )
 from producer.binlog.events import parse_format_description, parse_heartbeat, parse_rotate
+from producer.binlog.jit import Bytes, Int, Ints, entry
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -55,17 +55,15 @@ _BETWEEN_GROUPS: Final = GTID_EVENTS | {
 }
 
 
-@njit(
-    "int64(uint8[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])", nogil=True, cache=True
-)
+@entry
 def _sum_plain(
-    types: npt.NDArray[np.uint8],
-    flags: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
-    log_pos: npt.NDArray[np.int64],
-    begin: int,
-    offset: int,
-    offsets: npt.NDArray[np.int64],
+    types: Bytes,
+    flags: Ints,
+    sizes: Ints,
+    log_pos: Ints,
+    begin: Int,
+    offset: Int,
+    offsets: Ints,
 ) -> int:
     """Sum from event `begin` on; the index of the first event that needs a closer look, or the count."""
     for index in range(begin, types.size):

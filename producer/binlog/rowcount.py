@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from producer.binlog.byte_reader import Reader, truncated
+from producer.binlog.jit import Bytes, Int, Ints, entry
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -76,10 +76,8 @@ def _cell_size(code: int, meta: int) -> int:
     return -9
 
 
-@njit(nogil=True, cache=True)
-def _walk(
-    buf: npt.NDArray[np.uint8], start: int, end: int, sizes: npt.NDArray[np.int64], images: int, most: int
-) -> tuple[int, int]:
+@entry
+def _walk(buf: Bytes, start: Int, end: Int, sizes: Ints, images: Int, most: Int) -> tuple[int, int]:
     """Return how many rows, at most that many, and where they end."""
     columns = sizes.size
     null_bytes = (columns + 7) // 8

@@ -5,21 +5,12 @@ All reads are inside the event that is read: one whose sizes do not fit ends the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numba import njit
 
+from producer.binlog.jit import Bytes, Int, Ints, Table, entry, kernel
 from producer.binlog.rowcount import _walk
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Bytes = npt.NDArray[np.uint8]
-    Ints = npt.NDArray[np.int64]
-    Table = npt.NDArray[np.int64]
-
-Int: TypeAlias = Any  # inside a kernel an int64, whatever Python calls it
 
 MOST_TRANSACTIONS: Final = 1024
 """A run takes milliseconds: what waits for a transaction boundary waits for its end."""
@@ -91,7 +82,7 @@ _NOT_SIMPLE: Final = -1
 _INCOMPLETE: Final = -2
 
 
-@njit("int64(uint8[::1], int64, int64)", nogil=True, cache=True)
+@kernel
 def _little(buf: Bytes, at: Int, size: Int) -> Int:
     value = np.int64(0)
     first = np.uint64(at)
@@ -100,7 +91,7 @@ def _little(buf: Bytes, at: Int, size: Int) -> Int:
     return value
 
 
-@njit("boolean(uint8[::1], int64, int64, int64)", nogil=True, cache=True)
+@kernel
 def _same(buf: Bytes, one: Int, other: Int, size: Int) -> bool:
     differ = np.uint8(0)
     first, second = np.uint64(one), np.uint64(other)
@@ -109,7 +100,7 @@ def _same(buf: Bytes, one: Int, other: Int, size: Int) -> bool:
     return bool(differ == 0)
 
 
-@njit("boolean(uint8[::1], int64, int64)", nogil=True, cache=True)
+@kernel
 def _is_packed(buf: Bytes, at: Int, end: Int) -> bool:
     """Return whether a length-encoded number is whole, or nothing is there."""
     if at >= end or buf[at] < 251:
@@ -125,7 +116,7 @@ def _is_packed(buf: Bytes, at: Int, end: Int) -> bool:
     return bool(at + 1 + size <= end)
 
 
-@njit("boolean(uint8[::1], int64, int64, int64, int64, int64[::1])", nogil=True, cache=True)
+@kernel
 def _begins(buf: Bytes, start: Int, end: Int, kind: Int, origin: Int, current: Ints) -> bool:
     """Read a GTID event into `current`; False where the transaction is not one of rows alone."""
     at = start + 19
@@ -164,7 +155,7 @@ def _begins(buf: Bytes, start: Int, end: Int, kind: Int, origin: Int, current: I
     return _is_packed(buf, at, end)
 
 
-@njit("int64(uint8[::1], int64, int64)", nogil=True, cache=True)
+@kernel
 def _thread_of_begin(buf: Bytes, start: Int, end: Int) -> Int:
     """Return the thread of a QUERY event that is `BEGIN`; _NOT_SIMPLE for another."""
     at = start + 19
@@ -178,7 +169,7 @@ def _thread_of_begin(buf: Bytes, start: Int, end: Int) -> Int:
     return _little(buf, at, 4)
 
 
-@njit("int64(uint8[::1], int64, int64, int64[:, ::1], int64, int64)", nogil=True, cache=True)
+@kernel
 def _table(buf: Bytes, start: Int, end: Int, tables: Table, count: Int, transaction: Int) -> Int:
     """Return the row of `tables` of a TABLE_MAP event, which may be the next free one; _NOT_SIMPLE without room."""
     at = start + 27
@@ -210,7 +201,7 @@ def _table(buf: Bytes, start: Int, end: Int, tables: Table, count: Int, transact
     return count
 
 
-@njit("int64(uint8[::1], int64, int64, int64, int64)", nogil=True, cache=True)
+@kernel
 def _first_row(buf: Bytes, start: Int, end: Int, kind: Int, columns: Int) -> Int:
     """Return where the rows of a rows event begin, which has all columns of its table; _NOT_SIMPLE else."""
     at = start + 27
@@ -247,7 +238,7 @@ def _first_row(buf: Bytes, start: Int, end: Int, kind: Int, columns: Int) -> Int
     return at
 
 
-@njit("int64(int64)", nogil=True, cache=True)
+@kernel
 def _op_bit(kind: Int) -> Int:
     """Return the bit of an operation in `T_OPS`; 0 for another kind of event."""
     if kind in (23, 30):
@@ -257,7 +248,7 @@ def _op_bit(kind: Int) -> Int:
     return 4 if kind in (25, 32) else 0
 
 
-@njit("boolean(uint8[::1], int64[::1], int64[:, ::1], int64)", nogil=True, cache=True)
+@kernel
 def _continues(buf: Bytes, current: Ints, intervals: Table, count: Int) -> bool:
     """Return whether the transaction's GTID follows the last one of the intervals."""
     if count == 0:
@@ -269,17 +260,9 @@ def _continues(buf: Bytes, current: Ints, intervals: Table, count: Int) -> bool:
     return bool(current[_C_NUMBER] == last[G_LAST] + 1 and _same(buf, current[_C_UUID], last[G_UUID], 16))
 
 
-_ARRAYS: Final = (
-    "uint8[::1], uint8[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1]"  # the batch
-)
-_TABLES: Final = "int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1]"
 
 
-@njit(
-    f"int64({_ARRAYS}, int64, int64, int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[::1])",
-    nogil=True,
-    cache=True,
-)
+@kernel
 def _transaction(
     buf: Bytes,
     types: Bytes,
@@ -377,11 +360,7 @@ def _transaction(
     return _INCOMPLETE
 
 
-@njit(
-    f"void({_ARRAYS}, int64, int64, int64, int64, int64[::1], int64[::1], {_TABLES}, int64[::1])",
-    nogil=True,
-    cache=True,
-)
+@entry
 def find_run(
     buf: Bytes,
     types: Bytes,
@@ -463,9 +442,7 @@ def find_run(
     transactions[count, X_ITEM] = report[R_ITEMS]
 
 
-@njit(
-    "int64(uint8[::1], int64[:, ::1], int64[:, ::1], int64, int64[::1], int64[::1], int64[::1])", nogil=True, cache=True
-)
+@entry
 def number_rows(
     buf: Bytes, items: Table, transactions: Table, count: Int, sizes: Ints, sizes_at: Ints, encoded: Ints
 ) -> Int:

@@ -6,7 +6,6 @@ are byte-identical. A client that has a table version owns its `TableCodec`.
 """
 
 from producer.codec.codec import TableCodec
-from producer.codec.jit import compile_kernels as warm_up
 from producer.codec.types import (
     BinlogLayout,
     ChunkContext,
@@ -28,5 +27,4 @@ __all__ = [
     "SourceConstants",
     "TableCodec",
     "WireSchemas",
-    "warm_up",
 ]

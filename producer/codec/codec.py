@@ -14,7 +14,7 @@ import numpy as np
 from producer.codec import ops
 from producer.codec.encode import encode, find_python_cells
 from producer.codec.encode_run import GTID_AT, GTID_BOUND, encode_run
-from producer.codec.jit import Bytes, Ints, compile_kernels
+from producer.codec.jit import GROUP, Bytes, Ints
 from producer.codec.program import Program, compile_binlog, compile_result
 from producer.codec.scratch import Scratch, borrow, give_back
 from producer.codec.types import (
@@ -54,7 +54,7 @@ class TableCodec:
         constants: SourceConstants,
         options: RecordOptions = _DEFAULT_OPTIONS,
     ) -> None:
-        compile_kernels()
+        GROUP.load()
         self.table = table
         self._result_program = compile_result(table, wire, constants, options)
         self._binlog_program = (

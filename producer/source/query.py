@@ -22,10 +22,10 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 import pymysql
-from numba import njit
 from pymysql.constants import COMMAND, CR, FIELD_TYPE
 from pymysql.protocol import FieldDescriptorPacket
 
+from producer.binlog.jit import Bytes, Int, entry
 from schemas.errors import DecodeError
 
 Parameter = int | str | bytes | Decimal | None
@@ -276,8 +276,8 @@ def _scan(buf: Buffer, start: int, filled: int) -> tuple[int, int]:
     return int(end), int(status)
 
 
-@njit(cache=True, nogil=True)
-def _walk(buf: Buffer, start: int, filled: int) -> tuple[int, int]:
+@entry
+def _walk(buf: Bytes, start: Int, filled: Int) -> tuple[int, int]:
     at = start
     while filled - at > PACKET_HEADER:
         length = int(buf[at]) | int(buf[at + 1]) << 8 | int(buf[at + 2]) << 16
@@ -298,8 +298,8 @@ def _walk(buf: Buffer, start: int, filled: int) -> tuple[int, int]:
     return at, _MORE
 
 
-@njit(cache=True, nogil=True)
-def last_row(buf: Buffer, start: int, end: int) -> int:
+@entry
+def last_row(buf: Bytes, start: Int, end: Int) -> Int:
     """Return where the last row packet of a block begins."""
     at = start
     while True:

@@ -1,5 +1,8 @@
-"""Import this to compile every kernel of the workers into the cache: each is compiled when its module is imported."""
+"""Every kernel of the workers."""
 
-from spark_jobs.arrow import avro_kernels, column_kernels, key_kernels, message_kernels
+from spark_jobs.arrow.jit import GROUP
 
-KERNELS = (avro_kernels, column_kernels, key_kernels, message_kernels)
+
+def load() -> None:
+    """Load them; they are compiled first where they are not yet. Raises `KernelError` where that fails."""
+    GROUP.load()

@@ -7,14 +7,9 @@ each is given back once.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numba
-from llvmlite import ir
-from numba.core import cgutils
-from numba.extending import intrinsic
-
-from spark_jobs.arrow.kernel_cache import BytesOut, Ints, IntsIn, Table, TableIn, entry
+from spark_jobs.arrow.jit import GROUP, BytesOut, Ints, IntsIn, Table, TableIn, entry
 
 # Columns of the fields of messages.
 ERROR: Final = 0
@@ -27,64 +22,27 @@ KEY: Final = 6
 KEY_SIZE: Final = 7
 FIELDS: Final = 8
 
-if numba.config.DISABLE_JIT:
 
-    def _word(address: int) -> int:
-        return ctypes.c_int64.from_address(int(address)).value
+def _python_word(address: int) -> int:
+    return ctypes.c_int64.from_address(int(address)).value
 
-    def _half(address: int) -> int:
-        return ctypes.c_int32.from_address(int(address)).value
 
-    def _copy(out: Any, at: int, address: int, size: int) -> None:
-        out[at : at + size] = memoryview((ctypes.c_uint8 * int(size)).from_address(int(address)))
+def _python_half(address: int) -> int:
+    return ctypes.c_int32.from_address(int(address)).value
 
-    def _give(function: int, address: int) -> None:
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(int(function))(int(address))
 
+def _python_copy(out: Any, at: int, address: int, size: int) -> None:
+    out[at : at + size] = memoryview((ctypes.c_uint8 * int(size)).from_address(int(address)))
+
+
+def _python_give(function: int, address: int) -> None:
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(int(function))(int(address))
+
+
+if TYPE_CHECKING or not GROUP.is_compiling:
+    word, half, copy, give = _python_word, _python_half, _python_copy, _python_give
 else:
-    _int64 = numba.types.int64
-
-    @intrinsic
-    def _word(_typing: Any, address: Any) -> Any:
-        """Load an int64."""
-
-        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
-
-        return _int64(_int64), generate
-
-    @intrinsic
-    def _half(_typing: Any, address: Any) -> Any:
-        """Load an int32."""
-
-        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            loaded = builder.load(builder.inttoptr(args[0], ir.IntType(32).as_pointer()))
-            return builder.sext(loaded, ir.IntType(64))
-
-        return _int64(_int64), generate
-
-    @intrinsic
-    def _copy(_typing: Any, out: Any, at: Any, address: Any, size: Any) -> Any:
-        """Copy so many bytes to out[at:]."""
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, args[0]).data
-            to = builder.gep(data, [args[1]])
-            cgutils.raw_memcpy(builder, to, builder.inttoptr(args[2], ir.IntType(8).as_pointer()), args[3], itemsize=1)
-            return context.get_dummy_value()
-
-        return numba.types.void(out, _int64, _int64, _int64), generate
-
-    @intrinsic
-    def _give(_typing: Any, function: Any, address: Any) -> Any:
-        """Call a function of C with an address."""
-
-        def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)])
-            builder.call(builder.inttoptr(args[0], kind.as_pointer()), [args[1]])
-            return context.get_dummy_value()
-
-        return numba.types.void(_int64, _int64), generate
+    from spark_jobs.arrow.message_intrinsics import copy, give, half, word
 
 
 @entry
@@ -92,14 +50,14 @@ def fields_of(messages: IntsIn, count: int, fields: Table) -> None:
     """Note the fields of the messages."""
     for i in range(count):
         message = messages[i]
-        fields[i, ERROR] = _half(message)
-        fields[i, TOPIC] = _word(message + 8)
-        fields[i, PARTITION] = _half(message + 16)
-        fields[i, VALUE] = _word(message + 24)
-        fields[i, VALUE_SIZE] = _word(message + 32)
-        fields[i, KEY] = _word(message + 40)
-        fields[i, KEY_SIZE] = _word(message + 48)
-        fields[i, OFFSET] = _word(message + 56)
+        fields[i, ERROR] = half(message)
+        fields[i, TOPIC] = word(message + 8)
+        fields[i, PARTITION] = half(message + 16)
+        fields[i, VALUE] = word(message + 24)
+        fields[i, VALUE_SIZE] = word(message + 32)
+        fields[i, KEY] = word(message + 40)
+        fields[i, KEY_SIZE] = word(message + 48)
+        fields[i, OFFSET] = word(message + 56)
 
 
 @entry
@@ -136,7 +94,7 @@ def copy_bytes(fields: TableIn, rows: IntsIn, address: int, size: int, out: Byte
     for i in range(rows.size):
         row = rows[i]
         if fields[row, address] != 0 and fields[row, size] != 0:
-            _copy(out, at, fields[row, address], fields[row, size])
+            copy(out, at, fields[row, address], fields[row, size])
             at += fields[row, size]
         offsets[i + 1] = at
 
@@ -145,4 +103,4 @@ def copy_bytes(fields: TableIn, rows: IntsIn, address: int, size: int, out: Byte
 def give_back(function: int, messages: IntsIn, count: int) -> None:
     """Give messages back to librdkafka."""
     for i in range(count):
-        _give(function, messages[i])
+        give(function, messages[i])

@@ -12,4 +12,6 @@ from producer.app import warm_up
 if __name__ == "__main__":
     warm_up()
     if "workers" in sys.argv:
-        from spark_jobs.arrow import all_kernels  # noqa: F401 - compiled when they are imported
+        from spark_jobs.arrow import all_kernels
+
+        all_kernels.load()

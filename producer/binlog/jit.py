@@ -1,0 +1,41 @@
+"""The kernels over bytes of the log and of result sets, and the types of what they get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import ArrayType, KernelGroup
+
+# A kernel's signature is made of the names of these annotations. Inside a kernel a number is an int64, whatever Python calls it.
+Int: TypeAlias = Any
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Table: TypeAlias = npt.NDArray[np.int64]
+CrcTables: TypeAlias = npt.NDArray[np.uint32]
+
+_PACKAGE: Final = __name__.rpartition(".")[0]
+_PRODUCER: Final = _PACKAGE.rpartition(".")[0]
+_HERE: Final = Path(__file__).parent
+
+GROUP: Final = KernelGroup(
+    __name__,
+    (
+        f"{_PACKAGE}.framing_kernels", f"{_PACKAGE}.run_kernels", f"{_PACKAGE}.rowcount", f"{_PACKAGE}.positions",
+        f"{_PRODUCER}.source.query",
+    ),
+    (_HERE, _HERE.parent / "source" / "query.py"),
+    {
+        "Int": "int64",
+        "Bytes": ArrayType("uint8"),
+        "Ints": ArrayType("int64"),
+        "Table": ArrayType("int64", dimensions=2),
+        "CrcTables": ArrayType("uint32", dimensions=2),
+    },
+    are_typed=True,
+)
+kernel = GROUP.kernel
+entry = GROUP.entry
