@@ -224,7 +224,7 @@ class Wiring:
         stream, publisher = self._stream, self._clients.publisher
         self._resources.callback(stream.close)
         stream.open(stream_start(self._offset.start))
-        view = ViewPublication(coordinator, checkpoints, publisher)
+        view = ViewPublication(coordinator, checkpoints)
         return LogReader(stream, self._assembler, publication, checkpoints, view, publisher, task=recapture)
 
     # ---- handlers

@@ -77,7 +77,7 @@ start_kernels() {
 }
 
 # Python keeps the bytecode of what it imports, unless PYTHONDONTWRITEBYTECODE tells it not to: each start of a command and of a
-# worker would compile 2 seconds long. So what they import is imported once here; the merge's kernels are compiled by that.
+# worker would compile 2 seconds long. So what they import is imported once here; the merge's kernels are compiled, too.
 keep_bytecode() {
     run env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c "$1" >/dev/null 2>&1 || say "bytecode could not be kept: starts are slower"
 }
@@ -117,7 +117,9 @@ case ,$extras, in *,spark,*)
     run .venv/bin/python -m tidemark.runtime.spark_classes $archives >/dev/null 2>&1 \
         || say "the classes of Spark could not be archived: \`tidemark merge\` starts slower"
     keep_bytecode 'import tidemark.commands.merge, spark_jobs.jobs.merge_job, spark_jobs.jobs.worker_daemon as d
-for name in d.NEEDED: d.import_module(name)' ;;
+for name in d.NEEDED: d.import_module(name)
+from spark_jobs.arrow import worker_kernels
+worker_kernels.GROUP.load()' ;;
 esac
 finish_kernels
 case ,$extras, in *,producer,*) keep_bytecode 'import tidemark.commands.run, producer.app' ;; esac

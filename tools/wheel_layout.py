@@ -1,6 +1,6 @@
-"""The layout of a wheel: one package, `tidemark`, with `schemas`, `producer`, `spark_jobs` and `devservers` below it.
+"""The layout of a wheel: one package, `tidemark`, with `schemas`, `kernels`, `producer`, `spark_jobs` and `devservers` below it.
 
-In the repository these four are packages of their own. An environment that also has another project's `schemas` cannot have ours:
+In the repository these five are packages of their own. An environment that also has another project's `schemas` cannot have ours:
 pip installs two packages of one name into one folder, without a warning, and each overwrites files of the other. So the build
 moves them to `tidemark.schemas` and so on, and changes the import statements. An editable installation keeps the layout of the
 repository.

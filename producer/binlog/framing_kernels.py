@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from producer.binlog.jit import GROUP, Bytes, CrcTables, Int, Ints, entry, kernel
+from producer.binlog.log_kernels import GROUP, Bytes, CrcTables, Int, Ints, entry, kernel
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -35,7 +35,7 @@ from producer.binlog.event_types import (
     STOP_EVENT,
 )
 from producer.binlog.events import parse_format_description, parse_heartbeat, parse_rotate
-from producer.binlog.jit import Bytes, Int, Ints, entry
+from producer.binlog.log_kernels import Bytes, Int, Ints, entry
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from producer.binlog.byte_reader import Reader, truncated
-from producer.binlog.jit import Bytes, Int, Ints, entry
+from producer.binlog.log_kernels import Bytes, Int, Ints, entry
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:

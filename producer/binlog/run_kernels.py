@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from producer.binlog.jit import Bytes, Int, Ints, Table, entry, kernel
+from producer.binlog.log_kernels import Bytes, Int, Ints, Table, entry, kernel
 from producer.binlog.rowcount import _walk
 
 MOST_TRANSACTIONS: Final = 1024

@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
+from producer.codec.codec_kernels import Bytes, Int, Ints, inlined, kernel
 from producer.codec.decimals import bytes_of_uint64, packed_decimal, text_decimal
 from producer.codec.floats import put_java_double, put_java_float
-from producer.codec.jit import Bytes, Int, Ints, inlined, kernel
 from producer.codec.json_binary import put_json_binary
 from producer.codec.memory import move
 from producer.codec.ops import (

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from producer.codec.jit import Bytes, Int, Ints, kernel
+from producer.codec.codec_kernels import Bytes, Int, Ints, kernel
 from producer.codec.memory import store_word_big
 from producer.codec.ops import E_DECIMAL
 from producer.codec.primitives import big_endian

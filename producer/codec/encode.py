@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from producer.codec.cells import ZERO_DATE, locate, put_cell
-from producer.codec.jit import Bytes, Int, Ints, ShortInts, entry, inlined, kernel
+from producer.codec.codec_kernels import Bytes, Int, Ints, ShortInts, entry, inlined, kernel
 from producer.codec.memory import BLOCK, copy_block, move
 from producer.codec.ops import (
     ARG_A,

@@ -23,8 +23,8 @@ from producer.binlog.run_kernels import (
     ITEM,
     NO_GTID,
 )
+from producer.codec.codec_kernels import Bytes, Int, Ints, ShortInts, entry, kernel
 from producer.codec.encode import begin_records, encode_rows
-from producer.codec.jit import Bytes, Int, Ints, ShortInts, entry, kernel
 from producer.codec.memory import move
 from producer.codec.ops import (
     DELETE,

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from producer.codec.jit import Bytes, Int, Unsigned, kernel
+from producer.codec.codec_kernels import Bytes, Int, Unsigned, kernel
 from producer.codec.primitives import put_digits, put_fixed_digits
 
 _SMALLEST_POWER: Final = -292

@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
+from producer.codec.codec_kernels import Bytes, Int, Ints, kernel
 from producer.codec.floats import put_mysql_double
-from producer.codec.jit import Bytes, Int, Ints, kernel
 from producer.codec.memory import move
 from producer.codec.ops import AVRO, E_JSON, E_TEXT
 from producer.codec.primitives import (

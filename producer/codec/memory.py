@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from producer.codec.jit import GROUP, Bytes, Int
+from producer.codec.codec_kernels import GROUP, Bytes, Int
 
 BLOCK: Final = 16  # what copy_block moves, whatever the size asked for
 

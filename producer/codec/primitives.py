@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from producer.codec.jit import Bytes, Int, kernel
+from producer.codec.codec_kernels import Bytes, Int, kernel
 from producer.codec.memory import load_word, load_word_big, move
 from producer.codec.ops import AVRO
 

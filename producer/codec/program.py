@@ -20,8 +20,8 @@ import numpy as np
 
 from producer.codec import ops
 from producer.codec.charset_maps import PYTHON_CHARSETS, SINGLE_BYTE_CHARSETS, UTF8_CHARSETS, utf8_table
+from producer.codec.codec_kernels import Bytes, Ints
 from producer.codec.decimals import packed_size
-from producer.codec.jit import Bytes, Ints
 from producer.codec.json_binary import OVERRUN, TEXT_FACTOR, TEXT_SLACK
 from producer.codec.memory import BLOCK
 from producer.codec.python_cells import (

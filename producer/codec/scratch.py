@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from producer.codec import ops
-from producer.codec.jit import Bytes, Ints
+from producer.codec.codec_kernels import Bytes, Ints
 from producer.codec.types import Records
 
 _VALUES: Final = 1 << 20

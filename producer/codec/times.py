@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from producer.codec.jit import Bytes, Int, kernel
+from producer.codec.codec_kernels import Bytes, Int, kernel
 from producer.codec.ops import AVRO, E_DATE, E_LENGTH, E_TIME
 from producer.codec.primitives import big_endian, little_endian, put_fixed_digits
 

@@ -60,6 +60,11 @@ class AlternatingPublisher:
         return self._current.uncommitted
 
     @property
+    def uncommitted_bytes(self) -> int:
+        """How many bytes its keys and values have."""
+        return self._current.uncommitted_bytes
+
+    @property
     def is_long_open(self) -> bool:
         """Whether the open transaction should come to its end."""
         return self._current.is_long_open

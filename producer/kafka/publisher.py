@@ -85,6 +85,7 @@ class TransactionalPublisher:
         self._failed: KafkaError | None = None
         self.in_transaction = False
         self.uncommitted = 0
+        self.uncommitted_bytes = 0
         self._begun_s = 0.0
         self._gives_up = False
 
@@ -121,6 +122,7 @@ class TransactionalPublisher:
         else:
             self._write_plain(topic, records)
         self.uncommitted += records.count
+        self.uncommitted_bytes += len(records.values) + len(records.keys)
         if len(records.values) > _LARGE_BYTES:
             self.flush()  # else the client's copy is beside the next one
         else:
@@ -217,6 +219,7 @@ class TransactionalPublisher:
             except KafkaException as error:
                 raise self._translated(error, f"produce to {topic}") from error
         self.uncommitted += 1
+        self.uncommitted_bytes += len(value or b"") + len(key or b"")
 
     def flush(self) -> None:
         """Wait until every record produced so far is acknowledged, as long as any is within a minute.
@@ -232,14 +235,14 @@ class TransactionalPublisher:
         self.flush()
         self._in_turns(self._live().commit_transaction, "commit_transaction")
         self.in_transaction = False
-        self.uncommitted = 0
+        self.uncommitted = self.uncommitted_bytes = 0
 
     def abort(self) -> None:
         """Abort the open transaction, if there is one; errors are reported as `commit` reports them."""
         if not self.in_transaction or self._producer is None:
             return
         self.in_transaction = False
-        self.uncommitted = 0
+        self.uncommitted = self.uncommitted_bytes = 0
         self._in_turns(self._producer.abort_transaction, "abort_transaction")
 
     def give_up(self) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 INTERVAL_S: Final = 0.25
 URGENT_INTERVAL_S: Final = 0.01
 RECORDS_AT_MOST: Final = 200_000
+BYTES_AT_MOST: Final = 64 << 20
 IDLE_READ_S: Final = 0.1
 _URGENT_READ_S: Final = 0.02
 _ANSWER_READ_S: Final = 0.001
@@ -110,7 +111,7 @@ class Checkpoints:
     def is_due(self, boundary: Callable[[], Position]) -> bool:
         """Return whether it is time to commit at that boundary."""
         publisher = self._publisher
-        if publisher.uncommitted >= RECORDS_AT_MOST:
+        if self.is_full:
             return True
         if not self.note_answer():
             return False
@@ -121,6 +122,11 @@ class Checkpoints:
         if since < URGENT_INTERVAL_S:
             return False
         return any(one.is_due(boundary, now) for one in self._triggers) or self._markers.is_due(boundary)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the open transaction has so many records, or bytes, that it is to be committed whatever the time is."""
+        return self._publisher.uncommitted >= RECORDS_AT_MOST or self._publisher.uncommitted_bytes >= BYTES_AT_MOST
 
     @property
     def _pause_s(self) -> float:

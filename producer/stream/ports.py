@@ -89,6 +89,10 @@ class RecordPublisher(Protocol):
         """How many records were written since the last commit."""
 
     @property
+    def uncommitted_bytes(self) -> int:
+        """How many bytes their keys and values have."""
+
+    @property
     def is_long_open(self) -> bool:
         """Whether the open transaction should be committed, at least in part, before its time is over."""
 

@@ -7,15 +7,12 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from producer.stream.checkpoint import RECORDS_AT_MOST
-
 if TYPE_CHECKING:
     from threading import Event
 
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.stream.checkpoint import Checkpoints
     from producer.stream.offset import LogOffset
-    from producer.stream.ports import RecordPublisher
     from schemas.position import Position
 
 VIEW_INTERVAL_S: Final = 1.0
@@ -28,12 +25,10 @@ class ViewPublication:
         self,
         coordinator: SnapshotCoordinator,
         checkpoints: Checkpoints,
-        publisher: RecordPublisher,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._coordinator = coordinator
         self._checkpoints = checkpoints
-        self._publisher = publisher
         self._clock = clock
         self.position: Position | None = None
 
@@ -50,7 +45,7 @@ class ViewPublication:
             for topic, records in rows:
                 checkpoints.write_rows([(topic, records)])
                 checkpoints.progress.alive_s = now = self._clock()
-                if self._publisher.uncommitted >= RECORDS_AT_MOST or now - committed_s >= VIEW_INTERVAL_S:
+                if checkpoints.is_full or now - committed_s >= VIEW_INTERVAL_S:
                     checkpoints.commit(boundary)
                     committed_s = self._clock()
                 if stop is not None and stop.is_set():

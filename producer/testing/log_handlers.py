@@ -56,6 +56,11 @@ class MemoryPublisher:
         """How many records the open transaction has."""
         return len(self._pending)
 
+    @property
+    def uncommitted_bytes(self) -> int:
+        """How many bytes their keys and values have."""
+        return sum(len(one.value or b"") + len(one.key or b"") for one in self._pending)
+
     def write(self, topic: str, records: Records, key_text: KeyText | None = None) -> None:  # noqa: ARG002
         """Add the records to the open transaction."""
         self._step("write")

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from spark_jobs.arrow.jit import Bytes, Flags, Ints, IntsIn, Table, TableIn, entry, kernel
+from spark_jobs.arrow.worker_kernels import Bytes, Flags, Ints, IntsIn, Table, TableIn, entry, kernel
 
 # Columns of a program.
 OP: Final = 0

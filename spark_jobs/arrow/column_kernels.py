@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from spark_jobs.arrow.jit import Bytes, BytesOut, Ints, IntsIn, Table, entry, kernel
+from spark_jobs.arrow.worker_kernels import Bytes, BytesOut, Ints, IntsIn, Table, entry, kernel
 
 DATE: Final = 0  # YYYY-MM-DD and whatever follows, as days
 MOMENT: Final = 1  # YYYY-MM-DDTHH:MM:SS[.ffffff][Z], as microseconds

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from spark_jobs.arrow.jit import Bytes, Flags, Ints, IntsIn, Table, entry, kernel
+from spark_jobs.arrow.worker_kernels import Bytes, Flags, Ints, IntsIn, Table, entry, kernel
 
 _POSITION_BYTES: Final = 39
 

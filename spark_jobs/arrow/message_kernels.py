@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.arrow.jit import GROUP, BytesOut, Ints, IntsIn, Table, TableIn, entry
+from spark_jobs.arrow.worker_kernels import GROUP, BytesOut, Ints, IntsIn, Table, TableIn, entry
 
 # Columns of the fields of messages.
 ERROR: Final = 0

@@ -29,4 +29,5 @@ if __name__ == "__main__":
     sys.modules["pyspark.daemon"] = daemon
     for name in NEEDED:
         import_module(name)
+    import_module(f"{_PACKAGE}.arrow.worker_kernels").GROUP.load()
     daemon.manager()  # type: ignore[no-untyped-call]

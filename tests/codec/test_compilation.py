@@ -18,11 +18,11 @@ FIRST_ROW = """
 import subprocess, sys
 import numpy as np
 import producer.app
-from spark_jobs.arrow import all_kernels
+from spark_jobs.arrow import worker_kernels
 from producer.codec import *
 from schemas.columns import *
 producer.app.warm_up()
-all_kernels.load()
+worker_kernels.GROUP.load()
 def refuse(*arguments, **more):
     raise AssertionError("something is compiled")
 subprocess.run = refuse

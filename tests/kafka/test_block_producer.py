@@ -71,7 +71,9 @@ def test_a_block_is_what_single_records_are(pairs: list[Pair], kafka: Kafka) -> 
             publisher._blocks = None
         publisher.write(topic, block(pairs))
         assert publisher.uncommitted == len(pairs)
+        assert publisher.uncommitted_bytes == sum(len(key or b"") + len(value or b"") for key, value in pairs)
         publisher.commit()
+        assert (publisher.uncommitted, publisher.uncommitted_bytes) == (0, 0)
         publisher.close()
     blocks, single = (read_topic(kafka.bootstrap_servers, topic, raw=True) for topic in topics)
     if pairs[0][0] is None:  # without a key a record goes anywhere

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,20 @@ def refuse(*arguments, **more):
     raise AssertionError("it is compiled again")
 subprocess.run = refuse
 """
+NOWHERE_ELSE = {"HOME": "/dev/null", "TIDEMARK_CACHE": ""}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def other_folder_for_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
+        yield
 
 
 def python(code: str, *, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code],
-        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=200, check=check,
+        cwd=ROOT, env={**os.environ, **NOWHERE_ELSE, **environment}, capture_output=True, text=True, timeout=200, check=check,
     )  # fmt: skip
 
 
@@ -63,18 +72,18 @@ def test_the_file_is_in_the_first_folder_that_has_it_or_can_be_written(compiled:
     impossible = "/dev/null/cache"
     where = "from tests.kernels.sample_kernels import GROUP; print(GROUP._files.find())"
 
-    def found(without_compiler: bool = False, **environment: str) -> Path:
+    def found(code: str = "", **environment: str) -> Path:
         settings = {"TMPDIR": str(others), "HOME": impossible, "NUMBA_CACHE_DIR": "", "TIDEMARK_CACHE": "", **environment}
-        return Path(python((NO_COMPILER if without_compiler else "") + where, **settings).stdout.strip())
+        return Path(python(code + where, **settings).stdout.strip())
 
     home_folder = home / ".cache" / "tidemark" / "kernels"
     home_folder.mkdir(parents=True)
     shutil.copy(file, home_folder)
-    assert found(True, NUMBA_CACHE_DIR=str(chosen), HOME=str(home)) == home_folder / file.name
+    assert found(NO_COMPILER, NUMBA_CACHE_DIR=str(chosen), HOME=str(home)) == home_folder / file.name
     assert found(NUMBA_CACHE_DIR=impossible, TIDEMARK_CACHE=str(general)) == general / "kernels" / file.name
     shared = others / f"tidemark-kernels-{os.geteuid()}"
     assert found() == shared / file.name
-    assert found(True) == shared / file.name
+    assert found(NO_COMPILER) == shared / file.name
     shared.chmod(0o777)  # as of somebody else: what he puts there would be executed
     nowhere = found()
     assert nowhere.parent.parent == others
@@ -107,7 +116,7 @@ def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
         "subprocess.run = counted\n"
     )
     command = [sys.executable, "-c", count + CALL]
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, **NOWHERE_ELSE, "NUMBA_CACHE_DIR": str(tmp_path)}
     together = [subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     said = [one.communicate(timeout=200)[0] for one in together]
     assert sorted(said) == ["7\n", "7\n", "compiles\n7\n"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import shutil
 import subprocess
 import sys
@@ -43,17 +45,33 @@ def test_the_merge_image_can_load_tables() -> None:
     assert f"RUN python requirements.py {EXTRAS} > spark.txt" in DOCKERFILE.read_text()
 
 
-def test_the_merge_image_compiles_every_kernel_of_the_workers() -> None:
-    """Kernels are compiled when their modules are imported; those of the row codec by `warm_up`."""
+def test_the_merge_image_compiles_every_kernel_of_the_workers(tmp_path: Path) -> None:
+    """Those of the row codec, too: a first load reads rows of the source."""
     merge = DOCKERFILE.read_text().split(" AS merge\n")[1].split("\nFROM ")[0]
     (code,) = (line.removeprefix("RUN python -c ").strip("'") for line in merge.splitlines() if line.startswith("RUN python -c "))
-    imports, _, last = code.replace("tidemark.spark_jobs", "spark_jobs").replace("tidemark.producer", "producer").rpartition("; ")
+    code = code.replace("tidemark.spark_jobs", "spark_jobs").replace("tidemark.producer", "producer")
+    note = "import kernels.object_files as f; f._compile = lambda home, target: (print(home), target.write_bytes(f.sealed(b'')))\n"
+    note += "import kernels.loader as l; l.Library = lambda path: path\n"
     done = subprocess.run(
-        [sys.executable, "-c", f"{imports}; import sys; print(*sys.modules)"],
+        [sys.executable, "-c", note + code],
         cwd=ROOT, check=False, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "TIDEMARK_CACHE": "", "HOME": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    kernels = {f"spark_jobs.arrow.{path.stem}" for path in (ROOT / "spark_jobs" / "arrow").glob("*_kernels.py")}
-    assert len(kernels) == 5
-    assert kernels | {"producer.codec.jit"} <= set(done.stdout.split())
-    assert last == "warm_up()"
+    folders = ("producer/binlog", "producer/codec", "spark_jobs/arrow")
+    groups = {path for folder in folders for path in (ROOT / folder).glob("*.py") if "KernelGroup(" in path.read_text("utf-8")}
+    assert len(groups) == 3
+    assert set(done.stdout.split()) == {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in groups}
+
+
+def test_every_module_with_kernels_is_in_its_group() -> None:
+    """A kernel whose module the group does not name would be missing in the object file, and found only when it is called."""
+    for home in ("producer.binlog.log_kernels", "producer.codec.codec_kernels", "spark_jobs.arrow.worker_kernels"):
+        group = importlib.import_module(home).GROUP
+        users = {
+            ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            for part in ("producer", "spark_jobs")
+            for path in (ROOT / part).rglob("*.py")
+            if "\n@entry\n" in (text := path.read_text("utf-8")) and f"from {home} import" in text
+        }
+        assert users == set(group.modules)

@@ -257,6 +257,7 @@ class TopicsInMemory:
     def __init__(self) -> None:
         self.in_transaction = False
         self.uncommitted = 0
+        self.uncommitted_bytes = 0
         self.topics: dict[str, list[Any]] = defaultdict(list)
         self.commits: list[tuple[str, dict[str, int]]] = []
 
@@ -264,6 +265,7 @@ class TopicsInMemory:
         del key_text
         self.in_transaction = True
         self.uncommitted += records.count
+        self.uncommitted_bytes += len(records.values) + len(records.keys)
         values, keys = records.value_offsets.tolist(), records.key_offsets.tolist()
         for at in range(records.count):
             key = records.keys[keys[at] : keys[at + 1]] if records.has_key else None
@@ -283,7 +285,7 @@ class TopicsInMemory:
         if self.in_transaction:
             document = _without_time(self.topics.pop("state")[-1][1].decode())
             self.commits.append((document, self.visible))
-        self.in_transaction, self.uncommitted = False, 0
+        self.in_transaction, self.uncommitted, self.uncommitted_bytes = False, 0, 0
 
     commit_later = commit
     is_answered = True
@@ -437,7 +439,7 @@ class Reading:
             self.assembler.pass_run = counted  # type: ignore[method-assign]
         else:
             self.assembler.runs = NoRuns()  # type: ignore[assignment]
-        view = ViewPublication(windows, checkpoints, self.topics, clock)
+        view = ViewPublication(windows, checkpoints, clock)
         self.reader = LogReader(stream, self.assembler, publication, checkpoints, view, self.topics, clock)
         self.error: str | None = None
         self.boundaries: dict[str, dict[str, int]] = {}

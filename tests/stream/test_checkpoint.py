@@ -12,7 +12,7 @@ import pytest
 from producer.catalog.effects import parse_ddl
 from producer.codec import Records
 from producer.source.begun import Begun
-from producer.stream.checkpoint import INTERVAL_S, RECORDS_AT_MOST, Checkpoints
+from producer.stream.checkpoint import BYTES_AT_MOST, INTERVAL_S, RECORDS_AT_MOST, Checkpoints
 from producer.stream.handlers.ddl_effects import FloorsAndSnapshots
 from producer.stream.handlers.snapshot_markers import SnapshotMarkers
 from producer.stream.handlers.state_keepers import StartDocuments
@@ -401,7 +401,19 @@ def test_too_many_records_are_committed_even_where_that_means_to_wait_for_the_an
     scene = Scene()
     scene.publisher.answers_late = True
     later(scene)
-    scene.publisher._pending = [scene.publisher.visible] * RECORDS_AT_MOST  # type: ignore[list-item]
+    assert not scene.checkpoints.is_due(lambda: AFTER.position)
+    for _ in range(RECORDS_AT_MOST):
+        scene.publisher.produce("t", b"")
+    assert scene.checkpoints.is_due(lambda: AFTER.position)
+
+
+def test_too_many_bytes_are_committed_like_too_many_records() -> None:
+    scene = Scene()
+    scene.publisher.answers_late = True
+    later(scene)
+    scene.publisher.produce("t", bytes(BYTES_AT_MOST - 5), b"key!")
+    assert not scene.checkpoints.is_due(lambda: AFTER.position)
+    scene.publisher.produce("t", None, b"k")
     assert scene.checkpoints.is_due(lambda: AFTER.position)
 
 

@@ -12,6 +12,6 @@ from producer.app import warm_up
 if __name__ == "__main__":
     warm_up()
     if "workers" in sys.argv:
-        from spark_jobs.arrow import all_kernels
+        from spark_jobs.arrow import worker_kernels
 
-        all_kernels.load()
+        worker_kernels.GROUP.load()
