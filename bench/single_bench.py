@@ -108,12 +108,13 @@ class DroppingPublisher:
 
     def __init__(self) -> None:
         self.in_transaction = False
-        self.uncommitted = 0
+        self.uncommitted = self.uncommitted_bytes = 0
 
     def write(self, _topic: str, records: Records, _key_text: KeyText | None = None) -> None:
         """Count the records."""
         self.in_transaction = True
         self.uncommitted += records.count
+        self.uncommitted_bytes += len(records.values) + len(records.keys)
 
     def produce(self, *_arguments: Any, **_named: Any) -> None:
         """Count the record."""
@@ -125,7 +126,7 @@ class DroppingPublisher:
 
     def commit(self) -> None:
         """Forget the records."""
-        self.in_transaction, self.uncommitted = False, 0
+        self.in_transaction, self.uncommitted, self.uncommitted_bytes = False, 0, 0
 
     def commit_later(self) -> None:
         """Forget the records."""
@@ -196,7 +197,7 @@ def reader_of(stream: Any, publisher: RecordPublisher) -> LogReader:
     statements: Any = None
     publication = LogPublication(router, statements, progress, lambda: stream.server_version)
     views: Any = _NoViews()
-    view = ViewPublication(views, checkpoints, publisher)
+    view = ViewPublication(views, checkpoints)
     assembler = TransactionAssembler(LogCursor(offset, "mysql"), "mysql")
     return LogReader(stream, assembler, publication, checkpoints, view, publisher)
 

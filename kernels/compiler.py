@@ -1,4 +1,6 @@
-"""`python -m kernels.compiler HOME FILE`: compile the group of a module into an object file. Only this process imports Numba.
+"""`python -m kernels.compiler HOME`: compile the group of a module, and write its object file to standard output.
+
+Only this process imports Numba.
 
 Kernels allocate nothing and raise nothing, so they are compiled without reference counting (half of their time otherwise), and
 division by zero is not asked about.
@@ -6,10 +8,11 @@ division by zero is not asked about.
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numba
@@ -17,7 +20,6 @@ from llvmlite import binding
 from numba.core.registry import cpu_target
 
 from kernels.group import ArrayType, KernelGroup, Type, compile_here, symbol_of
-from kernels.object_files import sealed
 from kernels.python_calls import python_call
 
 if TYPE_CHECKING:
@@ -88,14 +90,22 @@ def _target_machine() -> Any:
     )
 
 
-def main(home: str, target: str) -> None:
-    """Compile `GROUP` of the module `home` into the file `target`."""
+def main(home: str) -> None:
+    """Compile `GROUP` of the module `home`; write the object file to standard output. Ends when standard input does."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    output, sys.stdout = sys.stdout.buffer, sys.stderr
     compile_here(home)
     group: KernelGroup = import_module(home).GROUP
     for name in group.modules:
         import_module(name)
     compile_typed(group)
-    Path(target).write_bytes(sealed(object_code(group)))
+    output.write(object_code(group))
+    output.flush()
+
+
+def _end_with_parent() -> None:
+    os.read(0, 1)  # not sys.stdin, whose lock Python wants at the end
+    os._exit(1)
 
 
 if __name__ == "__main__":

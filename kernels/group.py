@@ -149,7 +149,7 @@ class KernelGroup:
             if self._library is None:
                 from kernels.loader import Library
 
-                self._library = Library(self._files.find())
+                self._library = Library(*self._files.code())
             return self._library
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -12,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 from llvmlite import binding
 
-from kernels.object_files import unsealed
-from kernels.python_calls import FUNCTIONS, OBJECTS
+from kernels.python_calls import BYTES_HEADER, FUNCTIONS, OBJECTS
 from schemas.errors import KernelError
 
 _FASTCALL: Final = 0x80
@@ -29,10 +29,17 @@ _kept: Final[list[Any]] = []  # code and definitions are never freed: a thread m
 
 
 class Library:
-    """The functions of an object file. Raises `KernelError` for a file that is none for this machine."""
+    """The functions of an object file, which is `code`, and `where` for messages.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Raises `KernelError` for one that is not for this machine, and for a Python whose objects look different.
+    """
+
+    def __init__(self, where: Path | None, code: bytes) -> None:
+        self._where = where
+        if (object.__basicsize__, bytes.__basicsize__, struct.calcsize("P")) != (16, BYTES_HEADER + 1, 8):
+            python = f"{sys.implementation.name} {sys.version.split()[0]}"
+            message = f"kernels need a 64-bit CPython with the GIL, and not a debug build; this is {python} ({sys.executable})"
+            raise KernelError(message)
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         # Sections that are far from each other cannot be joined on ARM (as Numba has it).
@@ -40,9 +47,9 @@ class Library:
         try:
             machine = binding.Target.from_default_triple().create_target_machine(codemodel="jitdefault", jit=True)
             self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine, use_lmm=near)
-            self._engine.add_object_file(binding.ObjectFileRef.from_data(unsealed(path.read_bytes())))
+            self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
-        except (OSError, RuntimeError, ValueError) as error:
+        except RuntimeError as error:
             raise self._refused(str(error)) from error
         _kept.append(self._engine)
         self._table = _table()
@@ -58,7 +65,8 @@ class Library:
         return made
 
     def _refused(self, reason: str) -> KernelError:
-        return KernelError(f"compiled kernels cannot be used: {reason}. Remove {self._path}, and they are compiled again")
+        what = "compiled kernels" if self._where is None else f"the compiled kernels in {self._where}"
+        return KernelError(f"{what} cannot be used: {reason}. Remove the file, and they are compiled again")
 
 
 _new_function: Final = ctypes.pythonapi.PyCFunction_NewEx

@@ -22,7 +22,7 @@ OBJECTS: Final = ("ndarray", "TypeError", "RuntimeError", "None")
 _TABLE: Final = (*FUNCTIONS, *OBJECTS)
 
 # Bytes before a field.
-_BYTES: Final = 32  # of a `bytes` object, before its bytes
+BYTES_HEADER: Final = 32  # of a `bytes` object, before its bytes
 _TYPE: Final = 8
 _DATA, _DIMENSIONS, _SHAPE, _STRIDES, _DESCRIPTION, _FLAGS = 16, 24, 32, 40, 56, 64
 _BYTE_ORDER, _TYPE_NUMBER = 26, 28
@@ -57,7 +57,7 @@ class _Text:
         return self.value(f"load {kind}, ptr {address}, align 1")
 
     def of_table(self, name: str) -> str:
-        return self.at("ptr", "%self", _BYTES + 8 * _TABLE.index(name))
+        return self.at("ptr", "%self", BYTES_HEADER + 8 * _TABLE.index(name))
 
     def call(self, kind: str, function: str, arguments: str) -> str:
         """Call a function of Python's C API; return the name of what it returns."""

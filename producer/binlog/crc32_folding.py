@@ -38,7 +38,7 @@ _FACTORS: Final = [[_factor(8 * size + 32), _factor(8 * size - 32)] for size in 
 
 
 def multiplies_without_carries() -> bool:
-    """Return whether the code that Numba makes may use PCLMULQDQ; the cache of Numba keeps processors apart."""
+    """Return whether the code that Numba makes may use PCLMULQDQ; files of compiled kernels keep processors apart."""
     if not llvmlite.binding.get_host_cpu_features().get("pclmul", False):
         return False
     asked = numba.config.CPU_FEATURES

@@ -6,10 +6,13 @@ Spark starts it by `spark.python.daemon.module`, and reads a port from its outpu
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Final
 
 from pyspark import daemon
+
+from schemas.errors import KernelError
 
 # `__name__` is `__main__` here, and a wheel has this package below `tidemark`.
 _PACKAGE: Final = str(__package__).removesuffix(".jobs")
@@ -29,5 +32,6 @@ if __name__ == "__main__":
     sys.modules["pyspark.daemon"] = daemon
     for name in NEEDED:
         import_module(name)
-    import_module(f"{_PACKAGE}.arrow.worker_kernels").GROUP.load()
+    with suppress(KernelError):  # a task that needs them says so, and in the log of the job
+        import_module(f"{_PACKAGE}.arrow.worker_kernels").GROUP.load()
     daemon.manager()  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ import llvmlite.binding
 import numpy as np
 import pytest
 
-from producer.binlog import crc32_folding, framing
+from producer.binlog import crc32_folding, framing, log_kernels
 from producer.binlog.framing import PacketFramer, frame_events
 from producer.binlog.framing_kernels import CRC_TABLES, crc32, crc32_by_tables, scan_packets
 from schemas.errors import DecodeError
@@ -95,7 +95,10 @@ def test_the_checksum_is_zlib_s_by_every_way(size: int) -> None:
 
 def test_the_checksum_is_folded_where_the_processor_can() -> None:
     cpus = Path("/proc/cpuinfo")
-    assert crc32_folding.multiplies_without_carries() == (cpus.exists() and " pclmulqdq " in cpus.read_text(encoding="ascii"))
+    can = cpus.exists() and " pclmulqdq " in cpus.read_text(encoding="ascii")
+    assert crc32_folding.multiplies_without_carries() == can
+    _, code = log_kernels.GROUP._files.code()
+    assert (b"crc32_factors" in code) == can
 
 
 @pytest.mark.parametrize(

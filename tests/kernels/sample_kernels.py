@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,9 @@ Int = Bytes = Ints = IntsIn = Table = Flags = ShortInts = Words = Any
 
 if os.environ.get("SAMPLE_FAILS"):
     raise RuntimeError("this sample fails")
+
+if os.environ.get("SAMPLE_WAITS"):
+    time.sleep(60)
 
 GROUP: Final = KernelGroup(
     __name__,

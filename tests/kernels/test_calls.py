@@ -124,7 +124,25 @@ def test_other_threads_run_while_a_kernel_does() -> None:
     assert words[0] != 1
 
 
-def test_a_call_keeps_no_reference_to_what_it_was_given_or_gave() -> None:
+def test_a_call_leaves_no_object_behind() -> None:
+    table, flags, words = np.zeros((3, 8), np.int64), np.zeros(2, np.bool_), np.array([2**64 - 1], np.uint64)
+
+    def call() -> None:
+        for _ in range(2000):
+            sample.shape(table, flags)
+            sample.largest(words)
+            sample.is_set(True, flags, 0)
+            for wrong in (2**63, "1", 1.5):
+                with pytest.raises((TypeError, OverflowError)):
+                    sample.add_up(FIVE, wrong)
+
+    call()
+    before = sys.getallocatedblocks()
+    call()
+    assert sys.getallocatedblocks() - before < 200
+
+
+def test_a_call_keeps_no_reference_to_what_it_was_given() -> None:
     values, number = np.arange(3, dtype=np.int64), 10**12
     before = sys.getrefcount(values), sys.getrefcount(number), sys.getrefcount(None)
     for _ in range(1000):

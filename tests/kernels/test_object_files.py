@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kernels.object_files import source_hash
+from kernels.loader import Library
+from kernels.object_files import _end_of, source_hash
+from schemas.errors import KernelError
 
 ROOT = Path(__file__).parent.parent.parent
 CALL = "from tests.kernels import sample_kernels as s; print(s.nothing())"
@@ -25,7 +29,7 @@ NO_COMPILER = """
 import subprocess
 def refuse(*arguments, **more):
     raise AssertionError("it is compiled again")
-subprocess.run = refuse
+subprocess.Popen = refuse
 """
 NOWHERE_ELSE = {"HOME": "/dev/null", "TIDEMARK_CACHE": ""}
 
@@ -70,24 +74,36 @@ def test_the_file_is_in_the_first_folder_that_has_it_or_can_be_written(compiled:
     chosen, general, home, others = (tmp_path / name for name in ("chosen", "general", "home", "temporary"))
     others.mkdir()
     impossible = "/dev/null/cache"
-    where = "from tests.kernels.sample_kernels import GROUP; print(GROUP._files.find())"
+    where = "from tests.kernels.sample_kernels import GROUP; print(GROUP._files.code()[0])"
 
-    def found(code: str = "", **environment: str) -> Path:
-        settings = {"TMPDIR": str(others), "HOME": impossible, "NUMBA_CACHE_DIR": "", "TIDEMARK_CACHE": "", **environment}
-        return Path(python(code + where, **settings).stdout.strip())
+    def found(code: str = "", **environment: str) -> str:
+        settings = {"TMPDIR": str(others), "NUMBA_CACHE_DIR": "", **environment}
+        return python(code + where, **settings).stdout.strip()
 
     home_folder = home / ".cache" / "tidemark" / "kernels"
     home_folder.mkdir(parents=True)
     shutil.copy(file, home_folder)
-    assert found(NO_COMPILER, NUMBA_CACHE_DIR=str(chosen), HOME=str(home)) == home_folder / file.name
-    assert found(NUMBA_CACHE_DIR=impossible, TIDEMARK_CACHE=str(general)) == general / "kernels" / file.name
+    assert found(NO_COMPILER, NUMBA_CACHE_DIR=str(chosen), HOME=str(home)) == str(home_folder / file.name)
+    assert found(NUMBA_CACHE_DIR=impossible, TIDEMARK_CACHE=str(general)) == str(general / "kernels" / file.name)
     shared = others / f"tidemark-kernels-{os.geteuid()}"
-    assert found() == shared / file.name
-    assert found(NO_COMPILER) == shared / file.name
+    assert found() == str(shared / file.name)
+    assert found(NO_COMPILER) == str(shared / file.name)
     shared.chmod(0o777)  # as of somebody else: what he puts there would be executed
-    nowhere = found()
-    assert nowhere.parent.parent == others
-    assert not nowhere.parent.exists()
+    assert found() == "None"  # in memory only
+    assert found("import tempfile; tempfile.gettempdir = lambda: open('/dev/null/no')\n", NUMBA_CACHE_DIR=impossible) == "None"
+
+
+def test_a_file_that_somebody_else_can_write_is_not_used(compiled: Path, tmp_path: Path) -> None:
+    (file,) = objects(compiled)
+    copy = Path(shutil.copy(file, tmp_path))
+    for mode in (0o666, 0o664):
+        copy.chmod(mode)
+        python(CALL, NUMBA_CACHE_DIR=str(tmp_path))
+        assert copy.stat().st_mode & 0o777 == 0o644
+    if os.geteuid() == 0:
+        os.chown(copy, 12345, -1)
+        python(CALL, NUMBA_CACHE_DIR=str(tmp_path))
+        assert copy.stat().st_uid == 0
 
 
 def test_kernels_in_a_folder_that_can_only_be_read_are_used(compiled: Path) -> None:
@@ -111,9 +127,9 @@ def test_kernels_of_other_sources_python_or_features_are_not_used(compiled: Path
 
 def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     count = (
-        "import subprocess; run = subprocess.run\n"
-        "def counted(*a, **k):\n    print('compiles'); return run(*a, **k)\n"
-        "subprocess.run = counted\n"
+        "import subprocess; start = subprocess.Popen\n"
+        "def counted(*a, **k):\n    print('compiles'); return start(*a, **k)\n"
+        "subprocess.Popen = counted\n"
     )
     command = [sys.executable, "-c", count + CALL]
     environment = {**os.environ, **NOWHERE_ELSE, "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -124,18 +140,96 @@ def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
 
 
 def test_a_failed_compilation_is_said_with_its_reason(tmp_path: Path) -> None:
-    failed = python(
-        "import os\n" + CALL.replace("print", "os.environ.update(SAMPLE_FAILS='1'); print"), check=False, NUMBA_CACHE_DIR=str(tmp_path)
-    )
-    said = failed.stderr.strip()
-    assert f"KernelError: the kernels of tests.kernels.sample_kernels could not be compiled into {tmp_path} (exit code 1):" in said
+    failing = "import os\n" + CALL.replace("print", "os.environ.update(SAMPLE_FAILS='1'); print")
+    said = python(failing, check=False, NUMBA_CACHE_DIR=str(tmp_path)).stderr.strip()
+    assert "KernelError: the kernels of tests.kernels.sample_kernels could not be compiled: the compiler ended with exit code 1\n" in said
     assert said.endswith("RuntimeError: this sample fails")
     assert objects(tmp_path) == []
 
 
-def test_a_damaged_file_is_named(compiled: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("code", "expected"), [(3, "exit code 3\nfirst"), (-9, "SIGKILL; it needs 300 MiB of memory"), (-15, "SIGTERM\nfirst")])
+def test_how_the_compiler_ended_is_said(code: int, expected: str) -> None:
+    said = _end_of(code, b"first\n" * 20 + b"last\n")
+    assert expected in said
+    assert said.endswith("\nfirst\nlast")
+    assert len(said.splitlines()) == 16
+
+
+def test_a_damaged_file_is_made_again(compiled: Path, tmp_path: Path) -> None:
     (file,) = objects(compiled)
-    (tmp_path / file.name).write_bytes(file.read_bytes()[:100])
-    failed = python(CALL, check=False, NUMBA_CACHE_DIR=str(tmp_path))
-    assert "KernelError: compiled kernels cannot be used" in failed.stderr
-    assert f"Remove {tmp_path / file.name}, and they are compiled again" in failed.stderr
+    for content in (b"", file.read_bytes()[:100], file.read_bytes()[:-1] + b"!"):
+        (tmp_path / file.name).write_bytes(content)
+        assert python(CALL, NUMBA_CACHE_DIR=str(tmp_path)).stdout == "7\n"
+        assert (tmp_path / file.name).read_bytes() == file.read_bytes()
+
+
+def test_a_file_without_a_kernel_is_named(compiled: Path) -> None:
+    (file,) = objects(compiled)
+    library = Library(file, file.read_bytes()[32:])
+    assert library.function("sample_kernels.nothing")() == 7
+    with pytest.raises(KernelError, match=f"the compiled kernels in {file} cannot be used: it has no function x.y. Remove the file"):
+        library.function("x.y")
+
+
+def test_a_python_with_other_objects_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels.loader.BYTES_HEADER", 48)
+    with pytest.raises(KernelError, match="kernels need a 64-bit CPython with the GIL"):
+        Library(None, b"")
+
+
+def test_what_an_interrupted_compilation_left_is_removed(tmp_path: Path) -> None:
+    name = python("from tests.kernels.sample_kernels import GROUP; print(GROUP._files._name())").stdout.strip()
+    (tmp_path / f"{name}.part123").write_bytes(b"half")
+    assert python(CALL, NUMBA_CACHE_DIR=str(tmp_path)).stdout == "7\n"
+    assert {path.name for path in tmp_path.iterdir()} == {name, f"{name}.lock"}
+
+
+def test_nothing_is_imported_or_read_from_where_a_process_is_started(tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    (start / "kernels").mkdir(parents=True)
+    (start / "kernels" / "__init__.py").write_text("raise RuntimeError('of the user')", "utf-8")
+    (start / "numbers.py").write_text("raise RuntimeError('of the user')", "utf-8")
+    (start / ".numba_config.yaml").write_text("disable_jit: 1\n", "utf-8")
+    code = f"import sys; sys.path[0] = {str(ROOT)!r}\n" + CALL
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=start, check=False, capture_output=True, text=True, timeout=200,
+        env={**os.environ, **NOWHERE_ELSE, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": ""},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("7\n", "")
+
+
+def test_variables_of_numba_that_change_the_code_are_not_seen_by_it(compiled: Path, tmp_path: Path) -> None:
+    (file,) = objects(compiled)
+    python(CALL, NUMBA_CACHE_DIR=str(tmp_path), NUMBA_BOUNDSCHECK="1", NUMBA_DEBUGINFO="1")
+    assert [one.name for one in objects(tmp_path)] == [file.name]
+    assert objects(tmp_path)[0].read_bytes() == file.read_bytes()
+
+
+def test_kernels_can_be_compiled_for_another_processor(compiled: Path, tmp_path: Path) -> None:
+    """As in an image for nodes of several kinds: then the name of the file does not depend on the node."""
+    asked = {"NUMBA_CPU_NAME": "x86-64-v2", "NUMBA_CPU_FEATURES": "+sse4.2"} if platform.machine() == "x86_64" else {"NUMBA_CPU_NAME": "generic"}
+    other_host = "import llvmlite.binding as b; b.get_host_cpu_name = lambda: 'another'\n" if len(asked) == 2 else ""
+    assert python(CALL, NUMBA_CACHE_DIR=str(tmp_path), **asked).stdout == "7\n"
+    assert python(other_host + NO_COMPILER + CALL, NUMBA_CACHE_DIR=str(tmp_path), **asked).stdout == "7\n"
+    assert objects(tmp_path)[0].name != objects(compiled)[0].name
+
+
+def test_the_compiler_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
+    code = "import os\n" + CALL.replace("print", "os.environ.update(SAMPLE_WAITS='1'); print")
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **NOWHERE_ELSE, "NUMBA_CACHE_DIR": str(tmp_path)}
+    )
+    compiler = None
+    for _ in range(200):
+        compiler = next(iter(Path(f"/proc/{waiting.pid}/task/{waiting.pid}/children").read_text("ascii").split()), None)
+        if compiler is not None and b"compiler" in Path(f"/proc/{compiler}/cmdline").read_bytes():
+            break
+        time.sleep(0.05)
+    assert compiler is not None
+    waiting.kill()
+    waiting.wait()
+    for _ in range(200):
+        if not Path(f"/proc/{compiler}").exists():
+            return
+        time.sleep(0.05)
+    pytest.fail("the compiler still runs")

@@ -28,7 +28,7 @@ def layout() -> ModuleType:
 def test_a_wheel_has_one_package_and_imports_no_other_of_ours(layout: ModuleType, tmp_path: Path) -> None:
     files = dict(layout.wheel_files(ROOT, tmp_path))
     assert {path.split("/")[0] for path in files} == {"tidemark"}
-    for package in ("tidemark", "tidemark/schemas", "tidemark/producer", "tidemark/spark_jobs", "tidemark/devservers"):
+    for package in ("tidemark", "tidemark/schemas", "tidemark/kernels", "tidemark/producer", "tidemark/spark_jobs", "tidemark/devservers"):
         assert files[f"{package}/py.typed"].is_file()
     for path, source in files.items():
         if path.endswith(".py"):
