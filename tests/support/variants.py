@@ -55,7 +55,6 @@ VARIANTS: Final = (
     (r"binlog/test_charsets\.py::test_every_code", "codec/test_the_server_is_the_oracle: every character set that the server lists"),
     (r"merge/test_left_out\.py::test_a_(snapshot_that_began_after|registry_that_lost)", "merge/test_merge_rule; the other tests there"),
     (r"codec/test_the_server_is_the_oracle\.py::test_binlog_chunk_and_select.*random_tables\[mariadb", "mysql80-mysql"),
-    (r"codec/test_compilation\.py::test_the_cache_is_in_the_first", "the other tests there, tests/runtime"),
     (r"integration/test_reload\.py::test_killed_before_and_after_a_reload", "the other tests there"),
     (r"devservers/test_servers\.py::test_(kafka_keeps_a_transaction|a_lost_port)", "all tests use these servers"),
     (r"e2e/test_operations\.py::test_a_merge_job_whose_jvm_is_ended.*\[True\]", "False"),
