@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kernels import object_files
 from kernels.loader import Library
 from kernels.object_files import _end_of, source_hash
 from schemas.errors import KernelError
@@ -69,41 +69,110 @@ def test_kernels_are_compiled_once_and_loaded_without_numba(compiled: Path) -> N
     assert {path.suffix for path in compiled.iterdir()} == {".o", ".lock"}
 
 
-def test_the_file_is_in_the_first_folder_that_has_it_or_can_be_written(compiled: Path, tmp_path: Path) -> None:
-    (file,) = objects(compiled)
-    chosen, general, home, others = (tmp_path / name for name in ("chosen", "general", "home", "temporary"))
-    others.mkdir()
-    impossible = "/dev/null/cache"
-    where = "from tests.kernels.sample_kernels import GROUP; print(GROUP._files.code()[0])"
+class Compiler:
+    """In place of the compiler's process, to count: what it makes is no code, and nobody loads it."""
 
-    def found(code: str = "", **environment: str) -> str:
-        settings = {"TMPDIR": str(others), "NUMBA_CACHE_DIR": "", **environment}
-        return python(code + where, **settings).stdout.strip()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.runs = 0
+        self.files = object_files.ObjectFiles("tests.kernels.sample_kernels", [Path(__file__)])
+        self.name = self.files._name()
+        self._patch = monkeypatch
+        monkeypatch.setattr(object_files, "_compiled", self._compiled)
+        self.temporary = folder / "temporary"
+        self.temporary.mkdir()
 
-    home_folder = home / ".cache" / "tidemark" / "kernels"
-    home_folder.mkdir(parents=True)
-    shutil.copy(file, home_folder)
-    assert found(NO_COMPILER, NUMBA_CACHE_DIR=str(chosen), HOME=str(home)) == str(home_folder / file.name)
-    assert found(NUMBA_CACHE_DIR=impossible, TIDEMARK_CACHE=str(general)) == str(general / "kernels" / file.name)
-    shared = others / f"tidemark-kernels-{os.geteuid()}"
-    assert found() == str(shared / file.name)
-    assert found(NO_COMPILER) == str(shared / file.name)
+    def _compiled(self, _home: str) -> bytes:
+        self.runs += 1
+        return b"code"
+
+    def where(self, home: Path | str = "/dev/null/home", given: Path | str = "", root: Path | str = "") -> Path | None:
+        """Return where the code is, with these folders."""
+        for name, value in (("HOME", home), ("NUMBA_CACHE_DIR", given), ("TIDEMARK_CACHE", root)):
+            self._patch.setenv(name, str(value))
+        self._patch.setattr(object_files.tempfile, "tempdir", str(self.temporary))
+        found, code = self.files.code()
+        assert code == b"code"
+        return found
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiler:
+    return Compiler(monkeypatch, tmp_path)
+
+
+def test_the_file_is_in_the_first_folder_that_has_it_or_can_be_written(compiler: Compiler, tmp_path: Path) -> None:
+    chosen, general, home = (tmp_path / name for name in ("chosen", "general", "home"))
+    of_home = home / ".cache" / "tidemark" / "kernels"
+    assert compiler.where(home) == of_home / compiler.name
+    assert compiler.where(home, given=chosen) == of_home / compiler.name
+    assert compiler.runs == 1
+    assert compiler.where(given="/dev/null/cache", root=general) == general / "kernels" / compiler.name
+    assert compiler.where(given=chosen, root=general) == general / "kernels" / compiler.name
+    assert compiler.runs == 2
+    assert compiler.where(given=chosen) == chosen / compiler.name
+    shared = compiler.temporary / f"tidemark-kernels-{os.geteuid()}"
+    assert compiler.where() == compiler.where() == shared / compiler.name
+    assert compiler.runs == 4
     shared.chmod(0o777)  # as of somebody else: what he puts there would be executed
-    assert found() == "None"  # in memory only
-    assert found("import tempfile; tempfile.gettempdir = lambda: open('/dev/null/no')\n", NUMBA_CACHE_DIR=impossible) == "None"
+    assert compiler.where() is compiler.where() is None  # in memory only
+    assert compiler.runs == 6
 
 
-def test_a_file_that_somebody_else_can_write_is_not_used(compiled: Path, tmp_path: Path) -> None:
-    (file,) = objects(compiled)
-    copy = Path(shutil.copy(file, tmp_path))
+def test_a_folder_that_cannot_be_used_is_passed_over(compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, root = tmp_path / "given", tmp_path / "root"
+    given.mkdir()
+    (given / f"{compiler.name}.lock").symlink_to(tmp_path / "of another user")  # a link is not followed
+    assert compiler.where(given=given, root=root) == root / "kernels" / compiler.name
+    monkeypatch.setattr(object_files.tempfile, "gettempdir", _no_folder)
+    assert compiler.where(given="/dev/null/cache") is None
+
+
+def _no_folder() -> str:
+    raise FileNotFoundError("no folder for temporary files")
+
+
+def test_a_full_disk_does_not_keep_a_process_from_starting(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(object_files.os, "fsync", full)
+    compiler.where(given=tmp_path / "given")
+    assert [path.name for path in (tmp_path / "given").iterdir()] == [f"{compiler.name}.lock"]
+
+
+def test_a_file_that_somebody_else_can_write_is_made_again(compiler: Compiler, tmp_path: Path) -> None:
+    file = tmp_path / compiler.name
+    assert compiler.where(given=tmp_path) == file
     for mode in (0o666, 0o664):
-        copy.chmod(mode)
-        python(CALL, NUMBA_CACHE_DIR=str(tmp_path))
-        assert copy.stat().st_mode & 0o777 == 0o644
+        file.chmod(mode)
+        assert compiler.where(given=tmp_path) == file
+        assert file.stat().st_mode & 0o777 == 0o644
     if os.geteuid() == 0:
-        os.chown(copy, 12345, -1)
-        python(CALL, NUMBA_CACHE_DIR=str(tmp_path))
-        assert copy.stat().st_uid == 0
+        os.chown(file, 12345, -1)
+        assert compiler.where(given=tmp_path) == file
+        assert file.stat().st_uid == 0
+    assert compiler.runs == (4 if os.geteuid() == 0 else 3)
+
+
+def test_a_damaged_file_is_made_again(compiler: Compiler, tmp_path: Path) -> None:
+    file = tmp_path / compiler.name
+    assert compiler.where(given=tmp_path) == file
+    whole = file.read_bytes()
+    for content in (b"", whole[:20], whole[:-1] + b"!"):
+        file.write_bytes(content)
+        assert compiler.where(given=tmp_path) == file
+        assert file.read_bytes() == whole
+    assert compiler.runs == 4
+
+
+def test_what_an_interrupted_compilation_left_is_removed(compiler: Compiler, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / f"{compiler.name}.part123").write_bytes(b"half")
+    compiler.where(given=given)
+    assert {path.name for path in given.iterdir()} == {compiler.name, f"{compiler.name}.lock"}
 
 
 def test_kernels_in_a_folder_that_can_only_be_read_are_used(compiled: Path) -> None:
@@ -155,14 +224,6 @@ def test_how_the_compiler_ended_is_said(code: int, expected: str) -> None:
     assert len(said.splitlines()) == 16
 
 
-def test_a_damaged_file_is_made_again(compiled: Path, tmp_path: Path) -> None:
-    (file,) = objects(compiled)
-    for content in (b"", file.read_bytes()[:100], file.read_bytes()[:-1] + b"!"):
-        (tmp_path / file.name).write_bytes(content)
-        assert python(CALL, NUMBA_CACHE_DIR=str(tmp_path)).stdout == "7\n"
-        assert (tmp_path / file.name).read_bytes() == file.read_bytes()
-
-
 def test_a_file_without_a_kernel_is_named(compiled: Path) -> None:
     (file,) = objects(compiled)
     library = Library(file, file.read_bytes()[32:])
@@ -175,13 +236,6 @@ def test_a_python_with_other_objects_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("kernels.loader.BYTES_HEADER", 48)
     with pytest.raises(KernelError, match="kernels need a 64-bit CPython with the GIL"):
         Library(None, b"")
-
-
-def test_what_an_interrupted_compilation_left_is_removed(tmp_path: Path) -> None:
-    name = python("from tests.kernels.sample_kernels import GROUP; print(GROUP._files._name())").stdout.strip()
-    (tmp_path / f"{name}.part123").write_bytes(b"half")
-    assert python(CALL, NUMBA_CACHE_DIR=str(tmp_path)).stdout == "7\n"
-    assert {path.name for path in tmp_path.iterdir()} == {name, f"{name}.lock"}
 
 
 def test_nothing_is_imported_or_read_from_where_a_process_is_started(tmp_path: Path) -> None:
