@@ -65,8 +65,9 @@ class Library:
         return made
 
     def _refused(self, reason: str) -> KernelError:
-        what = "compiled kernels" if self._where is None else f"the compiled kernels in {self._where}"
-        return KernelError(f"{what} cannot be used: {reason}. Remove the file, and they are compiled again")
+        if self._where is None:
+            return KernelError(f"the kernels that were just compiled cannot be used: {reason}. Please report this")
+        return KernelError(f"the compiled kernels in {self._where} cannot be used: {reason}. Remove the file: it is made again")
 
 
 _new_function: Final = ctypes.pythonapi.PyCFunction_NewEx

@@ -132,9 +132,9 @@ def _array(text: _Text, index: int, name: str, kind: ArrayType, item: str) -> li
         right = text.value(f"and i1 {right}, {passed}")
     text.go_where(right, f"taken{index}", f"wrong{index}")
     text.label(f"wrong{index}")
-    access = "" if kind.readonly else "writeable "
+    what = "an array" if kind.readonly else "a writeable array"
     text.refuse(
-        "TypeError", f"{text.symbol}: {name} has to be a {access}array of {kind.dtype} in C order, dimensions: {kind.dimensions}"
+        "TypeError", f"{text.symbol}: {name} has to be {what} of {kind.dtype} in C order, dimensions: {kind.dimensions}"
     )
     text.label(f"taken{index}")
     shape_at, strides_at, data = (text.at("ptr", item, field) for field in (_SHAPE, _STRIDES, _DATA))

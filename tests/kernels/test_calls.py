@@ -73,7 +73,7 @@ def test_whole_numbers_of_each_kind_leave_as_they_are() -> None:
 WRONG: list[tuple[Any, tuple[Any, ...], str]] = [
     (sample.add_up, (FIVE,), "add_up has 2 arguments"),
     (sample.add_up, (FIVE, 1, 2), "add_up has 2 arguments"),
-    (sample.add_up, ([1, 2], 0), "add_up: values has to be a array of int64 in C order, dimensions: 1"),
+    (sample.add_up, ([1, 2], 0), "add_up: values has to be an array of int64 in C order, dimensions: 1"),
     (sample.add_up, (None, 0), "add_up: values"),
     (sample.add_up, (FIVE.astype(np.int32), 0), "add_up: values"),
     (sample.add_up, (FIVE.astype(np.float64), 0), "add_up: values"),
