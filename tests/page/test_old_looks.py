@@ -51,8 +51,8 @@ def look_of(age_s: float) -> Facts:
     none = SnapshotList(read_ms=read_ms, requests=(), children=(), producer=reading, sign_ms=read_ms)
     statuses = {"lake": status}
     return Facts(
-        looked_s=time.monotonic() - age_s, read_ms=read_ms, statuses=statuses, lags={"lake": lags_of(status, 0)}, source=UNSEEN,
-        snapshots=none, before=statuses, snapshots_before=none, chunks={},
+        looked_s=time.monotonic() - age_s, looked_ms=read_ms, read_ms=read_ms, statuses=statuses, lags={"lake": lags_of(status, 0)},
+        source=UNSEEN, snapshots=none, before=statuses, snapshots_before=none, chunks={},
     )  # fmt: skip
 
 

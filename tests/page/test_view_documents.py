@@ -33,8 +33,8 @@ def facts_of(status: Status) -> Facts:
     listed = snapshot_list(state, NOW_MS)
     statuses = {"lake": status}
     return Facts(
-        looked_s=0.0, read_ms=NOW_MS, statuses=statuses, lags={"lake": UNSEEN.lags(status)}, source=UNSEEN, snapshots=listed,
-        before=statuses, snapshots_before=listed, chunks=chunk_maps(state),
+        looked_s=0.0, looked_ms=NOW_MS - 700, read_ms=NOW_MS, statuses=statuses, lags={"lake": UNSEEN.lags(status)}, source=UNSEEN,
+        snapshots=listed, before=statuses, snapshots_before=listed, chunks=chunk_maps(state),
     )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def test_nothing_of_an_old_look_passes_for_what_is_now(facts: Facts) -> None:
 
 def test_a_look_says_when_it_was_and_why_there_is_no_newer_one(facts: Facts) -> None:
     of_now = view_documents.freshness(facts, 1.0, "", is_of_now=True)
-    assert of_now == {"as_of_ms": NOW_MS, "age_s": 1.0, "unknown": ""}
+    assert of_now == {"as_of_ms": NOW_MS - 700, "age_s": 1.0, "unknown": ""}
     old = view_documents.freshness(facts, 30.0, "Kafka is silent", is_of_now=False)
     assert old["unknown"] == OLD
     assert view_documents.freshness(None, float("inf"), "Kafka is silent", is_of_now=False)["unknown"] == "Kafka is silent"

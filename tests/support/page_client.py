@@ -63,6 +63,14 @@ class PageClient:
         self.cookie = answer.headers.get("set-cookie", "").partition(";")[0]
         return answer
 
+    def wait_for_look(self, seconds: float = 30.0) -> None:
+        """Wait until the page shows a look that began after this call: all that is true now is in it."""
+        asked_ms = time.time_ns() // 1_000_000
+        deadline = time.monotonic() + seconds
+        while ((found := self.get("/api/v1/overview").document)["as_of_ms"] or 0) <= asked_ms or found["unknown"]:
+            assert time.monotonic() < deadline, f"no look since {asked_ms}: {json.dumps(found)[:3000]}"
+            time.sleep(0.3)
+
     def wait(self, what: str, name: str, until: Callable[[Any], bool], seconds: float = 60.0) -> Any:
         """Ask for the document of a view until something holds."""
         deadline = time.monotonic() + seconds

@@ -35,12 +35,13 @@ _RATE_LOOKS: Final = 6
 class Facts:
     """One look: the status, the lags of each sink, the source's log and the snapshots.
 
-    `looked_s` is when, by the monotonic clock, `read_ms` by that of this machine. `before` and `snapshots_before` are of a look
-    some seconds earlier, for rates; the first look is its own. `chunks` is by request and table. `unknown` says why it is too old
-    to say anything of now, "" where it is not.
+    It began at `looked_s` of the monotonic clock, which is `looked_ms` of this machine's: nothing in it is older. `read_ms` is when
+    the status was read. `before` and `snapshots_before` are of a look some seconds earlier, for rates; the first look is its own.
+    `chunks` is by request and table. `unknown` says why it is too old to say anything of now, "" where it is not.
     """
 
     looked_s: float
+    looked_ms: int
     read_ms: int
     statuses: Mapping[str, Status]
     lags: Mapping[str, Lags]
@@ -115,7 +116,7 @@ class FactsWatch:
         return self.age_s <= BELIEVED_S
 
     def _look(self, observer: Observer) -> None:
-        looked_s = time.monotonic()
+        looked_s, looked_ms = time.monotonic(), time.time_ns() // 1_000_000
         statuses = observer.read_each(oldest=True)
         first = next(iter(statuses.values()))
         source = self._source.ask(first)  # after Kafka: what is not in Kafka is counted up to an end that is newer
@@ -124,6 +125,7 @@ class FactsWatch:
         earlier = self._looks[0] if self._looks else None
         facts = Facts(
             looked_s=looked_s,
+            looked_ms=looked_ms,
             read_ms=first.read_ms,
             statuses=statuses,
             lags={name: source.lags(status) for name, status in statuses.items()},
