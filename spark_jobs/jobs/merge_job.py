@@ -51,6 +51,8 @@ _DATA_LOSS: Final = ("KAFKA_DATA_LOSS", "Some data may have been lost because th
 _REASON: Final = re.compile(r"Reason:\s*(\S.*)")
 _ASKS_KAFKA: Final = ("Initializing sources", "Getting offsets")
 """What the status of a query begins with then."""
+_BETWEEN_S: Final = (0.13, 0.29)
+"""A question that is still asked is asked at these times, too, each after the one before."""
 
 
 class Stopped(TidemarkError):  # noqa: N818 - not an error: how a batch is refused after `stop`
@@ -90,12 +92,23 @@ class KafkaQuestions:
             self._noted = None
 
     def look(self, query: StreamingQuery) -> None:
-        """Look at what the query does now."""
-        if not str(query.status["message"]).startswith(_ASKS_KAFKA):
+        """Look at what the query does now.
+
+        Spark asks at multiples of its interval, so looks once a second may all meet short questions: each is looked at three times.
+        """
+        if not _asks_kafka(query):
             self.__exit__()
-        elif self._noted is None:
+        elif self._noted is not None:
+            if not all(_asks_kafka(query, pause) for pause in _BETWEEN_S):
+                self.__exit__()
+        else:
             self._noted = ExitStack()
             self._noted.enter_context(waiting("kafka", self._servers, "the offsets of the topics"))
+
+
+def _asks_kafka(query: StreamingQuery, after_s: float = 0.0) -> bool:
+    time.sleep(after_s)
+    return str(query.status["message"]).startswith(_ASKS_KAFKA)
 
 
 class MergeJob:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tidemark.page.parts import Parts
     from tidemark.page.sign_in import Access, Refusal
 
-_OF_THEIR_OWN: Final = ("changes", "checks")
+_OF_THEIR_OWN: Final = ("changes", "checks", "schema")
 VIEWS: Final = ("overview", "tables", "changes", "snapshots", "schema", "sinks", "checks", "problems")
 _FOLDER: Final = Path(__file__).parent
 _ANSWER_S: Final = 30.0
@@ -251,6 +251,8 @@ class Views:
     async def _schemas(self, _request: Request) -> Any:
         look = await self._in_thread(self._parts.schemas.look)
         return {
+            "as_of_ms": look.read_ms,
+            "unknown": "",
             "missing": look.missing or None,
             "tables": [{"table": name, "version": one.version} for name, one in look.histories.items()],
         }
@@ -283,7 +285,7 @@ class Views:
         history = look.history(table)
         if history is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, look.missing or f"the schema-change topic has no table {table[:100]!r}")
-        return history_document(history)
+        return {"as_of_ms": look.read_ms, **history_document(history)}
 
     async def _history(self, request: Request) -> Response:
         document = await self._found_history(request)

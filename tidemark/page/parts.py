@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_NOTHING: Final[dict[str, Any]] = {"findings": [], "checked": [], "unchecked": {}, "ended_ms": None}
+_NOTHING: Final[dict[str, Any]] = {"findings": [], "checked": [], "unchecked": {}, "began_ms": None, "ended_ms": None}
 _AT_LEAST_S: Final = 10.0
 """An examination that is younger is not repeated: it asks every server."""
 
@@ -61,7 +61,7 @@ class Checks:
         self._is_running = False
 
     def latest(self, *, again: bool) -> dict[str, Any]:
-        """Return the newest examination (`findings`, `checked`, `unchecked`, `ended_ms`), and whether one runs now."""
+        """Return the newest examination (`findings`, `checked`, `unchecked`, `began_ms`, `ended_ms`), and whether one runs now."""
         with self._lock:
             is_due = self._document is None or (again and time.monotonic() - self._ended_s > _AT_LEAST_S)
             if is_due and not self._is_running:
@@ -69,9 +69,10 @@ class Checks:
                 threading.Thread(target=self._run, name="checks", daemon=True).start()
             found = {**_NOTHING, **(self._document or {}), "running": self._is_running}
         unknown = "" if found["ended_ms"] else "the checks run for the first time"
-        return {**found, "as_of_ms": found["ended_ms"], "unknown": unknown}
+        return {**found, "as_of_ms": found["began_ms"], "unknown": unknown}
 
     def _run(self) -> None:
+        began_ms = time.time_ns() // 1_000_000
         try:
             found = examine(self._settings)
             document = {
@@ -85,5 +86,5 @@ class Checks:
             document = {"findings": [], "checked": [], "unchecked": {"all": f"{error!r}; see the log of `tidemark page`"}}
             log.exception("page.checks_failed")
         with self._lock:
-            self._document = {**document, "ended_ms": time.time_ns() // 1_000_000}
+            self._document = {**document, "began_ms": began_ms, "ended_ms": time.time_ns() // 1_000_000}
             self._ended_s, self._is_running = time.monotonic(), False

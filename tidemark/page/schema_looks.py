@@ -25,10 +25,14 @@ _ID: Final = re.compile(r'"(.*)"\."(.*)"', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class SchemaLook:
-    """The topic at one moment: the histories of the tables that it names. `missing` says why there are none, else ""."""
+    """The topic at one moment: the histories of the tables that it names. `missing` says why there are none, else "".
+
+    It was read from `read_ms` on, by the clock of this machine.
+    """
 
     histories: Mapping[str, SchemaHistory]
     missing: str
+    read_ms: int
 
     def history(self, table: str) -> SchemaHistory | None:
         """Return the history of a table (`database.table`), None for one that the topic does not name."""
@@ -71,6 +75,7 @@ class SchemaLooks:
         return found
 
     def _read(self) -> SchemaLook | TidemarkError:
+        read_ms = time.time_ns() // 1_000_000
         try:
             self._reader = self._reader or SchemaReader(self._settings)
             topic = self._reader.read()
@@ -79,7 +84,7 @@ class SchemaLooks:
             self._close()
             return error
         found = {table.plain: replace(one, is_complete=topic.is_complete) for table, one in histories.items()}
-        return SchemaLook(found, topic.missing)
+        return SchemaLook(found, topic.missing, read_ms)
 
     def _close(self) -> None:
         if self._reader is not None:
