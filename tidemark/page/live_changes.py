@@ -78,7 +78,7 @@ class LiveChange:
 class LiveChanges:
     """The ring of changes. `look` starts the reader where none runs.
 
-    Everything up to `read_ms` was read, None before the first answer of Kafka. `trouble` is why there is nothing newer, "" else.
+    Kafka has answered last at `read_ms`, None before its first answer. `trouble` is why there is nothing newer, "" else.
     """
 
     def __init__(self, settings: Settings) -> None:
