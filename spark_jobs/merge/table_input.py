@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import Observation, Row, SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.errors import DecodeError, SinkError
@@ -16,6 +16,7 @@ from schemas.identity import SourceId, SourceTable
 from schemas.markers import MARKER_KEY, MARKER_VERSION, Marker, parse_marker
 from schemas.settings import KafkaSettings
 from spark_jobs.kafka.admin import first_offsets
+from spark_jobs.kafka.few_records import FewRecords, Record
 from spark_jobs.kafka.read import read_slices
 from spark_jobs.kafka.slices import EARLIEST, Offsets, Slice
 from spark_jobs.kafka.topic_tables import TopicTables
@@ -92,12 +93,13 @@ class BadMarker:
 def inputs_of(
     spark: SparkSession,
     kafka: KafkaSettings,
+    few: FewRecords,
     source: SourceId,
     tables: TopicTables,
     slices: Sequence[Slice],
     ends: Offsets,
 ) -> list[TableInput]:
-    """Return the inputs of a batch, with their markers, the largest first."""
+    """Return the inputs of a batch, with their markers, the largest first. `few` reads those itself where records are few."""
     inputs: dict[tuple[str, str], TableInput] = {}
     tables.expect(part.topic for part in slices)
     for part in slices:
@@ -108,7 +110,9 @@ def inputs_of(
     asked = [(part.topic, part.partition) for one in inputs.values() for part in one.slices]
     starts = first_offsets(spark, kafka, asked) if asked else {}
     begun = [_begun(one, starts) for one in inputs.values()]
-    found_markers = _read_markers(spark, kafka, [p for one in begun for p in one.slices if p.topic == one.snapshot_topic])
+    marked = [part for one in begun for part in one.slices if part.topic == one.snapshot_topic]
+    few_found = few.read(marked, MARKER_KEY)
+    found_markers = _read_markers(spark, kafka, marked) if few_found is None else _markers_among(marked, few_found)
     complete = [replace(one, **found_markers.get(one.snapshot_topic, {})) for one in begun]
     return sorted(complete, key=lambda one: one.size, reverse=True)
 
@@ -156,23 +160,35 @@ def _read_markers(
     is_row = ~is_marker & F.col("value").isNotNull()
     records = read_slices(spark, kafka, slices)
     noted = records.observe(with_rows, F.collect_set(F.when(is_row, F.col("topic"))).alias("topics"))
-    markers: dict[str, list[Row]] = {part.topic: [] for part in slices}
-    for row in noted.where(is_marker).select("topic", "partition", "offset", "value", "timestamp").collect():
-        markers[row["topic"]].append(row)
+    markers: dict[str, list[Record]] = {part.topic: [] for part in slices}
+    for row in noted.where(is_marker).select("topic", "partition", "offset", "key", "value", "timestamp").collect():
+        markers[row["topic"]].append(Record(*row))
     topics = with_rows.get["topics"]
     return {topic: _parsed(topic, found) | {"has_rows": topic in topics} for topic, found in markers.items()}
 
 
-def _parsed(topic: str, records: Sequence[Any]) -> dict[str, Any]:
+def _markers_among(slices: Sequence[Slice], records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+    """Return the same of records that are here already."""
+    markers: dict[str, list[Record]] = {part.topic: [] for part in slices}
+    with_rows = set()
+    for record in records:
+        if record.key == MARKER_KEY:
+            markers[record.topic].append(record)
+        elif record.value is not None:
+            with_rows.add(record.topic)
+    return {topic: _parsed(topic, found) | {"has_rows": topic in with_rows} for topic, found in markers.items()}
+
+
+def _parsed(topic: str, records: Sequence[Record]) -> dict[str, Any]:
     markers: list[Marker] = []
     bad: list[BadMarker] = []
-    for record in sorted(records, key=lambda item: (item["partition"], item["offset"])):
-        value = bytes(record["value"] or b"")
+    for record in sorted(records, key=lambda item: (item.partition, item.offset)):
+        value = bytes(record.value or b"")
         try:
-            markers.append(replace(parse_marker(value), partition=record["partition"]))
+            markers.append(replace(parse_marker(value), partition=record.partition))
         except DecodeError as error:
             _require_known_version(topic, value)
-            bad.append(BadMarker(topic, record["partition"], record["offset"], error.reason, value, record["timestamp"]))
+            bad.append(BadMarker(topic, record.partition, record.offset, error.reason, value, record.timestamp))
     return {"markers": tuple(markers), "bad_markers": tuple(bad)}
 
 
