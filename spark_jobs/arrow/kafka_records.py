@@ -31,7 +31,7 @@ from spark_jobs.arrow.message_kernels import (
     is_ascending,
     runs_of,
 )
-from spark_jobs.kafka.librdkafka import BlockConsumer, KafkaReadError
+from spark_jobs.kafka.librdkafka import END, LASTING, PASSING, BlockConsumer, KafkaReadError
 from spark_jobs.kafka.slices import NUMBER, SNAPSHOT, Slice
 
 if TYPE_CHECKING:
@@ -46,13 +46,6 @@ _WAIT_MS: Final = 5
 _SILENCE_S: Final = 15.0
 _LARGEST_OFFSET: Final = 2**31 - 1
 
-# Errors of librdkafka (rd_kafka_resp_err_t).
-_END: Final = -191  # _PARTITION_EOF
-_PASSING: Final = frozenset({-195, -193, -187, -185})
-"""A lost connection, an unknown name, no broker, a time that is over."""
-_LASTING: Final = frozenset({-190, -188, -150, 3, 29})
-"""A topic or partition that is not there, or not for this user; a client that has given up. A refused user is none: brokers that
-start refuse users, too."""
 
 
 @dataclass(slots=True)
@@ -140,7 +133,7 @@ class _Blocks:
     def _read_until(self, first: int, last: int, reading: _SliceProgress | None) -> int:
         """Return the message behind the last one of a run that belongs to its slice, and note how far the slice is read."""
         error = int(self._fields[first, ERROR])
-        if error and error != _END:
+        if error and error != END:
             self._note_error(error, reading)
             return first
         if reading is None or reading.is_done:
@@ -163,7 +156,7 @@ class _Blocks:
     def _note_error(self, code: int, reading: _SliceProgress | None) -> None:
         """Remember an error that may pass, and one of a slice that is done; `KafkaReadError` for any other."""
         self._error = self._consumer.name_of(code)
-        if code in _PASSING or reading is None or reading.is_done:
+        if code in PASSING or reading is None or reading.is_done:
             return
         part = reading.part
         message = f"topic {part.topic} partition {part.partition} cannot be read from {reading.next_offset} on: {self._error}"
@@ -174,7 +167,7 @@ class _Blocks:
         while self._consumer.errors:
             code, reason = self._consumer.errors.pop(0)
             self._error = f"{reason} ({self._consumer.name_of(code)})"
-            if code in _LASTING:
+            if code in LASTING:
                 message = f"Kafka cannot be read: {self._error}"
                 raise KafkaReadError(message)
 

@@ -14,23 +14,28 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from schemas.errors import SinkError
 from schemas.settings import KafkaSettings
-from schemas.waiting import waiting
-from spark_jobs.kafka.librdkafka import KafkaReadError
+from schemas.waiting import ENDING, WAITS, waiting
+from spark_jobs.kafka.librdkafka import END, LASTING, PASSING, KafkaReadError
 from spark_jobs.kafka.slices import Slice
 from spark_jobs.kafka.worker_options import worker_options
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer, KafkaError, Message
 
 log = structlog.get_logger()
 
 FEW: Final = 2_000
 """With more records Spark's tasks are faster."""
-_SILENCE_S: Final = 15.0
+_MOST_BYTES: Final = 32 << 20
+_SILENCE_S: Final = 10.0
 _PAUSE_S: Final = 600.0
+_LONGEST_PAUSE_S: Final = 86_400.0
 _POLL_S: Final = 0.1
-_ADVICE: Final = "Nothing is lost: Spark reads them for ten minutes, which makes each batch longer; see the reason"
+_ADVICE: Final = (
+    "Nothing is lost: Spark reads them for ten minutes, or longer where that was so before, so batches are longer; see the reason"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,86 +50,134 @@ class Record:
     timestamp: datetime | None
 
 
+class _TooManyBytes(Exception):  # noqa: N818 - no error: Spark's tasks read so much faster
+    """The records of the slices are few, and large."""
+
+
 class FewRecords:
-    """Reads slices that are small, until that fails: then not for ten minutes. For one thread."""
+    """Reads slices that are small, until that fails: then not for ten minutes, and longer where it fails again. For one thread."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
         self._kafka = kafka
         self._reads_from_s = 0.0
+        self._failures = 0
 
     def read(self, slices: Sequence[Slice], key: bytes) -> list[Record] | None:
         """Return the committed records of the slices, those of a partition in order; None where another one is to read them.
 
-        Values are kept of records with this key only; those of others are b"" where they have one.
+        Values are kept of records with this key only; those of others are b"" where they have one. `SinkError` where the process
+        is asked to end meanwhile.
         """
         if not slices:
             return []
         if sum(part.size for part in slices) > FEW or time.monotonic() < self._reads_from_s:
             return None
         try:
-            return [one if one.key == key or one.value is None else replace(one, value=b"") for one in self._records(slices)]
+            found = [one if one.key == key or one.value is None else replace(one, value=b"") for one in self._records(slices)]
+        except _TooManyBytes:
+            return None
         except ImportError:
             self._reads_from_s = math.inf  # the workers' reader has said so
+            return None
         except KafkaReadError as error:
-            self._reads_from_s = time.monotonic() + _PAUSE_S
+            self._reads_from_s = time.monotonic() + min(_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)
+            self._failures += 1
             log.warning("merge.markers_read_by_spark", reason=str(error), advice=_ADVICE)
-        return None
+            return None
+        self._failures = 0
+        return found
 
     def _records(self, slices: Sequence[Slice]) -> Iterator[Record]:
         from confluent_kafka import Consumer, KafkaException, TopicPartition  # a driver may be without it
 
-        asked = [TopicPartition(part.topic, part.partition, part.start) for part in slices]
-        try:
-            consumer = Consumer({**worker_options(self._kafka), "error_cb": lambda _: None})  # errors that last end in silence
+        errors: list[KafkaError] = []
+        with waiting("kafka", self._kafka.bootstrap_servers, "markers"):
             try:
-                consumer.assign(asked)
-                with waiting("kafka", self._kafka.bootstrap_servers, "markers"):
-                    yield from _until_ends(consumer, {(part.topic, part.partition): part for part in slices})
-            finally:
-                consumer.close()
-        except KafkaException as error:
-            raise KafkaReadError(str(error)) from None
+                consumer = Consumer({**worker_options(self._kafka), "error_cb": errors.append})
+                try:
+                    consumer.assign([TopicPartition(part.topic, part.partition, part.start) for part in slices])
+                    yield from _Reading(consumer, slices, errors).records()
+                finally:
+                    consumer.close()
+            except KafkaException as error:
+                raise KafkaReadError(str(error)) from None
 
 
-def _until_ends(consumer: Consumer, left: dict[tuple[str, int], Slice]) -> Iterator[Record]:
-    """Return the records of the slices, until each has ended: by a record, or because the broker says so.
+class _Reading:
+    """The records of slices, until each has ended: by a record, or because the broker says so.
 
     Ends of transactions take offsets as well, and are no records.
     """
-    moved_s = time.monotonic()
-    while left:
-        message = consumer.poll(_POLL_S)
-        if message is None:
-            if time.monotonic() - moved_s > _SILENCE_S:
-                topics = ", ".join(sorted({topic for topic, _ in left}))
-                reason = f"Kafka has sent no record of {topics} for {_SILENCE_S:g} s"
-                raise KafkaReadError(reason)
-            continue
-        moved_s = time.monotonic()
-        where, offset = (str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
-        part = left.get(where)
-        is_end = _is_end(message)
+
+    def __init__(self, consumer: Consumer, slices: Sequence[Slice], errors: list[KafkaError]) -> None:
+        self._consumer = consumer
+        self._left = {(part.topic, part.partition): part for part in slices}
+        self._next = {where: part.start for where, part in self._left.items()}
+        self._errors = errors
+        self._error = ""
+        self._bytes = 0
+        self._moved_s = time.monotonic()
+
+    def records(self) -> Iterator[Record]:
+        """Return the records; `KafkaReadError` where they are gone, a right is missing, or none of a slice has come for 10 s."""
+        while self._left:
+            message = self._consumer.poll(_POLL_S)
+            if message is not None:
+                yield from self._taken(message)
+            self._require_hope()
+
+    def _taken(self, message: Message) -> Iterator[Record]:
+        where = str(message.topic()), int(message.partition() or 0)
+        part, offset, error = self._left.get(where), int(message.offset() or 0), message.error()
+        if error is not None and error.code() != END:
+            self._note(error, part)
+            return
         if part is None:
-            continue
-        if not is_end and offset < part.end:
-            yield _record(message, offset)
-        if offset >= (part.end if is_end else part.end - 1):
-            del left[where]
+            return  # of a slice that has ended: its partition may have more
+        if error is None:
+            if offset < self._next[where]:
+                reason = f"topic {where[0]} partition {where[1]}: a record at {offset} came where {self._next[where]} was next"
+                raise KafkaReadError(reason)
+            self._next[where], self._moved_s = offset + 1, time.monotonic()
+            if offset < part.end:
+                yield self._record(message, where, offset)
+        if offset >= (part.end if error else part.end - 1):
+            self._end(where)
 
+    def _end(self, where: tuple[str, int]) -> None:
+        from confluent_kafka import TopicPartition
 
-def _is_end(message: Message) -> bool:
-    """Return whether it is no record, and says that the partition ends at its offset; `KafkaReadError` for any other error."""
-    error = message.error()
-    if error is None:
-        return False
-    if error.name() != "_PARTITION_EOF":
-        reason = f"topic {message.topic()} partition {message.partition()} cannot be read: {error.str()}"
-        raise KafkaReadError(reason)
-    return True
+        del self._left[where]
+        self._moved_s = time.monotonic()
+        if self._left:
+            self._consumer.incremental_unassign([TopicPartition(*where)])
 
+    def _note(self, error: KafkaError, part: Slice | None) -> None:
+        """Remember an error that may pass, and one of no slice; `KafkaReadError` for any other."""
+        self._error = error.str()
+        if part is not None and error.code() not in PASSING:
+            reason = f"topic {part.topic} partition {part.partition} cannot be read: {self._error}"
+            raise KafkaReadError(reason)
 
-def _record(message: Message, offset: int) -> Record:
-    kind, at_ms = message.timestamp()
-    written = datetime.fromtimestamp(at_ms / 1000) if kind else None  # noqa: DTZ006 - as Spark gives it, without a zone
-    key, value = message.key(), message.value()
-    return Record(str(message.topic()), int(message.partition() or 0), offset, key, value, written)
+    def _require_hope(self) -> None:
+        while self._errors:
+            error = self._errors.pop(0)
+            self._error = error.str()
+            if error.code() in LASTING:
+                reason = f"Kafka cannot be read: {self._error}"
+                raise KafkaReadError(reason)
+        if WAITS.is_ending:
+            raise SinkError(ENDING)
+        if time.monotonic() - self._moved_s > _SILENCE_S:
+            topics = ", ".join(sorted({topic for topic, _ in self._left}))
+            reason = f"Kafka has sent no record of {topics} for {_SILENCE_S:g} s{self._error and f': {self._error}'}"
+            raise KafkaReadError(reason)
+
+    def _record(self, message: Message, where: tuple[str, int], offset: int) -> Record:
+        kind, at_ms = message.timestamp()
+        written = datetime.fromtimestamp(at_ms / 1000) if kind else None  # noqa: DTZ006 - as Spark gives it, without a zone
+        key, value = message.key(), message.value()
+        self._bytes += len(key or b"") + len(value or b"")
+        if self._bytes > _MOST_BYTES:
+            raise _TooManyBytes
+        return Record(*where, offset, key, value, written)

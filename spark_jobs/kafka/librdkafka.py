@@ -24,6 +24,14 @@ _TEXT_BYTES: Final = 512
 _POINTER_BYTES: Final = 8
 _SUFFIXES: Final = (".so", ".dylib")
 
+# Errors of librdkafka (rd_kafka_resp_err_t).
+END: Final = -191  # _PARTITION_EOF
+PASSING: Final = frozenset({-195, -193, -187, -185})
+"""A lost connection, an unknown name, no broker, a time that is over."""
+LASTING: Final = frozenset({-190, -188, -150, 3, 29})
+"""A topic or partition that is not there, or not for this user; a client that has given up. A refused user is none: brokers that
+start refuse users, too."""
+
 
 class KafkaReadError(SinkError):
     """Records that a worker could not read from Kafka."""
