@@ -47,7 +47,6 @@ _SILENCE_S: Final = 15.0
 _LARGEST_OFFSET: Final = 2**31 - 1
 
 
-
 @dataclass(slots=True)
 class _SliceProgress:
     """A slice that is read: up to which offset it was, the code of its topic, and whether it is done."""

@@ -121,10 +121,10 @@ class _Reading:
     def records(self) -> Iterator[Record]:
         """Return the records; `KafkaReadError` where they are gone, a right is missing, or none of a slice has come for 10 s."""
         while self._left:
+            self._require_hope()
             message = self._consumer.poll(_POLL_S)
             if message is not None:
                 yield from self._taken(message)
-            self._require_hope()
 
     def _taken(self, message: Message) -> Iterator[Record]:
         where = str(message.topic()), int(message.partition() or 0)
