@@ -47,6 +47,7 @@ def train(settings: SparkSettings) -> None:
         java: Any = SparkContext._gateway  # noqa: SLF001 - there is no other way to wait for it
         java.proc.stdin.close()
         java.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - else the next session asks the JVM that ended
 
 
 def _stream(spark: SparkSession, folder: Path) -> None:

@@ -41,7 +41,7 @@ def own_session(settings: Settings, stop: threading.Event, *, has_workers: bool)
             yield None
             return
         if has_workers:
-            warm_up(spark, settings)
+            warm_up(spark)
         yield spark
     finally:
         with suppress(Py4JError, OSError):  # of a JVM that is gone

@@ -1,7 +1,7 @@
 """What the first batch needs is there before it.
 
 While the JVM starts, pandas is imported. While the job takes the sink's lock, asks for topics and plans its query, Python workers
-load their kernels, and the JVM its Kafka client.
+load their kernels. More would be slower: two cores have enough to do then (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -13,12 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
-from schemas.settings import Settings
-from schemas.topics import state_topic
-from spark_jobs.kafka.admin import topic_exists
-from spark_jobs.kafka.read import kafka_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,11 +29,10 @@ def import_meanwhile() -> threading.Thread:
     return _begun("imports", lambda: import_module("pandas"))
 
 
-def warm_up(spark: SparkSession, settings: Settings) -> list[threading.Thread]:
+def warm_up(spark: SparkSession) -> list[threading.Thread]:
     """Have workers and the JVM do once what batches do, each on a thread. What fails here the first batch does, and says so."""
     return [
         _begun("warm-up-workers", lambda: _start_workers(spark.newSession())),
-        _begun("warm-up-kafka", lambda: _read_state(spark.newSession(), settings)),
         _begun("warm-up-libraries", lambda: _load_libraries(spark.sparkContext._jvm)),  # noqa: SLF001 - there is no other way to a class of Java
     ]
 
@@ -71,16 +64,6 @@ def _load_libraries(jvm: Any) -> None:
     jvm.org.xerial.snappy.Snappy.getNativeLibraryVersion()
     jvm.com.github.luben.zstd.util.Native.load()
     jvm.net.jpountz.lz4.LZ4Factory.fastestInstance()
-
-
-def _read_state(spark: SparkSession, settings: Settings) -> None:
-    """Read the producer's state topic and divide its records by a number, as the first batch does with the tables' topics."""
-    topic, kafka = state_topic(settings.name, settings.kafka.topic_delimiter), settings.kafka
-    if topic_exists(spark, kafka, topic):
-        records = spark.read.format("kafka").options(**kafka_options(kafka)).option("subscribe", topic).load()
-        code = F.element_at(F.create_map(F.lit(topic), F.lit(0)), F.col("topic"))
-        parted = records.select(F.shiftright(code, 1).alias("number"), "partition", "key", "value", code.alias("bin"))
-        parted.repartitionById(spark.sparkContext.defaultParallelism, F.col("bin")).drop("bin").count()
 
 
 def _with_kernels(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

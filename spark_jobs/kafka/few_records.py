@@ -1,13 +1,14 @@
 """A few records of Kafka, read by the driver itself: a job of Spark's takes ten times as long for them.
 
-Each batch of the merge job has some markers of each table. confluent-kafka makes an object of each record, which does for a few.
+Each batch of the merge job has some markers of each table, and the producer's documents say which tables there are.
+confluent-kafka makes an object of each record, which does for a few.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from schemas.errors import SinkError
+from schemas.overriding import override
 from schemas.settings import KafkaSettings
 from schemas.waiting import ENDING, WAITS, waiting
 from spark_jobs.kafka.librdkafka import END, LASTING, PASSING, KafkaReadError
@@ -30,12 +32,14 @@ FEW: Final = 2_000
 """With more records Spark's tasks are faster."""
 _MOST_BYTES: Final = 32 << 20
 _SILENCE_S: Final = 10.0
+_OPEN_S: Final = 2.0
 _PAUSE_S: Final = 600.0
 _LONGEST_PAUSE_S: Final = 86_400.0
 _POLL_S: Final = 0.1
 _ADVICE: Final = (
     "Nothing is lost: Spark reads them for ten minutes, or longer where that was so before, so batches are longer; see the reason"
 )
+_Slices = Callable[["Consumer"], Sequence[Slice]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,33 @@ class FewRecords:
         """
         if not slices:
             return []
-        if sum(part.size for part in slices) > FEW or time.monotonic() < self._reads_from_s:
+        if sum(part.size for part in slices) > FEW:
+            return None
+        found = self._attempted(lambda _: slices, "markers")
+        if found is None:
+            return None
+        return [one if one.key == key or one.value is None else replace(one, value=b"") for one in found]
+
+    def read_partition(self, topic: str, partition: int, prefix: bytes) -> list[Record] | None:
+        """Return what is committed now in a whole partition, in order, of keys that begin so; None and errors as above.
+
+        What a transaction hides that is open now is waited for, 2 s at most.
+        """
+
+        def whole(consumer: Consumer) -> Sequence[Slice]:
+            from confluent_kafka import TopicPartition
+
+            return [Slice(topic, partition, *consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SILENCE_S))]
+
+        found = self._attempted(whole, "documents", _WholePartitions)
+        return None if found is None else [one for one in found if one.key is not None and one.key.startswith(prefix)]
+
+    def _attempted(self, slices_of: _Slices, what: str, reading: type[_Reading] | None = None) -> list[Record] | None:
+        """Return the records; None where they are large, or where reading fails or has failed: `what` is for the log."""
+        if time.monotonic() < self._reads_from_s:
             return None
         try:
-            found = [one if one.key == key or one.value is None else replace(one, value=b"") for one in self._records(slices)]
+            found = list(self._records(slices_of, what, reading or _Reading))
         except _TooManyBytes:
             return None
         except ImportError:
@@ -82,21 +109,22 @@ class FewRecords:
         except KafkaReadError as error:
             self._reads_from_s = time.monotonic() + min(_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)
             self._failures += 1
-            log.warning("merge.markers_read_by_spark", reason=str(error), advice=_ADVICE)
+            log.warning("merge.records_read_by_spark", what=what, reason=str(error), advice=_ADVICE)
             return None
         self._failures = 0
         return found
 
-    def _records(self, slices: Sequence[Slice]) -> Iterator[Record]:
+    def _records(self, slices_of: _Slices, what: str, reading: type[_Reading]) -> Iterator[Record]:
         from confluent_kafka import Consumer, KafkaException, TopicPartition  # a driver may be without it
 
         errors: list[KafkaError] = []
-        with waiting("kafka", self._kafka.bootstrap_servers, "markers"):
+        with waiting("kafka", self._kafka.bootstrap_servers, what):
             try:
                 consumer = Consumer({**worker_options(self._kafka), "error_cb": errors.append})
                 try:
+                    slices = slices_of(consumer)
                     consumer.assign([TopicPartition(part.topic, part.partition, part.start) for part in slices])
-                    yield from _Reading(consumer, slices, errors).records()
+                    yield from reading(consumer, slices, errors).records()
                 finally:
                     consumer.close()
             except KafkaException as error:
@@ -116,11 +144,12 @@ class _Reading:
         self._errors = errors
         self._error = ""
         self._bytes = 0
+        self._until_s = math.inf
         self._moved_s = time.monotonic()
 
     def records(self) -> Iterator[Record]:
         """Return the records; `KafkaReadError` where they are gone, a right is missing, or none of a slice has come for 10 s."""
-        while self._left:
+        while self._left and time.monotonic() < self._until_s:
             self._require_hope()
             message = self._consumer.poll(_POLL_S)
             if message is not None:
@@ -141,8 +170,12 @@ class _Reading:
             self._next[where], self._moved_s = offset + 1, time.monotonic()
             if offset < part.end:
                 yield self._record(message, where, offset)
-        if offset >= (part.end if error else part.end - 1):
+        if self._is_over(part, offset, is_end=error is not None):
             self._end(where)
+
+    def _is_over(self, part: Slice, offset: int, *, is_end: bool) -> bool:
+        """Return whether a slice is over with a record, or with the end of its partition, at this offset."""
+        return offset >= (part.end if is_end else part.end - 1)
 
     def _end(self, where: tuple[str, int]) -> None:
         from confluent_kafka import TopicPartition
@@ -181,3 +214,23 @@ class _Reading:
         if self._bytes > _MOST_BYTES:
             raise _TooManyBytes
         return Record(*where, offset, key, value, written)
+
+
+class _WholePartitions(_Reading):
+    """The same of slices that are all that was committed in their partitions: ended by the broker's word alone.
+
+    For a reader of what is committed, a partition ends before the first open transaction. What that hides now is waited for.
+    """
+
+    @override
+    def _is_over(self, part: Slice, offset: int, *, is_end: bool) -> bool:
+        from confluent_kafka import TopicPartition
+
+        if not is_end:
+            return False
+        _, end = self._consumer.get_watermark_offsets(TopicPartition(part.topic, part.partition), cached=True)
+        if end > offset and self._until_s == math.inf:
+            self._left[part.topic, part.partition] = replace(part, end=end)
+            self._until_s = time.monotonic() + _OPEN_S
+            return False
+        return super()._is_over(part, offset, is_end=is_end)

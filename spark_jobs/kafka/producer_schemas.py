@@ -14,6 +14,7 @@ from schemas.errors import SinkError
 from schemas.settings import Settings
 from schemas.topics import state_topic
 from spark_jobs.kafka.admin import topic_exists
+from spark_jobs.kafka.few_records import FewRecords
 from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.kafka.state_reader import schemas_by_subject
 
@@ -42,7 +43,8 @@ class ProducerSchemas:
     def of_producer(cls, spark: SparkSession, settings: Settings) -> ProducerSchemas:
         """Return those of the configured producer; none while it has no state topic."""
         topic = state_topic(settings.name, settings.kafka.topic_delimiter)
-        return cls(lambda: schemas_by_subject(spark, settings) if topic_exists(spark, settings.kafka, topic) else {})
+        few = FewRecords(settings.kafka)
+        return cls(lambda: schemas_by_subject(spark, settings, few) if topic_exists(spark, settings.kafka, topic) else {})
 
     def begin(self) -> None:
         """Note that a batch begins: its records may have ids that are new."""

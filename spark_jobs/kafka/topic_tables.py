@@ -14,6 +14,7 @@ from schemas.errors import SinkError
 from schemas.settings import Settings
 from schemas.topics import DELIMITER, SNAPSHOT_SUFFIX, change_topic, sanitise, snapshot_topic, state_topic
 from spark_jobs.kafka.admin import topic_exists
+from spark_jobs.kafka.few_records import FewRecords
 from spark_jobs.kafka.state_reader import tables_with_topics
 
 log = structlog.get_logger()
@@ -122,10 +123,11 @@ class TopicTables:
 
 def topic_tables(spark: SparkSession, settings: Settings) -> TopicTables:
     """Return the tables of the topics of the configured producer."""
+    few = FewRecords(settings.kafka)
     return TopicTables(
         settings.name,
         settings.kafka.topic_delimiter,
-        lambda: tables_with_topics(spark, settings),
+        lambda: tables_with_topics(spark, settings, few),
         lambda topic: topic_exists(spark, settings.kafka, topic),
     )
 

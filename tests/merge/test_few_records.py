@@ -111,8 +111,8 @@ def test_records_that_are_gone_are_left_to_spark_which_then_reads_for_a_while(
     with capture_logs() as logged:
         assert reader.read([Slice(topic, 0, 500, 501)], KEY) is None
         assert reader.read([Slice(topic, 0, 0, 1)], KEY) is None
-    assert [one["event"] for one in logged] == ["merge.markers_read_by_spark"]
-    assert topic in logged[0]["reason"]
+    assert [one["event"] for one in logged] == ["merge.records_read_by_spark"]
+    assert (logged[0]["what"], topic in logged[0]["reason"]) == ("markers", True)
     monkeypatch.setattr(reader, "_reads_from_s", time.monotonic())
     assert [one.value for one in reader.read([Slice(topic, 0, 0, 1)], KEY) or ()] == [b"one"]
 

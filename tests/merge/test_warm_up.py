@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from schemas.documents import TopicsDocument
-from schemas.topics import state_topic
 from spark_jobs.jobs.warm_up import _load_libraries, import_meanwhile, warm_up
-from tests.merge.conftest import SinkFactory
-from tests.merge.lake import flush, topics_of
-from tests.merge.test_grouped_tables import SCHEMAS
 
 PATIENCE_S = 120
 
@@ -26,19 +20,10 @@ def test_pandas_is_imported_on_a_thread() -> None:
     assert "pandas" in sys.modules
 
 
-def test_a_warm_up_ends_with_a_state_topic_without_one_and_without_kafka(
-    spark: SparkSession, merge_settings: SinkFactory
-) -> None:
-    settings = merge_settings()
-    topics = topics_of(settings, SCHEMAS[0])
-    nobody = replace(settings, kafka=replace(settings.kafka, bootstrap_servers="127.0.0.1:9"))
-    threads = [*warm_up(spark, settings), *warm_up(spark, nobody)]
-    assert "warm-up-libraries" in {thread.name for thread in threads}
-    topics._make(state_topic(settings.name))
-    topics.ends[state_topic(settings.name)] = {}
-    topics.put(state_topic(settings.name), 0, TopicsDocument.PREFIX.encode(), b"{}")
-    flush(topics)
-    for thread in [*threads, *warm_up(spark, settings)]:
+def test_a_warm_up_ends_and_twice_does_no_harm(spark: SparkSession) -> None:
+    threads = [*warm_up(spark), *warm_up(spark)]
+    assert {thread.name for thread in threads} == {"warm-up-workers", "warm-up-libraries"}
+    for thread in threads:
         assert thread.daemon
         thread.join(PATIENCE_S)
         assert not thread.is_alive()

@@ -21,6 +21,7 @@ from schemas.columns import TableSchema
 from schemas.connect import key_schema, value_schema
 from schemas.documents import TopicsDocument
 from schemas.markers import MARKER_KEY, Marker
+from schemas.state import PARTITIONS, partition_of
 from schemas.topics import (
     change_topic,
     key_subject,
@@ -178,9 +179,9 @@ class TableTopics:
         document = json.dumps({"v": 1, **names, "partitions": self.partitions})
         topic = state_topic(self.prefix)
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(PATIENCE_S)
         key = f"{TopicsDocument.PREFIX}{self.table.full_name}".encode()
-        self._producer.produce(topic, document.encode(), key, on_delivery=self._delivered)
+        self._producer.produce(topic, document.encode(), key, partition_of(key.decode()), on_delivery=self._delivered)
         self.flush()
 
     def trim(self, topic: str, partition: int, offset: int) -> None:

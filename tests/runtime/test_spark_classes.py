@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,3 +104,22 @@ def test_the_spark_of_the_environment_is_started_before_the_shared_one_and_the_p
 
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     assert spark_classes.spark_home() == Path("/opt/spark")
+
+
+def test_a_process_can_train_for_one_archive_after_the_other(tmp_path: Path) -> None:
+    """Each training ends its JVM; the next one needs a JVM of its own."""
+    (tmp_path / "train.py").write_text(_TWICE, encoding="utf-8")
+    done = subprocess.run([sys.executable, tmp_path / "train.py"], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["0", "1"]), done.stderr[-2000:]
+
+
+_TWICE = """
+from schemas.settings import SparkSettings
+from spark_jobs.jobs import class_training
+
+for step in ("_stream", "_kafka", "_delta", "_iceberg"):
+    setattr(class_training, step, lambda *_: None)
+for number in range(2):
+    class_training.train(SparkSettings())
+    print(number)
+"""
