@@ -1,10 +1,10 @@
 """First loads: a table of 1,000,000 rows from SELECT to Delta, into a lake that does not have it yet.
 
-Producer and merge job run and have loaded a small table before, so both are warm. The clock runs from the signal that asks for
-the snapshot until the Delta log, read beside the job, has all rows; CPU is that of both process trees, counted four seconds
-longer. Where the settings know `snapshot.via`, it is `spark`: executors read the chunks themselves. Else the rows take the way
-through Kafka. The note says which it was. Peer: Spark reads by JDBC in eight ranges of the key and appends to Delta, in a
-session that has loaded the small table before. Limit: the server's answer to a SELECT of all rows, read to nothing. Afterwards
+Producer and merge job run and have loaded a small table and a large one before, so both are warm. The clock runs from the signal
+that asks for the snapshot until the Delta log, read beside the job, has all rows; CPU is that of both process trees, counted
+four seconds longer. Where the settings know `snapshot.via`, it is `spark`: executors read the chunks themselves. Else the rows
+take the way through Kafka. The note says which it was. Peer: Spark reads by JDBC in eight ranges of the key and appends to Delta,
+in a session that has loaded these two before. Limit: the server's answer to a SELECT of all rows, read to nothing. Afterwards
 each table is compared with the source by the sums over all rows.
 """
 
@@ -32,15 +32,16 @@ from schemas.settings.snapshot_section import SnapshotSettings
 
 JDBC = "spark jdbc append"
 _SMALL = 20_000
+_WARM_UPS = ("a small table first", "a large table first")
 _SETTLES_S = 4.0
 _DEADLINE_S = 900.0
 
 
 def first_load(context: Context) -> Found:
-    """Measure the load of a table, and of as many more as there are runs."""
+    """Measure the load of as many tables as there are runs, after those that warm both jobs up."""
     stage = Stage(context.scene, context.folder, "first_load")
     lake_source.insert_range(stage, context.rows)
-    names = [f"bench_{number}" for number in range(context.repeat + 1)]
+    names = [f"bench_{number}" for number in range(context.repeat + len(_WARM_UPS))]
     for number, name in enumerate(names):
         most = f"WHERE id < {_SMALL}" if number == 0 else ""
         stage.execute(f"CREATE TABLE {name} LIKE bench", f"INSERT INTO {name} SELECT * FROM bench {most}")
@@ -65,8 +66,10 @@ def first_load(context: Context) -> Found:
                 figures[JDBC] = peer.load(name, truth.rows)
                 lake_rows.require_sums(peer.table(name), truth)
             for tool, figure in figures.items():
-                say(tool if number else f"{tool} (a small table first)", figure)
-                if number:
+                if number < len(_WARM_UPS):
+                    say(f"{tool} ({_WARM_UPS[number]})", figure)
+                else:
+                    say(tool, figure)
                     found[tool].append(figure)
     if context.peers:
         found["limit: SELECT read to nothing"].append(limits.select(stage, context.rows))
