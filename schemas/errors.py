@@ -180,6 +180,10 @@ class SinkError(TidemarkError):
     """A sink does not fit its checkpoint or topics any more, is written by another job, or cannot be written."""
 
 
+class EndingError(SinkError):
+    """The process is asked to end: what was asked for is not done. No fault of a sink."""
+
+
 class TransformError(SinkError):
     """A transform of a sink cannot be bound to the columns of a table."""
 

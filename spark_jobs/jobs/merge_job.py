@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from structlog.contextvars import bound_contextvars
 
 from schemas.applied.registry_access import RegistryAccess
-from schemas.errors import ConfigError, RetriableSinkError, SinkError, TidemarkError
+from schemas.errors import ConfigError, EndingError, RetriableSinkError, SinkError, TidemarkError
 from schemas.settings import Settings
 from schemas.sink_figures import SinkFigures
 from schemas.topics import state_topic
@@ -212,6 +212,8 @@ class MergeJob:
                 finally:
                     self._old_files.close()
                 log.info("merge.stopped")
+        except EndingError:
+            log.info("merge.stopped", reason="it had not begun")
         except (Py4JError, OSError) as error:
             ended = jvm_ended(self._settings.spark)
             if ended is None:

@@ -10,7 +10,6 @@ from schemas.settings import Settings
 from schemas.topics import key_subject, state_topic, value_subject
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.kafka.admin import topic_exists
-from spark_jobs.kafka.few_records import FewRecords
 from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.kafka.state_reader import tables_with_topics
 from spark_jobs.merge.merge_parts import MergeParts
@@ -26,7 +25,7 @@ def require_plan(spark: SparkSession, settings: Settings, parts: MergeParts, reg
     if not routes.are_given or not topic_exists(spark, settings.kafka, anchor):
         return  # no table is known before the producer has begun
     layouts: dict[SourceTable, TableLayout | None] = {}
-    for name in sorted(tables_with_topics(spark, settings, FewRecords(settings.kafka))):
+    for name in sorted(tables_with_topics(spark, settings, parts.few)):
         changes, _ = parts.tables.topics(name)
         keys, values = registry.versions(key_subject(changes)), registry.versions(value_subject(changes))
         if keys and values:  # a table without a key is skipped when it is merged

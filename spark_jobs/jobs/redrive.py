@@ -97,7 +97,7 @@ class Redrive:
         self._tables, self._naming = parts.tables, parts.naming
         self._states = JobStates(sink.states(), parts.naming)
         query_id = checkpoint.query_id or ""
-        given = ProducerSchemas.of_producer(self._spark, settings)
+        given = ProducerSchemas.of_producer(self._spark, settings, parts.few)
         schemas = SchemaSources(registry, UsedSchemas(self._files, SCHEMAS), given)
         self._context = JobContext(settings, layout, sink, parts.naming, query_id, schemas)
         self._state = self._states.load(query_id, last_batch(checkpoint))

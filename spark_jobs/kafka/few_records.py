@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from schemas.errors import SinkError
+from schemas.errors import EndingError
 from schemas.overriding import override
 from schemas.settings import KafkaSettings
 from schemas.waiting import ENDING, WAITS, waiting
 from spark_jobs.kafka.librdkafka import END, LASTING, PASSING, KafkaReadError
-from spark_jobs.kafka.slices import Slice
+from spark_jobs.kafka.slices import EARLIEST, Slice
 from spark_jobs.kafka.worker_options import worker_options
 
 if TYPE_CHECKING:
@@ -36,10 +36,16 @@ _OPEN_S: Final = 2.0
 _PAUSE_S: Final = 600.0
 _LONGEST_PAUSE_S: Final = 86_400.0
 _POLL_S: Final = 0.1
-_ADVICE: Final = (
-    "Nothing is lost: Spark reads them for ten minutes, or longer where that was so before, so batches are longer; see the reason"
-)
-_Slices = Callable[["Consumer"], Sequence[Slice]]
+_NO_END: Final = 2**63 - 1
+_ADVICE: Final = {
+    "markers": (
+        "Nothing is lost: Spark reads them for ten minutes, or longer where that was so before; batches are longer; see the reason"
+    ),
+    "documents": (
+        "Spark reads them for ten minutes, or longer where that was so before: a first batch, a new table and a new schema need "
+        "2 to 3 s more; see the reason"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +65,23 @@ class _TooManyBytes(Exception):  # noqa: N818 - no error: Spark's tasks read so 
 
 
 class FewRecords:
-    """Reads slices that are small, until that fails: then not for ten minutes, and longer where it fails again. For one thread."""
+    """Reads a few records, until that fails: then not for ten minutes, and longer where it fails again. For several threads."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
         self._kafka = kafka
-        self._reads_from_s = 0.0
-        self._failures = 0
+        self._pauses = {what: _Pause() for what in _ADVICE}
 
     def read(self, slices: Sequence[Slice], key: bytes) -> list[Record] | None:
         """Return the committed records of the slices, those of a partition in order; None where another one is to read them.
 
-        Values are kept of records with this key only; those of others are b"" where they have one. `SinkError` where the process
+        Values are kept of records with this key only; those of others are b"" where they have one. `EndingError` where the process
         is asked to end meanwhile.
         """
         if not slices:
             return []
         if sum(part.size for part in slices) > FEW:
             return None
-        found = self._attempted(lambda _: slices, "markers")
+        found = self._attempted("markers", lambda consumer, errors: _Reading(consumer, slices, errors))
         if found is None:
             return None
         return [one if one.key == key or one.value is None else replace(one, value=b"") for one in found]
@@ -86,49 +91,57 @@ class FewRecords:
 
         What a transaction hides that is open now is waited for, 2 s at most.
         """
+        return self._attempted(
+            "documents", lambda consumer, errors: _WholePartition(consumer, errors, topic, partition, prefix)
+        )
 
-        def whole(consumer: Consumer) -> Sequence[Slice]:
-            from confluent_kafka import TopicPartition
-
-            return [Slice(topic, partition, *consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SILENCE_S))]
-
-        found = self._attempted(whole, "documents", _WholePartitions)
-        return None if found is None else [one for one in found if one.key is not None and one.key.startswith(prefix)]
-
-    def _attempted(self, slices_of: _Slices, what: str, reading: type[_Reading] | None = None) -> list[Record] | None:
+    def _attempted(self, what: str, reading_by: Callable[[Consumer, list[KafkaError]], _Reading]) -> list[Record] | None:
         """Return the records; None where they are large, or where reading fails or has failed: `what` is for the log."""
-        if time.monotonic() < self._reads_from_s:
+        pause = self._pauses[what]
+        if time.monotonic() < pause.until_s:
             return None
         try:
-            found = list(self._records(slices_of, what, reading or _Reading))
+            found = self._records(what, reading_by)
         except _TooManyBytes:
             return None
         except ImportError:
-            self._reads_from_s = math.inf  # the workers' reader has said so
+            pause.until_s = math.inf  # the workers' reader has said so
             return None
         except KafkaReadError as error:
-            self._reads_from_s = time.monotonic() + min(_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)
-            self._failures += 1
-            log.warning("merge.records_read_by_spark", what=what, reason=str(error), advice=_ADVICE)
+            pause.begin()
+            log.warning("merge.records_read_by_spark", what=what, reason=str(error), advice=_ADVICE[what])
             return None
-        self._failures = 0
+        pause.failures = 0
         return found
 
-    def _records(self, slices_of: _Slices, what: str, reading: type[_Reading]) -> Iterator[Record]:
-        from confluent_kafka import Consumer, KafkaException, TopicPartition  # a driver may be without it
+    def _records(self, what: str, reading_by: Callable[[Consumer, list[KafkaError]], _Reading]) -> list[Record]:
+        from confluent_kafka import Consumer, KafkaException  # a driver may be without it
 
         errors: list[KafkaError] = []
+        # Of a follower that is behind, the end would be too early.
+        options = {name: value for name, value in worker_options(self._kafka).items() if name != "client.rack"}
         with waiting("kafka", self._kafka.bootstrap_servers, what):
             try:
-                consumer = Consumer({**worker_options(self._kafka), "error_cb": errors.append})
+                consumer = Consumer({**options, "error_cb": errors.append})
                 try:
-                    slices = slices_of(consumer)
-                    consumer.assign([TopicPartition(part.topic, part.partition, part.start) for part in slices])
-                    yield from reading(consumer, slices, errors).records()
+                    return list(reading_by(consumer, errors).records())
                 finally:
                     consumer.close()
             except KafkaException as error:
                 raise KafkaReadError(str(error)) from None
+
+
+@dataclass(slots=True)
+class _Pause:
+    """Until when Spark reads, and how many readings in a row have failed."""
+
+    until_s: float = 0.0
+    failures: int = 0
+
+    def begin(self) -> None:
+        """Have Spark read for a while, after a reading that failed."""
+        self.until_s = time.monotonic() + min(_PAUSE_S * 2**self.failures, _LONGEST_PAUSE_S)
+        self.failures += 1
 
 
 class _Reading:
@@ -149,6 +162,9 @@ class _Reading:
 
     def records(self) -> Iterator[Record]:
         """Return the records; `KafkaReadError` where they are gone, a right is missing, or none of a slice has come for 10 s."""
+        from confluent_kafka import TopicPartition
+
+        self._consumer.assign([TopicPartition(part.topic, part.partition, part.start) for part in self._left.values()])
         while self._left and time.monotonic() < self._until_s:
             self._require_hope()
             message = self._consumer.poll(_POLL_S)
@@ -168,10 +184,13 @@ class _Reading:
                 reason = f"topic {where[0]} partition {where[1]}: a record at {offset} came where {self._next[where]} was next"
                 raise KafkaReadError(reason)
             self._next[where], self._moved_s = offset + 1, time.monotonic()
-            if offset < part.end:
+            if offset < part.end and self._wants(message.key()):
                 yield self._record(message, where, offset)
         if self._is_over(part, offset, is_end=error is not None):
             self._end(where)
+
+    def _wants(self, _key: bytes | None) -> bool:
+        return True
 
     def _is_over(self, part: Slice, offset: int, *, is_end: bool) -> bool:
         """Return whether a slice is over with a record, or with the end of its partition, at this offset."""
@@ -200,7 +219,7 @@ class _Reading:
                 reason = f"Kafka cannot be read: {self._error}"
                 raise KafkaReadError(reason)
         if WAITS.is_ending:
-            raise SinkError(ENDING)
+            raise EndingError(ENDING)
         if time.monotonic() - self._moved_s > _SILENCE_S:
             topics = ", ".join(sorted({topic for topic, _ in self._left}))
             reason = f"Kafka has sent no record of {topics} for {_SILENCE_S:g} s{self._error and f': {self._error}'}"
@@ -216,11 +235,20 @@ class _Reading:
         return Record(*where, offset, key, value, written)
 
 
-class _WholePartitions(_Reading):
-    """The same of slices that are all that was committed in their partitions: ended by the broker's word alone.
+class _WholePartition(_Reading):
+    """All that was committed in a partition, of keys that begin so. It is over when the broker says that it ends.
 
     For a reader of what is committed, a partition ends before the first open transaction. What that hides now is waited for.
     """
+
+    def __init__(self, consumer: Consumer, errors: list[KafkaError], topic: str, partition: int, prefix: bytes) -> None:
+        super().__init__(consumer, [Slice(topic, partition, EARLIEST, _NO_END)], errors)
+        self._prefix = prefix
+        self._hidden_end = 0
+
+    @override
+    def _wants(self, key: bytes | None) -> bool:
+        return key is not None and key.startswith(self._prefix)
 
     @override
     def _is_over(self, part: Slice, offset: int, *, is_end: bool) -> bool:
@@ -229,8 +257,6 @@ class _WholePartitions(_Reading):
         if not is_end:
             return False
         _, end = self._consumer.get_watermark_offsets(TopicPartition(part.topic, part.partition), cached=True)
-        if end > offset and self._until_s == math.inf:
-            self._left[part.topic, part.partition] = replace(part, end=end)
-            self._until_s = time.monotonic() + _OPEN_S
-            return False
-        return super()._is_over(part, offset, is_end=is_end)
+        if end > offset and not self._hidden_end:
+            self._hidden_end, self._until_s = end, time.monotonic() + _OPEN_S
+        return offset >= self._hidden_end

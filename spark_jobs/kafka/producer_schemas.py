@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from schemas.errors import SinkError
+from schemas.errors import EndingError, SinkError
 from schemas.settings import Settings
 from schemas.topics import state_topic
 from spark_jobs.kafka.admin import topic_exists
@@ -40,10 +40,9 @@ class ProducerSchemas:
         self._lock = Lock()
 
     @classmethod
-    def of_producer(cls, spark: SparkSession, settings: Settings) -> ProducerSchemas:
+    def of_producer(cls, spark: SparkSession, settings: Settings, few: FewRecords) -> ProducerSchemas:
         """Return those of the configured producer; none while it has no state topic."""
         topic = state_topic(settings.name, settings.kafka.topic_delimiter)
-        few = FewRecords(settings.kafka)
         return cls(lambda: schemas_by_subject(spark, settings, few) if topic_exists(spark, settings.kafka, topic) else {})
 
     def begin(self) -> None:
@@ -69,6 +68,8 @@ class ProducerSchemas:
         try:
             self._given = self._read()
             self._is_behind, self._failure = False, ""
+        except EndingError:
+            raise
         except (SinkError, PySparkException, Py4JError) as error:
             reason = str(error).partition("\n")[0]
             if reason != self._failure:  # each batch asks

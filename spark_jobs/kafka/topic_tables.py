@@ -121,9 +121,8 @@ class TopicTables:
         return False
 
 
-def topic_tables(spark: SparkSession, settings: Settings) -> TopicTables:
+def topic_tables(spark: SparkSession, settings: Settings, few: FewRecords) -> TopicTables:
     """Return the tables of the topics of the configured producer."""
-    few = FewRecords(settings.kafka)
     return TopicTables(
         settings.name,
         settings.kafka.topic_delimiter,

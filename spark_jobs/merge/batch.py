@@ -36,7 +36,6 @@ from schemas.identity import SourceTable, Target
 from schemas.settings import Settings
 from schemas.sink_figures import BatchCounts
 from schemas.topics import key_subject, value_subject
-from spark_jobs.kafka.few_records import FewRecords
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.kafka.slices import Slice
@@ -115,7 +114,6 @@ class BatchMerger:
         self._pool = ThreadPoolExecutor(POOL_THREADS, "merge", partial(bind_contextvars, sink=settings.sink.name))
         self._delays = TableDelays()
         self._grouped = GroupedTables(spark, settings.kafka, self._pool, POOL_THREADS, self._delays)
-        self._few = FewRecords(settings.kafka)
         self._loads = Loads(spark, self._tables, lambda: open_source(settings))
         self._threads = local()
         self._is_first = True
@@ -149,7 +147,7 @@ class BatchMerger:
         for table, record in examined.records.items():
             self._note_unmerged(table, before, record, targets, batch_id)
         kafka, source = self._settings.kafka, self._parts.naming.source
-        found = inputs_of(self._spark, kafka, self._few, source, self._tables, examined.slices, ends)
+        found = inputs_of(self._spark, kafka, self._parts.few, source, self._tables, examined.slices, ends)
         context.plan = plan_of(self._parts.naming.routes, {*before.sources, *(one.table for one in found)})
         context.topic_ids = examined.topics
         self.stages.passed("read_s")
@@ -257,7 +255,7 @@ class BatchMerger:
     def _shared_by_tables(self) -> JobContext:
         if self._context is None:
             query_id = self._checkpoint.query_id or ""
-            given = ProducerSchemas.of_producer(self._spark, self._settings)
+            given = ProducerSchemas.of_producer(self._spark, self._settings, self._parts.few)
             schemas = SchemaSources(self._registry, UsedSchemas(self._files, SCHEMAS), given, self._stops)
             parts = self._parts
             self._context = JobContext(self._settings, parts.layout, parts.sink, parts.naming, query_id, schemas)

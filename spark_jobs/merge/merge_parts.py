@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from schemas.identity import SourceId
 from schemas.settings import Settings
+from spark_jobs.kafka.few_records import FewRecords
 from spark_jobs.kafka.topic_tables import TopicTables, topic_tables
 from spark_jobs.merge.job_state import Naming
 from spark_jobs.merge.spark_checkpoint import Checkpoint
@@ -26,6 +27,7 @@ class MergeParts:
     checkpoint: Checkpoint
     tables: TopicTables
     naming: Naming
+    few: FewRecords
 
 
 def checkpoint_of(layout: SinkLayout) -> Checkpoint:
@@ -35,8 +37,9 @@ def checkpoint_of(layout: SinkLayout) -> Checkpoint:
 
 def merge_parts(spark: SparkSession, settings: Settings, layout: SinkLayout, sink: Sink) -> MergeParts:
     """Return the parts of the configured merge."""
-    tables = topic_tables(spark, settings)
+    few = FewRecords(settings.kafka)
+    tables = topic_tables(spark, settings, few)
     sink_name = settings.sink.name.replace(":", "_") or "sink"
     routes = Routes.of(sink_name, settings.sink).refusing(partial(settings.comes_round, settings.sink))
     naming = Naming(SourceId(settings.name), sink_name, tables.named, routes)
-    return MergeParts(layout, sink, checkpoint_of(layout), tables, naming)
+    return MergeParts(layout, sink, checkpoint_of(layout), tables, naming, few)

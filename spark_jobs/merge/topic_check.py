@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from schemas.errors import SinkError
+from schemas.errors import EndingError, SinkError
 from schemas.identity import SourceTable
 from schemas.settings import Settings
 from schemas.topics import state_topic
@@ -153,10 +152,13 @@ class TopicCheck:
 
     def _table_if_known(self, topic: str) -> SourceTable | None:
         """Return the table of a topic; None if it is another producer's, or if the state topic cannot be read."""
-        with suppress(SinkError, PySparkException, Py4JError):
+        try:
             name = self._tables.of(topic)
-            return None if name is None else self._naming.table(*name)
-        return None
+        except EndingError:
+            raise
+        except (SinkError, PySparkException, Py4JError):
+            return None
+        return None if name is None else self._naming.table(*name)
 
     def _anchor_of(self, before: JobState) -> dict[str, str]:
         """Return the id of the producer's state topic, while it is not known."""

@@ -113,7 +113,7 @@ def test_records_that_are_gone_are_left_to_spark_which_then_reads_for_a_while(
         assert reader.read([Slice(topic, 0, 0, 1)], KEY) is None
     assert [one["event"] for one in logged] == ["merge.records_read_by_spark"]
     assert (logged[0]["what"], topic in logged[0]["reason"]) == ("markers", True)
-    monkeypatch.setattr(reader, "_reads_from_s", time.monotonic())
+    reader._pauses["markers"].until_s = 0.0
     assert [one.value for one in reader.read([Slice(topic, 0, 0, 1)], KEY) or ()] == [b"one"]
 
 
@@ -122,10 +122,10 @@ def test_a_pause_becomes_longer_where_the_next_attempt_fails_too(monkeypatch: py
     reader = FewRecords(KafkaSettings(bootstrap_servers="127.0.0.1:1"))
     pauses = []
     for _ in range(3):
-        monkeypatch.setattr(reader, "_reads_from_s", 0.0)
+        reader._pauses["markers"].until_s = 0.0
         with capture_logs() as logged:
             assert reader.read([Slice("any", 0, 0, 1)], KEY) is None
-        pauses.append(round((reader._reads_from_s - time.monotonic()) / 600))
+        pauses.append(round((reader._pauses["markers"].until_s - time.monotonic()) / 600))
         assert "has sent no record of any for 0.2 s" in logged[0]["reason"]
     assert pauses == [1, 2, 4]
 

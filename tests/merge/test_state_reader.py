@@ -5,19 +5,25 @@ from __future__ import annotations
 import math
 import threading
 import time
+from dataclasses import replace
+from typing import cast
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
 from devservers import Kafka
 from schemas.documents import OffsetDocument, SchemaIdDocument, TopicsDocument
+from schemas.errors import EndingError
 from schemas.settings import Settings
 from schemas.state import DOCUMENT_PARTITION, OFFSET_PARTITION, PARTITIONS, value_of
 from schemas.topics import state_topic
+from schemas.waiting import Waits
+from spark_jobs.kafka import few_records
 from spark_jobs.kafka.few_records import FewRecords
+from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.state_reader import schemas_by_subject, tables_with_topics
 from tests.merge.conftest import SinkFactory
 from tests.support.servers import unique_name
@@ -26,13 +32,21 @@ TABLES = {("shop", "orders"), ("shop", "order_items")}
 SHORT = '"string"'
 
 
+def make(kafka: Kafka, topic: str, partitions: int) -> None:
+    """Make a topic; a broker answers before it knows of all partitions."""
+    admin, until = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}), time.monotonic() + 30
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    while topic not in (found := admin.list_topics(timeout=10).topics) or len(found[topic].partitions) < partitions:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
 @pytest.fixture
 def settings(kafka: Kafka, merge_settings: SinkFactory) -> Settings:
     """A producer whose state topic has documents of two tables, one of a third one that was removed, and two schemas."""
     found = merge_settings()
     topic = state_topic(found.name)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
+    make(kafka, topic, PARTITIONS)
     documents = [TopicsDocument(*table, 2) for table in (*sorted(TABLES), ("shop", "gone"))]
     schemas = [SchemaIdDocument("a-value", 7, SHORT), SchemaIdDocument("a-value", 9, SHORT)]
     with writer(kafka) as producer:
@@ -40,9 +54,10 @@ def settings(kafka: Kafka, merge_settings: SinkFactory) -> Settings:
             producer.produce(topic, value_of(one), one.key, DOCUMENT_PARTITION)
         producer.produce(topic, None, documents[-1].key, DOCUMENT_PARTITION)
         producer.produce(topic, b"{}", OffsetDocument.KEY, OFFSET_PARTITION)
-    few, until = FewRecords(found.kafka), time.monotonic() + 30
-    while not few.read_partition(topic, DOCUMENT_PARTITION, b""):  # a commit can be read some time after it
+    until = time.monotonic() + 30
+    while not FewRecords(found.kafka).read_partition(topic, DOCUMENT_PARTITION, b""):  # a commit can be read some time after it
         assert time.monotonic() < until
+        time.sleep(0.1)
     return found
 
 
@@ -62,56 +77,106 @@ class writer:  # noqa: N801 - a context manager
         self._producer.commit_transaction(60)
 
 
+class NoSpark:
+    """In place of a session, where the driver is to read by itself."""
+
+    def __getattr__(self, name: str) -> object:
+        message = f"Spark was asked for {name}"
+        raise AssertionError(message)
+
+
+NO_SPARK = cast("SparkSession", NoSpark())
+
+
 @pytest.mark.parametrize("by_spark", [False, True])
 def test_the_driver_and_spark_find_the_same_tables_and_schemas(settings: Settings, spark: SparkSession, *, by_spark: bool) -> None:
     few = FewRecords(settings.kafka)
     if by_spark:
-        few._reads_from_s = math.inf
+        few._pauses["documents"].until_s = math.inf
+    session = spark if by_spark else NO_SPARK
     with capture_logs() as logged:
-        assert tables_with_topics(spark, settings, few) == TABLES
-        found = schemas_by_subject(spark, settings, few)
+        assert tables_with_topics(session, settings, few) == TABLES
+        found = schemas_by_subject(session, settings, few)
     assert {subject: [one.id for one in schemas] for subject, schemas in found.items()} == {"a-value": [7, 9]}
     assert logged == []
 
 
 def test_what_an_open_transaction_hides_is_waited_for_but_not_for_long(
-    kafka: Kafka, settings: Settings, spark: SparkSession
+    kafka: Kafka, settings: Settings
 ) -> None:
     topic, late = state_topic(settings.name), TopicsDocument("shop", "late", 2)
     few = FewRecords(settings.kafka)
-    assert tables_with_topics(spark, settings, few) == TABLES
+    assert tables_with_topics(NO_SPARK, settings, few) == TABLES
     found: list[set[tuple[str, str]]] = []
     with writer(kafka) as producer:
         producer.produce(topic, value_of(late), late.key, DOCUMENT_PARTITION)
         producer.flush(60)
         began = time.monotonic()
         with capture_logs() as logged:
-            assert tables_with_topics(spark, settings, few) == TABLES
+            assert tables_with_topics(NO_SPARK, settings, few) == TABLES
         assert (1.9 < time.monotonic() - began < 8, logged) == (True, [])
-        reading = threading.Thread(target=lambda: found.append(tables_with_topics(spark, settings, few)))
+        reading = threading.Thread(target=lambda: found.append(tables_with_topics(NO_SPARK, settings, few)))
         reading.start()
         time.sleep(0.3)
     reading.join(60)
     assert found == [{*TABLES, ("shop", "late")}]
 
 
-def test_what_is_rolled_back_meanwhile_ends_the_wait(kafka: Kafka, settings: Settings, spark: SparkSession) -> None:
+def test_what_is_rolled_back_meanwhile_ends_the_wait(
+    kafka: Kafka, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic, late = state_topic(settings.name), TopicsDocument("shop", "late", 2)
     few = FewRecords(settings.kafka)
     producer = writer(kafka).__enter__()
     producer.produce(topic, value_of(late), late.key, DOCUMENT_PARTITION)
     producer.flush(60)
+    monkeypatch.setattr(few_records, "_OPEN_S", 60.0)
+    began = time.monotonic()
     threading.Timer(0.2, producer.abort_transaction, [60]).start()
-    assert tables_with_topics(spark, settings, few) == TABLES
-    assert few._failures == 0
+    assert tables_with_topics(NO_SPARK, settings, few) == TABLES
+    assert 0.1 < time.monotonic() - began < 30
 
 
 def test_a_partition_without_records_and_one_that_is_not_there(kafka: Kafka, settings: Settings) -> None:
     topic = unique_name("empty")
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+    make(kafka, topic, 1)
     few = FewRecords(settings.kafka)
     assert few.read_partition(topic, 0, b"") == []
     with capture_logs() as logged:
         assert few.read_partition(topic, 1, b"") is None
+        assert few.read_partition(topic, 0, b"") is None, "Spark reads for a while"
     assert [(one["event"], one["what"]) for one in logged] == [("merge.records_read_by_spark", "documents")]
+    assert f"{topic} [1]" in logged[0]["reason"]
+    assert few._pauses["markers"].until_s == 0, "markers are read as before"
+
+
+def test_records_of_other_keys_take_no_memory_and_those_that_were_removed_are_passed_over(
+    kafka: Kafka, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = state_topic(settings.name)
+    with writer(kafka) as producer:
+        for number in range(3_000):
+            producer.produce(topic, b"x" * 100, f"sign/{number}", DOCUMENT_PARTITION)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_records([TopicPartition(topic, DOCUMENT_PARTITION, 1)])[TopicPartition(topic, DOCUMENT_PARTITION, 1)].result(60)
+    monkeypatch.setattr(few_records, "_MOST_BYTES", 10_000)
+    few = FewRecords(settings.kafka)
+    assert tables_with_topics(NO_SPARK, settings, few) == {("shop", "orders")}, "the first one of all documents is gone"
+    assert few.read_partition(topic, DOCUMENT_PARTITION, b"sign/") is None, "so many bytes are Spark's"
+
+
+def test_a_process_that_is_asked_to_end_waits_for_no_document_and_names_no_right(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = Waits()
+    waits.end()
+    monkeypatch.setattr(few_records, "WAITS", waits)
+    nobody = replace(settings, kafka=replace(settings.kafka, bootstrap_servers="127.0.0.1:1"))
+    few = FewRecords(nobody.kafka)
+    given = ProducerSchemas(lambda: schemas_by_subject(NO_SPARK, nobody, few))
+    began = time.monotonic()
+    with capture_logs() as logged, pytest.raises(EndingError):
+        given.of("a-value", [])
+    with pytest.raises(EndingError):
+        tables_with_topics(NO_SPARK, nobody, few)
+    assert (time.monotonic() - began < 8, logged) == (True, [])

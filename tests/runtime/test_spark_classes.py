@@ -14,6 +14,7 @@ from schemas.settings import SparkSettings
 from tidemark.runtime import java_home, spark_classes, spark_jars
 from tidemark.runtime.jars import SINK_BUNDLES
 
+ROOT = Path(__file__).parents[2]
 LOCAL = SparkSettings(master="local[2]")
 OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -106,10 +107,10 @@ def test_the_spark_of_the_environment_is_started_before_the_shared_one_and_the_p
     assert spark_classes.spark_home() == Path("/opt/spark")
 
 
-def test_a_process_can_train_for_one_archive_after_the_other(tmp_path: Path) -> None:
+def test_a_process_can_train_for_one_archive_after_the_other() -> None:
     """Each training ends its JVM; the next one needs a JVM of its own."""
-    (tmp_path / "train.py").write_text(_TWICE, encoding="utf-8")
-    done = subprocess.run([sys.executable, tmp_path / "train.py"], capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-c", _TWICE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
     assert (done.returncode, done.stdout.split()) == (0, ["0", "1"]), done.stderr[-2000:]
 
 
