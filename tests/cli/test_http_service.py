@@ -26,7 +26,7 @@ from schemas.errors import ConfigError, PublishError, RetriableSourceError
 from schemas.pipeline_lag import Lag, Verdict, Word
 from schemas.position import Position
 from schemas.settings import ServiceSettings
-from tidemark.api.health import health
+from tidemark.api.health import HealthHandler, HealthServer, health
 from tidemark.api.lags import Lags
 from tidemark.api.service import LARGEST_BODY, Service
 
@@ -442,3 +442,10 @@ def test_the_merge_job_s_health_says_when_it_is_ready_and_why_it_is_not() -> Non
         assert ask("/api/v1/status")[0] == 404
         with pytest.raises(ConfigError, match=r"service\.merge_port: cannot listen"), health("127.0.0.1", port, lambda: None):
             pass
+
+
+def test_a_server_that_is_kept_for_a_moment_has_room_for_all_that_connect_meanwhile() -> None:
+    """The system sends a client's request for a connection that finds no room again after a second: a probe has given up by then."""
+    with HealthServer(("127.0.0.1", 0), lambda: None, HealthHandler) as server, ExitStack() as clients:
+        for _ in range(500):
+            clients.enter_context(closing(socket.create_connection(server.server_address[:2], timeout=0.9)))
