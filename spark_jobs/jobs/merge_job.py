@@ -213,7 +213,7 @@ class MergeJob:
                     self._old_files.close()
                 log.info("merge.stopped")
         except EndingError:
-            log.info("merge.stopped", reason="it had not begun")
+            log.info("merge.stopped", reason="it was asked to end while it read the producer's documents")
         except (Py4JError, OSError) as error:
             ended = jvm_ended(self._settings.spark)
             if ended is None:

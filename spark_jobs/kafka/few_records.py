@@ -31,6 +31,8 @@ log = structlog.get_logger()
 FEW: Final = 2_000
 """With more records Spark's tasks are faster."""
 _MOST_BYTES: Final = 32 << 20
+_MOST_PASSED: Final = 200_000
+"""So many records of a whole partition take 1 s; a log that is not compacted can have many more."""
 _SILENCE_S: Final = 10.0
 _OPEN_S: Final = 2.0
 _PAUSE_S: Final = 600.0
@@ -60,8 +62,8 @@ class Record:
     timestamp: datetime | None
 
 
-class _TooManyBytes(Exception):  # noqa: N818 - no error: Spark's tasks read so much faster
-    """The records of the slices are few, and large."""
+class _TooMuch(Exception):  # noqa: N818 - no error: Spark's tasks read so much faster
+    """The records are large, or more than was expected."""
 
 
 class FewRecords:
@@ -89,7 +91,8 @@ class FewRecords:
     def read_partition(self, topic: str, partition: int, prefix: bytes) -> list[Record] | None:
         """Return what is committed now in a whole partition, in order, of keys that begin so; None and errors as above.
 
-        What a transaction hides that is open now is waited for, 2 s at most.
+        What a transaction hides that is open now is waited for, 2 s at most. What a leader that has just been chosen does not know
+        yet is not: who needs a certain document asks again.
         """
         return self._attempted(
             "documents", lambda consumer, errors: _WholePartition(consumer, errors, topic, partition, prefix)
@@ -102,7 +105,9 @@ class FewRecords:
             return None
         try:
             found = self._records(what, reading_by)
-        except _TooManyBytes:
+        except _TooMuch:
+            if what == "documents":  # they will not be less soon
+                pause.until_s = time.monotonic() + _PAUSE_S
             return None
         except ImportError:
             pause.until_s = math.inf  # the workers' reader has said so
@@ -118,8 +123,9 @@ class FewRecords:
         from confluent_kafka import Consumer, KafkaException  # a driver may be without it
 
         errors: list[KafkaError] = []
-        # Of a follower that is behind, the end would be too early.
-        options = {name: value for name, value in worker_options(self._kafka).items() if name != "client.rack"}
+        options = worker_options(self._kafka)
+        if what == "documents":
+            options.pop("client.rack", None)  # of a follower that is behind, the end would be too early
         with waiting("kafka", self._kafka.bootstrap_servers, what):
             try:
                 consumer = Consumer({**options, "error_cb": errors.append})
@@ -231,7 +237,7 @@ class _Reading:
         key, value = message.key(), message.value()
         self._bytes += len(key or b"") + len(value or b"")
         if self._bytes > _MOST_BYTES:
-            raise _TooManyBytes
+            raise _TooMuch
         return Record(*where, offset, key, value, written)
 
 
@@ -244,10 +250,13 @@ class _WholePartition(_Reading):
     def __init__(self, consumer: Consumer, errors: list[KafkaError], topic: str, partition: int, prefix: bytes) -> None:
         super().__init__(consumer, [Slice(topic, partition, EARLIEST, _NO_END)], errors)
         self._prefix = prefix
-        self._hidden_end = 0
+        self._hidden_end = self._passed = 0
 
     @override
     def _wants(self, key: bytes | None) -> bool:
+        self._passed += 1
+        if self._passed > _MOST_PASSED:
+            raise _TooMuch
         return key is not None and key.startswith(self._prefix)
 
     @override

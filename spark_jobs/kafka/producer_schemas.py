@@ -69,6 +69,7 @@ class ProducerSchemas:
             self._given = self._read()
             self._is_behind, self._failure = False, ""
         except EndingError:
+            self._is_fresh = False  # who asks later is refused as well
             raise
         except (SinkError, PySparkException, Py4JError) as error:
             reason = str(error).partition("\n")[0]

@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 
 from schemas.errors import (
     ConfigError,
+    EndingError,
     FencedError,
     RegistryError,
     RetriableSinkError,
@@ -33,6 +34,9 @@ FIRST_PAUSE_MS: Final = 30_000
 LONGEST_PAUSE_MS: Final = 600_000
 UNKNOWN_RANGE: Final = ("",)
 
+_OF_THE_JOB: Final = (
+    ConfigError, EndingError, FencedError, RegistryError, SchemaChangeError, RetriableSinkError, FencedSinkError,
+)  # fmt: skip
 # Errors of one folder. A full or read-only disk, or a lack of file handles, concerns every table.
 _OF_A_FOLDER: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
@@ -67,7 +71,7 @@ _OF_ALL: Final = (
 
 def is_of_one_table(error: Exception, passing: Callable[[Exception], str | None]) -> bool:
     """Return whether an error is about the table it came with, and not about the job, its disk, Kafka or the registry."""
-    if isinstance(error, (ConfigError, FencedError, RegistryError, SchemaChangeError, RetriableSinkError, FencedSinkError)):
+    if isinstance(error, _OF_THE_JOB):
         return False
     if isinstance(error, OSError):
         return error.errno in _OF_A_FOLDER

@@ -25,6 +25,7 @@ from spark_jobs.kafka import few_records
 from spark_jobs.kafka.few_records import FewRecords
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.state_reader import schemas_by_subject, tables_with_topics
+from spark_jobs.merge.table_set_aside import is_of_one_table
 from tests.merge.conftest import SinkFactory
 from tests.support.servers import unique_name
 
@@ -163,6 +164,13 @@ def test_records_of_other_keys_take_no_memory_and_those_that_were_removed_are_pa
     few = FewRecords(settings.kafka)
     assert tables_with_topics(NO_SPARK, settings, few) == {("shop", "orders")}, "the first one of all documents is gone"
     assert few.read_partition(topic, DOCUMENT_PARTITION, b"sign/") is None, "so many bytes are Spark's"
+    monkeypatch.setattr(few_records, "_MOST_PASSED", 2_000)
+    few = FewRecords(settings.kafka)
+    with capture_logs() as logged:
+        assert few.read_partition(topic, DOCUMENT_PARTITION, b"topics/") is None, "so many records are Spark's"
+        monkeypatch.setattr(few_records, "_MOST_PASSED", 5_000)
+        assert few.read_partition(topic, DOCUMENT_PARTITION, b"topics/") is None, "for a while"
+    assert logged == []
 
 
 def test_a_process_that_is_asked_to_end_waits_for_no_document_and_names_no_right(
@@ -177,6 +185,9 @@ def test_a_process_that_is_asked_to_end_waits_for_no_document_and_names_no_right
     began = time.monotonic()
     with capture_logs() as logged, pytest.raises(EndingError):
         given.of("a-value", [])
+    with pytest.raises(EndingError) as later:
+        given.of("a-value", [])
+    assert not is_of_one_table(later.value, lambda _: None), "no table is set aside for it"
     with pytest.raises(EndingError):
         tables_with_topics(NO_SPARK, nobody, few)
     assert (time.monotonic() - began < 8, logged) == (True, [])
