@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -38,6 +39,7 @@ _OPEN_S: Final = 2.0
 _PAUSE_S: Final = 600.0
 _LONGEST_PAUSE_S: Final = 86_400.0
 _POLL_S: Final = 0.1
+_CONNECT_S: Final = 1.0
 _NO_END: Final = 2**63 - 1
 _ADVICE: Final = {
     "markers": (
@@ -251,6 +253,14 @@ class _WholePartition(_Reading):
         super().__init__(consumer, [Slice(topic, partition, EARLIEST, _NO_END)], errors)
         self._prefix = prefix
         self._hidden_end = self._passed = 0
+
+    @override
+    def records(self) -> Iterator[Record]:
+        from confluent_kafka import KafkaException
+
+        with suppress(KafkaException):  # without metadata librdkafka looks for the leader half a second later
+            self._consumer.list_topics(next(iter(self._left))[0], timeout=_CONNECT_S)
+        yield from super().records()
 
     @override
     def _wants(self, key: bytes | None) -> bool:
