@@ -256,11 +256,22 @@ class _WholePartition(_Reading):
 
     @override
     def records(self) -> Iterator[Record]:
+        self._require_partition()
+        yield from super().records()
+
+    def _require_partition(self) -> None:
+        """`KafkaReadError` for a topic without this partition.
+
+        Without metadata librdkafka looks for the leader half a second later.
+        """
         from confluent_kafka import KafkaException
 
-        with suppress(KafkaException):  # without metadata librdkafka looks for the leader half a second later
-            self._consumer.list_topics(next(iter(self._left))[0], timeout=_CONNECT_S)
-        yield from super().records()
+        ((topic, partition),) = self._left
+        with suppress(KafkaException):
+            known = self._consumer.list_topics(topic, timeout=_CONNECT_S).topics.get(topic)
+            if known is not None and known.error is None and partition not in known.partitions:
+                reason = f"topic {topic} has no partition {partition}"
+                raise KafkaReadError(reason)
 
     @override
     def _wants(self, key: bytes | None) -> bool:

@@ -147,7 +147,11 @@ def test_a_partition_without_records_and_one_that_is_not_there(kafka: Kafka, set
         assert few.read_partition(topic, 1, b"") is None
         assert few.read_partition(topic, 0, b"") is None, "Spark reads for a while"
     assert [(one["event"], one["what"]) for one in logged] == [("merge.records_read_by_spark", "documents")]
-    assert f"{topic} [1]" in logged[0]["reason"]
+    assert logged[0]["reason"] == f"topic {topic} has no partition 1"
+    began = time.monotonic()
+    with capture_logs() as logged:
+        assert FewRecords(settings.kafka).read_partition("not-there", 1, b"") is None
+    assert (time.monotonic() - began < 8, "not-there" in logged[0]["reason"]) == (True, True)
     assert few._pauses["markers"].until_s == 0, "markers are read as before"
 
 
