@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import ConfigError
-from schemas.settings import ServiceSettings
+from tests.page.served import SERVICES, served
 from tests.page.test_page_access import TOKEN, page_of, settings_of
 from tests.support.page_client import PageClient
-from tidemark.api.service import Service
+from tests.support.probes import Probes, probed
 from tidemark.page import server as page_server
 from tidemark.page.page_views import Views
 from tidemark.page.parts import Parts
@@ -30,31 +30,6 @@ SLOW_BODY = (
     b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
 )
 PROBE_S = 1.0
-
-
-@contextmanager
-def probed(port: int) -> Iterator[list[float]]:
-    """Ask for /livez all the time; the seconds that each answer took."""
-    took: list[float] = []
-    ended = threading.Event()
-
-    def ask() -> None:
-        while not ended.is_set():
-            began = time.monotonic()
-            try:
-                took.append(time.monotonic() - began if PageClient(port).get("/livez").status == 200 else float("inf"))
-                took[-1] = max(took[-1], time.monotonic() - began)
-            except OSError:
-                took.append(float("inf"))
-            ended.wait(0.05)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield took
-    finally:
-        ended.set()
-        thread.join(60)
 
 
 def nonsense(number: int) -> bytes:
@@ -108,32 +83,34 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def producer_service(stack: ExitStack) -> int:
-    def insert(signal_id: str, kind: str, data: str | None) -> None:
-        raise AssertionError(kind)
-
-    return stack.enter_context(Service(ServiceSettings(token=TOKEN), insert, lambda: "{}")).port
-
-
 def page_port(stack: ExitStack) -> int:
     return page_of(stack, token=TOKEN).port
 
 
-@pytest.mark.parametrize("port_of", [page_port, producer_service], ids=["page", "producer"])
+@pytest.mark.parametrize("name", SERVICES)
 def test_two_hundred_slow_clients_and_a_thousand_wrong_requests_keep_no_probe_waiting(
-    port_of: Callable[[ExitStack], int], stack: ExitStack, capsys: pytest.CaptureFixture[str]
+    name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = port_of(stack)
-
-    with probed(port) as took, slow_clients(port, 200):
+    with served(name) as port, probed(port) as probes, slow_clients(port, 200):
         accepted = send_nonsense(port, range(1000))
         time.sleep(0.3)
 
+    waits_s = probes.waits_s()
+    stood_still_s = sum(end - begin for begin, end in probes.stood_still)
     with capsys.disabled():
-        sys.stdout.write(f"\n{len(took)} probes, the longest {max(took):.3f} s; {accepted} of 1000 wrong requests accepted\n")
-    assert len(took) >= 10
+        sys.stdout.write(
+            f"\n{len(waits_s)} probes, the longest {max(waits_s):.3f} s, {stood_still_s:.1f} s without a processor; "
+            f"{accepted} of 1000 wrong requests accepted\n"
+        )
+    assert len(waits_s) >= 10
     assert accepted == 0
-    assert sum(one > PROBE_S for one in took) <= len(took) // 100  # another process may have had the processor
+    assert max(waits_s) <= PROBE_S
+
+
+def test_a_probe_is_not_to_blame_for_a_process_that_stood_still() -> None:
+    probes = Probes(asked=[(0.0, 0.5), (1.0, 3.0), (4.0, float("inf"))], stood_still=[(0.4, 1.2), (2.0, 2.5), (5.0, 6.0)])
+
+    assert probes.waits_s() == pytest.approx([0.4, 1.3, float("inf")])
 
 
 def test_a_client_that_does_not_finish_is_hung_up_on(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
