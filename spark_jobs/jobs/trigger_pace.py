@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 LOOK_MS: Final = 250
 """From one look for records to the next, after a quiet time."""
-MOST_BATCHES: Final = 4
+MOST_BATCHES: Final = 8
 """Of so many intervals there may be so many batches that begin at once."""
 _SHARE: Final = 25
 """A look that takes long (many topics, a broker that is far) is made less often: at most a 25th of the time is for looks."""
