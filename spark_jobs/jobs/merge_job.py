@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any, Final, Self
 
 import structlog
@@ -290,9 +290,7 @@ class MergeJob:
         interval, pace = (None, None) if until_caught_up else pace_of(spark, self._settings.spark.trigger_s)
 
         def guarded(records: Any, batch_id: int) -> None:  # on a thread of Spark's
-            if pace is not None:
-                pace.begin_batch()
-            with bound_contextvars(sink=self._settings.sink.name), self._batch_runs:
+            with bound_contextvars(sink=self._settings.sink.name), self._batch_runs, pace.batch() if pace else nullcontext():
                 if self._stop.is_set() or self._leaves_query:
                     raise Stopped
                 try:

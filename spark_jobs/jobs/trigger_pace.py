@@ -1,4 +1,4 @@
-"""How often Spark looks for new records: `spark.trigger_s` apart under load, and several times a second after a quiet time.
+"""How often Spark looks for new records: `spark.trigger_s` apart under load, and twice a second after a quiet time.
 
 Spark has one interval for two things: how long after the begin of a batch the next one may begin, and how often it looks for
 records while there are none (`ProcessingTimeExecutor`, Spark 4.1). With that alone a change after a quiet time waits for the next
@@ -11,7 +11,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 import structlog
@@ -22,10 +23,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 log = structlog.get_logger()
 
-LOOK_MS: Final = 250
+LOOK_MS: Final = 500
 """From one look for records to the next, after a quiet time."""
 MOST_BATCHES: Final = 8
 """Of so many intervals there may be so many batches that begin at once."""
+_LOOK_TAKES_S: Final = 0.5
 _SHARE: Final = 25
 """A look that takes long (many topics, a broker that is far) is made less often: at most a 25th of the time is for looks."""
 _PACKAGE: Final = "org.apache.spark.sql.execution.streaming.runtime"
@@ -54,14 +56,21 @@ class TriggerPace:
         self._clock = clock
         self._lock = threading.Lock()
         self._begun: deque[float] = deque(maxlen=MOST_BATCHES)
+        self._ended: float | None = None
         self._interval: Interval | None = None
         self._is_slow: bool | None = None
 
-    def begin_batch(self) -> None:
-        """Note that a batch begins."""
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Note a batch, from its begin to its end."""
         with self._lock:
             self._begun.append(self._clock())
+            self._ended = None
             self._choose()
+        try:
+            yield
+        finally:
+            self._ended = self._clock()
 
     def look(self, query: StreamingQuery) -> None:
         """Choose for this query from now on, and again: the load may have become less."""
@@ -70,7 +79,7 @@ class TriggerPace:
             self._choose()
 
     def _choose(self) -> None:
-        is_slow = self._is_busy()
+        is_slow = not self._is_quiet() if self._is_slow else self._is_busy()
         if self._interval is None or is_slow == self._is_slow:
             return
         quick_ms = min(max(LOOK_MS, _SHARE * self._interval.look_ms()), self._trigger_ms) if not is_slow else 0
@@ -78,9 +87,13 @@ class TriggerPace:
         self._is_slow = is_slow
 
     def _is_busy(self) -> bool:
-        """Return whether batches come as often as they may."""
+        """Return whether batches come more often than they may in the long run."""
         window_s = MOST_BATCHES * self._trigger_ms / 1_000
         return len(self._begun) == MOST_BATCHES and self._clock() - self._begun[0] < window_s
+
+    def _is_quiet(self) -> bool:
+        """Return whether a look at its time found nothing: a short pause between batches under load is none."""
+        return self._ended is not None and self._clock() - self._ended > self._trigger_ms / 1_000 + _LOOK_TAKES_S
 
 
 def pace_of(spark: SparkSession, trigger_s: int) -> tuple[str, TriggerPace | None]:

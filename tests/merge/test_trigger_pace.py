@@ -52,40 +52,55 @@ def paced(interval: Interval, trigger_s: int = 2) -> tuple[TriggerPace, Steady, 
     return pace, clock, lambda: pace.look(None)  # type: ignore[arg-type]
 
 
-def test_batches_that_come_as_often_as_they_may_are_an_interval_apart_until_they_end() -> None:
+def run_batch(pace: TriggerPace, clock: Steady, seconds: float) -> None:
+    with pace.batch():
+        clock.now_s += seconds
+
+
+def test_batches_that_come_as_often_as_they_may_are_an_interval_apart_until_there_is_none() -> None:
     interval = Interval()
     pace, clock, look = paced(interval)
     look()
-    for second in range(MOST_BATCHES):
+    for _ in range(MOST_BATCHES):
         assert interval.set_to == [LOOK_MS]
-        clock.now_s = second
-        pace.begin_batch()
+        run_batch(pace, clock, 1)
     assert interval.set_to == [LOOK_MS, 2_000]
-    for second in range(5, 60, 2):
-        clock.now_s = second
-        pace.begin_batch()
+    for seconds in (1, 3, 0.5, 20, 1.5):
+        run_batch(pace, clock, seconds)
+        clock.now_s += 2
         look()
     assert interval.set_to == [LOOK_MS, 2_000]
-    clock.now_s = 61.5
+    clock.now_s += 1
     look()
     assert interval.set_to == [LOOK_MS, 2_000, LOOK_MS]
+
+
+def test_a_batch_that_runs_for_long_is_no_quiet_time() -> None:
+    interval = Interval()
+    pace, clock, look = paced(interval)
+    look()
+    for _ in range(MOST_BATCHES):
+        run_batch(pace, clock, 1)
+    with pace.batch():
+        clock.now_s += 60
+        look()
+    assert interval.set_to == [LOOK_MS, 2_000]
 
 
 def test_batches_that_take_longer_than_the_interval_need_none() -> None:
     interval = Interval()
     pace, clock, look = paced(interval)
     look()
-    for second in range(0, 60, 3):
-        clock.now_s = second
-        pace.begin_batch()
+    for _ in range(20):
+        run_batch(pace, clock, 3)
     assert interval.set_to == [LOOK_MS]
 
 
 def test_what_began_before_the_query_is_known_counts() -> None:
     interval = Interval()
-    pace, _, look = paced(interval)
+    pace, clock, look = paced(interval)
     for _ in range(MOST_BATCHES):
-        pace.begin_batch()
+        run_batch(pace, clock, 0.1)
     look()
     assert interval.set_to == [2_000]
 
