@@ -152,7 +152,12 @@ class SparkSettings:
         help="heap of Spark's JVM, which plans, and merges what workers do not; Python workers need memory beside it, by "
         "`merge_memory_bytes` of the sink",
     )
-    trigger_s: int = setting(2, help="seconds from the start of one batch to the next", minimum=0)
+    trigger_s: int = setting(
+        2,
+        help="seconds from the start of one batch to the next, under load; after a quiet time batches begin at once, about "
+        "eight of them in eight times as long",
+        minimum=0,
+    )
     max_batch_records: int = setting(
         1_000_000, help="records of a batch, over all topics, when catching up", minimum=1
     )

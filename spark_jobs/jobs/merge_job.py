@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import Any, Final, Self
 
 import structlog
@@ -28,7 +28,7 @@ from spark_jobs.jobs.own_session import own_session
 from spark_jobs.jobs.plan_check import require_plan
 from spark_jobs.jobs.preflight import require_writable
 from spark_jobs.jobs.sink_factory import open_sink
-from spark_jobs.jobs.trigger_pace import TriggerPace, pace_of
+from spark_jobs.jobs.trigger_pace import TriggerPace, interval_of
 from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_ids
 from spark_jobs.kafka.read import stream, topic_pattern
 from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
@@ -255,21 +255,22 @@ class MergeJob:
     def _run_rounds(self, spark: SparkSession, parts: MergeParts, *, until_caught_up: bool) -> None:
         """Run a query, or one per set of latest offsets to catch up, until no marker waits for another topic."""
         if not until_caught_up:
-            self._run_query(spark, parts, until_caught_up=False)
+            interval = {"processingTime": f"{self._settings.spark.trigger_s} seconds"}
+            self._run_query(spark, parts, interval)
             while self._leaves_query:
-                self._run_query(spark, parts, until_caught_up=False)
+                self._run_query(spark, parts, interval)
             return
         for _ in range(_MOST_ROUNDS):
-            state = self._run_query(spark, parts, until_caught_up=True)
+            state = self._run_query(spark, parts, {"availableNow": True})
             if state is None and self.set_aside and not self._stop.is_set():
                 self._retries = True
-                state = self._run_query(spark, parts, until_caught_up=True)
+                state = self._run_query(spark, parts, {"availableNow": True})
             if self._stop.is_set() or state is None:
                 return
             if not any(record.state.has_pending_work for record in state.sources.values() if record.set_aside is None):
                 return
 
-    def _run_query(self, spark: SparkSession, parts: MergeParts, *, until_caught_up: bool) -> JobState | None:
+    def _run_query(self, spark: SparkSession, parts: MergeParts, trigger: dict[str, Any]) -> JobState | None:
         """Run a query to its end, and return the state it leaves; None where it had no batch."""
         self._checkpoint.remove_unfinished()
         if self._retries:
@@ -279,18 +280,18 @@ class MergeJob:
         merger = BatchMerger(spark, self._settings, parts, self._registry, on_step, stops, opens)
         self._merger = merger
         try:
-            self._query(spark, merger, until_caught_up=until_caught_up)
+            self._query(spark, merger, trigger)
             self._state = merger.state or self._state
             return merger.state
         finally:
             merger.close()
 
-    def _query(self, spark: SparkSession, merger: BatchMerger, *, until_caught_up: bool) -> None:
+    def _query(self, spark: SparkSession, merger: BatchMerger, trigger: dict[str, Any]) -> None:
         self._leaves_query = False
-        interval, pace = (None, None) if until_caught_up else pace_of(spark, self._settings.spark.trigger_s)
+        pace = TriggerPace(self._settings.spark.trigger_s, interval_of)
 
         def guarded(records: Any, batch_id: int) -> None:  # on a thread of Spark's
-            with bound_contextvars(sink=self._settings.sink.name), self._batch_runs, pace.batch() if pace else nullcontext():
+            with bound_contextvars(sink=self._settings.sink.name), self._batch_runs, pace.batch():
                 if self._stop.is_set() or self._leaves_query:
                     raise Stopped
                 try:
@@ -303,19 +304,19 @@ class MergeJob:
                     self._problem = error
                     raise
 
-        writer = stream(spark, self._settings).writeStream.foreachBatch(guarded)
-        writer = writer.trigger(availableNow=True) if interval is None else writer.trigger(processingTime=interval)
+        writer = stream(spark, self._settings).writeStream.foreachBatch(guarded).trigger(**trigger)
         query = writer.option("checkpointLocation", str(self._layout.checkpoint)).start()
         self._queries = True
         try:
-            self._wait(query, None if until_caught_up else WallClock(), pace)
+            self._wait(query, WallClock() if "processingTime" in trigger else None, pace)
         except StreamingQueryException as error:
             if not self._stop.is_set():
                 raise self._problem_of(error) from error
         finally:
+            pace.close()
             self._queries = False
 
-    def _wait(self, query: StreamingQuery, clock: WallClock | None, pace: TriggerPace | None) -> None:
+    def _wait(self, query: StreamingQuery, clock: WallClock | None, pace: TriggerPace) -> None:
         """Wait until the query ends, is to be stopped, or is to be started over. No batch is broken off.
 
         It is started over where it waits for a time that a clock set back has made late: Spark waits for the next trigger of an
@@ -328,7 +329,7 @@ class MergeJob:
                     query.stop()
                     return
                 asks.look(query)
-                if pace is not None:
+                if clock is not None:
                     pace.look(query)
                 if self._must_leave(query, clock):
                     return

@@ -3,7 +3,11 @@
 Spark has one interval for two things: how long after the begin of a batch the next one may begin, and how often it looks for
 records while there are none (`ProcessingTimeExecutor`, Spark 4.1). With that alone a change after a quiet time waits for the next
 multiple of the interval, for nothing. Spark reads the interval from a field before each look, so the field is changed while the
-query runs. Another Spark may have no such field: its queries have `spark.trigger_s` for both.
+query runs. A query starts with `spark.trigger_s`, and keeps it where the field cannot be changed (another Spark).
+
+Spark computes the time of its next look as `now / interval * interval + interval`, and reads the field each time. So the field is
+made larger only while a batch runs, when Spark's thread waits for it: between the two readings it would give a time that is years
+ahead. Made smaller there, it gives a time in the past, which is a look at once.
 """
 
 from __future__ import annotations
@@ -18,7 +22,6 @@ from typing import Any, Final, Protocol
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 log = structlog.get_logger()
@@ -26,121 +29,113 @@ log = structlog.get_logger()
 LOOK_MS: Final = 500
 """From one look for records to the next, after a quiet time."""
 MOST_BATCHES: Final = 8
-"""Of so many intervals there may be so many batches that begin at once."""
-_LOOK_TAKES_S: Final = 0.5
-_SHARE: Final = 25
-"""A look that takes long (many topics, a broker that is far) is made less often: at most a 25th of the time is for looks."""
-_PACKAGE: Final = "org.apache.spark.sql.execution.streaming.runtime"
-_OF_QUERY: Final = "triggerExecutor"
-_OF_EXECUTOR: Final = "intervalMs"
+"""About as many batches may begin at once within as many intervals."""
+_LATE_S: Final = 0.5
+"""A batch may begin that much after its time, and there was no quiet time."""
+_LOOKS_SHARE: Final = 10
+"""A look that takes long (many topics, a broker that is far) is made less often: a tenth of the time is for looks."""
 
 
 class Interval(Protocol):
     """The interval of a trigger that runs."""
 
     def set_ms(self, interval_ms: int) -> None:
-        """Have the trigger use this interval from its next look on. Raises `Py4JError` where the JVM has ended."""
+        """Have the trigger use this interval. The time of the next look is fixed already: the one after it is the first."""
 
-    def look_ms(self) -> int:
-        """Return the milliseconds that the last look took of which Spark has told; 0 where it has told of none."""
+    def look_ms(self) -> int | None:
+        """Return how many milliseconds a look takes, by the last progress that Spark reported; None where it has reported none."""
 
 
 class TriggerPace:
-    """Chooses the interval of one query, from the batches that began. Its methods may be called from any thread."""
+    """Chooses the interval of one query, from the batches that began. Its methods may be called from any thread.
+
+    An error of Spark's is logged once; the interval stays as it is then.
+    """
 
     def __init__(
         self, trigger_s: int, interval_of: Callable[[StreamingQuery], Interval | None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._trigger_ms = trigger_s * 1_000
+        self._trigger_ms = self._interval_ms = trigger_s * 1_000
         self._interval_of = interval_of
         self._clock = clock
         self._lock = threading.Lock()
         self._begun: deque[float] = deque(maxlen=MOST_BATCHES)
         self._ended: float | None = None
+        self._runs = self._is_busy = False
         self._interval: Interval | None = None
-        self._is_slow: bool | None = None
+        self._is_closed = trigger_s * 1_000 <= LOOK_MS
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Note a batch, from its begin to its end."""
+        """Note a batch, from its begin to its end. Spark's thread waits meanwhile, so the interval may become larger."""
         with self._lock:
             self._begun.append(self._clock())
-            self._ended = None
-            self._choose()
+            self._runs = True
+            window_s = MOST_BATCHES * self._trigger_ms / 1_000
+            self._is_busy |= len(self._begun) == MOST_BATCHES and self._clock() - self._begun[0] < window_s
+            self._choose(lambda wanted_ms: wanted_ms > self._interval_ms)
         try:
             yield
         finally:
-            self._ended = self._clock()
+            with self._lock:
+                self._runs, self._ended = False, self._clock()
 
     def look(self, query: StreamingQuery) -> None:
-        """Choose for this query from now on, and again: the load may have become less."""
+        """Have this query look more often where a look at its time has found nothing."""
         with self._lock:
-            self._interval = self._interval or self._interval_of(query)
-            self._choose()
+            if not self._runs and (self._ended is None or self._clock() - self._ended > self._trigger_ms / 1_000 + _LATE_S):
+                self._is_busy = False
+            self._choose(lambda wanted_ms: wanted_ms < self._interval_ms, query)
 
-    def _choose(self) -> None:
-        is_slow = not self._is_quiet() if self._is_slow else self._is_busy()
-        if self._interval is None or is_slow == self._is_slow:
+    def close(self) -> None:
+        """Leave the query alone from now on, and do not keep it in memory."""
+        with self._lock:
+            self._is_closed, self._interval = True, None
+
+    def _choose(self, may_set: Callable[[int], bool], query: StreamingQuery | None = None) -> None:
+        if self._is_closed:
             return
-        quick_ms = min(max(LOOK_MS, _SHARE * self._interval.look_ms()), self._trigger_ms) if not is_slow else 0
-        self._interval.set_ms(self._trigger_ms if is_slow else quick_ms)
-        self._is_slow = is_slow
+        try:
+            if self._interval is None and query is not None:
+                self._interval = self._interval_of(query)
+            if self._interval is None:
+                return
+            wanted_ms = self._trigger_ms if self._is_busy else self._quick_ms(self._interval.look_ms())
+            if may_set(wanted_ms):
+                self._interval.set_ms(wanted_ms)
+                self._interval_ms = wanted_ms
+        except (Py4JError, PySparkException, AttributeError) as error:
+            self._is_closed, self._interval = True, None
+            log.info("merge.trigger_kept", interval_ms=self._interval_ms, reason=str(error).partition("\n")[0])
 
-    def _is_busy(self) -> bool:
-        """Return whether batches come more often than they may in the long run."""
-        window_s = MOST_BATCHES * self._trigger_ms / 1_000
-        return len(self._begun) == MOST_BATCHES and self._clock() - self._begun[0] < window_s
-
-    def _is_quiet(self) -> bool:
-        """Return whether a look at its time found nothing: a short pause between batches under load is none."""
-        return self._ended is not None and self._clock() - self._ended > self._trigger_ms / 1_000 + _LOOK_TAKES_S
-
-
-def pace_of(spark: SparkSession, trigger_s: int) -> tuple[str, TriggerPace | None]:
-    """Return the interval to start a query with, and what changes it then; None where it cannot be changed, or need not."""
-    if trigger_s * 1_000 <= LOOK_MS or not _can_change(spark):
-        return f"{trigger_s} seconds", None
-    return f"{LOOK_MS} milliseconds", TriggerPace(trigger_s, _interval_of)
+    def _quick_ms(self, look_ms: int | None) -> int:
+        """Return the interval after a quiet time; that of now where it is not known how long a look takes."""
+        return self._interval_ms if look_ms is None else min(max(LOOK_MS, _LOOKS_SHARE * look_ms), self._trigger_ms)
 
 
-def _interval_of(query: StreamingQuery) -> Interval | None:
-    """Return the interval of a query that runs; None where its trigger is not there yet."""
+def interval_of(query: StreamingQuery) -> Interval | None:
+    """Return the interval of a query that runs; None where its trigger is not there yet. Raises `Py4JError` where it has none."""
     execution: Any = query._jsq.streamingQuery()  # noqa: SLF001 - PySpark has no other way to the query
-    executor = _field(execution.getClass(), _OF_QUERY).get(execution)
-    return None if executor is None else _JavaInterval(query, executor, _field(executor.getClass(), _OF_EXECUTOR))
+    executor = _field(execution, "triggerExecutor").get(execution)
+    return None if executor is None else _JavaInterval(execution, executor, _field(executor, "intervalMs"))
 
 
 class _JavaInterval:
-    def __init__(self, query: StreamingQuery, executor: Any, field: Any) -> None:
-        self._query = query
+    def __init__(self, execution: Any, executor: Any, field: Any) -> None:
+        self._execution = execution
         self._executor = executor
         self._field = field
 
     def set_ms(self, interval_ms: int) -> None:
         self._field.setLong(self._executor, interval_ms)
 
-    def look_ms(self) -> int:
-        try:
-            progress: Any = self._query.lastProgress
-        except PySparkException:
-            return 0
-        return int((progress or {}).get("durationMs", {}).get("latestOffset", 0))
+    def look_ms(self) -> int | None:
+        progress = self._execution.lastProgress()
+        return None if progress is None else progress.durationMs().get("latestOffset")
 
 
-def _can_change(spark: SparkSession) -> bool:
-    """Return whether this Spark has the fields, so that a query may begin with a short interval."""
-    java: Any = spark._jvm  # noqa: SLF001 - there is no other way to a class of Java
-    try:
-        _field(java.Class.forName(f"{_PACKAGE}.MicroBatchExecution"), _OF_QUERY)
-        _field(java.Class.forName(f"{_PACKAGE}.ProcessingTimeExecutor"), _OF_EXECUTOR)
-    except (Py4JError, AttributeError, TypeError) as error:
-        log.debug("merge.trigger_unknown", reason=str(error).partition("\n")[0])
-        return False
-    return True
-
-
-def _field(kind: Any, name: str) -> Any:
-    """Return a field of a Java class that may be read and written. Raises `Py4JError` where there is none."""
-    field = kind.getDeclaredField(name)
+def _field(owner: Any, name: str) -> Any:
+    """Return a field of an object of Java that may be read and written. Raises `Py4JError` where there is none."""
+    field = owner.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field

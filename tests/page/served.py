@@ -41,6 +41,10 @@ def served(name: str) -> Iterator[int]:
             yield int(port)
         finally:
             process.stdin.close()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPException
 
 from tests.support.page_client import PageClient
 
@@ -38,7 +39,7 @@ class Probes:
         began = time.monotonic()
         try:
             is_well = PageClient(port).get("/livez").status == 200
-        except OSError:
+        except (OSError, HTTPException):
             is_well = False
         self.asked.append((began, time.monotonic() if is_well else float("inf")))
 
