@@ -23,12 +23,15 @@ ROUNDS = 6
 
 
 def with_a_log(name: str, *, own: bool = False) -> tuple[Database, str, SourceSettings]:
-    """A table on a server whose newest file has a megabyte. Not all that read the log of a shared one know GTIDs with tags."""
+    """A table on a server whose newest file has a megabyte. Not all that read the log of a shared one know GTIDs with tags.
+
+    The file is a new one: in that of a shared server may be hundreds of megabytes of other tests, and the slow way reads all.
+    """
     server = own_database(name, "tagged") if own else database(name)
     schema = new_database(server)
     execute(server, f"CREATE TABLE {schema}.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(1000))")
     rows = ",".join(["(repeat('x', 1000))"] * 1000)
-    execute(server, f"INSERT INTO {schema}.t (v) VALUES {rows}")
+    execute(server, "FLUSH BINARY LOGS", f"INSERT INTO {schema}.t (v) VALUES {rows}")
     return server, schema, settings_of(server)
 
 
