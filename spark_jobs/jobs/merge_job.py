@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Final, Self
 
 import structlog
@@ -314,6 +314,7 @@ class MergeJob:
                 raise self._problem_of(error) from error
         finally:
             pace.close()
+            _end(query)
             self._queries = False
 
     def _wait(self, query: StreamingQuery, clock: WallClock | None, pace: TriggerPace) -> None:
@@ -384,6 +385,13 @@ class MergeJob:
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
         message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. The next attempt runs it again"
         return RetriableSinkError(message)
+
+
+def _end(query: StreamingQuery) -> None:
+    """Stop a query that still runs after an error of the job: nothing may be written when the sink's lock is given back."""
+    with suppress(Py4JError, OSError):  # a JVM that has ended has no query
+        if query.isActive:
+            query.stop()
 
 
 def require_supported(settings: Settings) -> None:

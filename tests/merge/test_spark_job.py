@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from schemas.errors import ConfigError, SinkError
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
@@ -229,6 +230,24 @@ def test_a_clock_that_is_set_back_does_not_end_catching_up_too_early(
     flush(topics)
     merge_all(spark, settings)
     assert amounts(settings) == {"1": 1}
+
+
+def test_no_query_runs_after_an_error_of_the_job_beside_it(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    active: list[int] = []
+
+    def fails(_questions: object, query: StreamingQuery) -> None:
+        active.append(len(spark.streams.active))
+        raise ValueError(query.id)
+
+    monkeypatch.setattr("spark_jobs.jobs.merge_job.KafkaQuestions.look", fails)
+    settings = merge_settings()
+    flush(topics_of(settings, ORDERS))
+    with pytest.raises(ValueError, match="-"):
+        MergeJob(settings, spark=spark).run(until_caught_up=False)
+    assert active == [1]
+    assert not spark.streams.active
 
 
 def test_small_files_become_large_ones_and_the_rows_stay(
