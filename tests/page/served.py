@@ -32,7 +32,7 @@ SERVICES: dict[str, Callable[[ExitStack], int]] = {"page": _page, "producer": _p
 def served(name: str) -> Iterator[int]:
     """Serve one of `SERVICES` in another process while it is entered; the port."""
     command = [sys.executable, "-m", __name__, name]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
