@@ -19,7 +19,7 @@ from producer.kafka.client import client_config, opened
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.delay_histogram import RecentDelays
-from schemas.errors import FencedError, KafkaAccessError
+from schemas.errors import FencedError, KafkaAccessError, SecretError
 from schemas.liveness import EVERY_S, SIGN_KEY, Sign, machine
 from schemas.state import partition_of, value_of
 
@@ -102,7 +102,7 @@ class LivenessWriter:
                     self._write(*self.state())
                     self._write_delays()
                     self._client.poll(0)
-            except (KafkaException, KafkaAccessError, BufferError) as error:
+            except (KafkaException, KafkaAccessError, SecretError, BufferError) as error:
                 log.debug("producer.liveness_not_written", reason=str(error))
             self._ended.wait(EVERY_S if self._client is not None and self._said[0] else 1.0)
 

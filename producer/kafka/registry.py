@@ -18,6 +18,7 @@ from schemas.errors import (
     RegistryError,
     RegistryLostError,
     RegistryUnavailableError,
+    SecretError,
 )
 from schemas.settings import FormatSettings
 from schemas.waiting import waiting
@@ -227,7 +228,7 @@ class RegistryWatch:
         while self.problem is None and not self._ended.wait(self._every_s):
             try:
                 self.look()
-            except RegistryError as error:
+            except (RegistryError, SecretError) as error:  # a password may be rotated at this moment
                 log.warning("registry.not_looked_at", error=str(error))
 
 

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any, Final, Self
 
 import structlog
@@ -23,7 +23,7 @@ from schemas.sink_figures import SinkFigures
 from schemas.topics import state_topic
 from schemas.waiting import waiting
 from spark_jobs.jobs.liveness_file import LivenessFile
-from spark_jobs.jobs.own_jvm import jvm_ended, without_class
+from spark_jobs.jobs.own_jvm import has_jvm_ended, jvm_ended, without_class
 from spark_jobs.jobs.own_session import own_session
 from spark_jobs.jobs.plan_check import require_plan
 from spark_jobs.jobs.preflight import require_writable
@@ -39,7 +39,7 @@ from spark_jobs.merge.old_file_turns import OldFiles
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.pipeline.table_plan import require_same_rules
 from spark_jobs.sinks.contract import Sink
-from spark_jobs.spark_errors import lost_class
+from spark_jobs.spark_errors import lost_class, reason_of
 from spark_jobs.store.files import LOCK_WAIT_S
 from spark_jobs.store.sink_layout import PROGRESS, SinkLayout
 
@@ -52,6 +52,7 @@ _DATA_LOSS: Final = ("KAFKA_DATA_LOSS", "Some data may have been lost because th
 _REASON: Final = re.compile(r"Reason:\s*(\S.*)")
 _ASKS_KAFKA: Final = ("Initializing sources", "Getting offsets")
 """What the status of a query begins with then."""
+_ENDS_LOOK_S: Final = 1.0
 _BETWEEN_S: Final = (0.13, 0.29)
 """A question that is still asked is asked at these times, too, each after the one before."""
 
@@ -140,6 +141,7 @@ class MergeJob:
         self._old_files = OldFiles(self._sink, self._layout.files, settings.sink.vacuum_hours)
         self._stop = threading.Event()
         self._batch_runs = threading.Lock()
+        self._ends = threading.Event()
         self._leaves_query = False
         self._retries = False
         self._queries = False
@@ -276,8 +278,8 @@ class MergeJob:
         if self._retries:
             self._checkpoint.begin_empty_batch()
         self._retries = False
-        on_step, stops, opens = self._on_step, self._stop.is_set, self._open_source
-        merger = BatchMerger(spark, self._settings, parts, self._registry, on_step, stops, opens)
+        self._ends = threading.Event()
+        merger = BatchMerger(spark, self._settings, parts, self._registry, self._on_step, self._is_ending, self._open_source)
         self._merger = merger
         try:
             self._query(spark, merger, trigger)
@@ -288,11 +290,11 @@ class MergeJob:
 
     def _query(self, spark: SparkSession, merger: BatchMerger, trigger: dict[str, Any]) -> None:
         self._leaves_query = False
-        pace = TriggerPace(self._settings.spark.trigger_s, interval_of)
+        pace, over = TriggerPace(self._settings.spark.trigger_s, interval_of), self._ends
 
         def guarded(records: Any, batch_id: int) -> None:  # on a thread of Spark's
             with bound_contextvars(sink=self._settings.sink.name), self._batch_runs, pace.batch():
-                if self._stop.is_set() or self._leaves_query:
+                if self._is_ending() or over.is_set():
                     raise Stopped
                 try:
                     with self._liveness.batch(batch_id):
@@ -300,9 +302,12 @@ class MergeJob:
                         self._liveness.note_stages(merger.stages.recent)
                     if merger.state is not None and not self._stop.is_set():
                         self._old_files.offer(spark, merger.state.targets)
-                except BaseException as error:
+                except Exception as error:
                     self._problem = error
                     raise
+                except BaseException as error:  # a panic of a library in Rust: py4j has no answer for the JVM, which waits for ever
+                    self._problem = RetriableSinkError(f"the batch ended by {type(error).__name__}: {error}")
+                    raise self._problem from error
 
         writer = stream(spark, self._settings).writeStream.foreachBatch(guarded).trigger(**trigger)
         query = writer.option("checkpointLocation", str(self._layout.checkpoint)).start()
@@ -312,13 +317,16 @@ class MergeJob:
         except StreamingQueryException as error:
             if not self._stop.is_set():
                 raise self._problem_of(error) from error
+        except Exception as error:
+            log.warning("merge.query_left", reason=reason_of(error))  # a batch may run for long, and the error is raised after it
+            raise
         finally:
-            pace.close()
-            _end(query)
             self._queries = False
+            pace.close()
+            self._end(query)
 
     def _wait(self, query: StreamingQuery, clock: WallClock | None, pace: TriggerPace) -> None:
-        """Wait until the query ends, is to be stopped, or is to be started over. No batch is broken off.
+        """Wait until the query ends, is to be stopped, or is to be started over.
 
         It is started over where it waits for a time that a clock set back has made late: Spark waits for the next trigger of an
         interval by the wall clock (ProcessingTimeExecutor). And where a table is to be retried, and no new record begins a batch.
@@ -327,7 +335,6 @@ class MergeJob:
         with asks:
             while not query.awaitTermination(1):
                 if self._stop.is_set():
-                    query.stop()
                     return
                 asks.look(query)
                 if clock is not None:
@@ -335,8 +342,29 @@ class MergeJob:
                 if self._must_leave(query, clock):
                     return
 
+    def _is_ending(self) -> bool:
+        """Return whether no further batch begins, and the one that runs is to wait for nobody."""
+        return self._stop.is_set() or self._leaves_query or self._ends.is_set()
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Return when no batch of the query runs, nor ever will: the next holder of the sink's lock would write beside it.
+
+        No batch is broken off: Spark's `stop` cancels the jobs of one that runs, and what was done by workers would be done once
+        more by the JVM. That a query is not active says nothing: Spark calls it so before its batch has ended.
+        """
+        self._ends.set()
+        while not self._batch_runs.acquire(timeout=_ENDS_LOOK_S):
+            if has_jvm_ended():
+                return
+        self._batch_runs.release()
+        try:
+            query.stop()
+        except (Py4JError, PySparkException, OSError) as error:
+            if not has_jvm_ended():
+                log.warning("merge.query_not_stopped", reason=str(error).partition("\n")[0])
+
     def _must_leave(self, query: StreamingQuery, clock: WallClock | None) -> bool:
-        """Stop the query, between two batches, where it is to be started over."""
+        """Return whether the query is to be started over; no batch of it runs then, nor will."""
         if clock is None:
             return False
         is_late = clock.was_set_back()
@@ -348,7 +376,6 @@ class MergeJob:
         self._batch_runs.release()
         if is_late:
             log.warning("merge.clock_set_back", reason="Spark would wait until it is as late again; the query is started over")
-        query.stop()
         return True
 
     @staticmethod
@@ -385,13 +412,6 @@ class MergeJob:
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
         message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. The next attempt runs it again"
         return RetriableSinkError(message)
-
-
-def _end(query: StreamingQuery) -> None:
-    """Stop a query that still runs after an error of the job: nothing may be written when the sink's lock is given back."""
-    with suppress(Py4JError, OSError):  # a JVM that has ended has no query
-        if query.isActive:
-            query.stop()
 
 
 def require_supported(settings: Settings) -> None:

@@ -204,6 +204,9 @@ class MergeJobs(Merging):
                 ended = jvm_ended(settings.spark) if isinstance(error, _OF_THE_JVM) else None
                 if ended is None or not self._stop.is_set():
                     self._note_end(name, ended or error)
+            except BaseException as error:
+                self._note_end(name, SinkError(f"the job ended by {type(error).__name__}: {error}"))  # a panic in Rust
+                raise
 
         threads = [
             threading.Thread(target=serve, args=item, name=f"sink-{item[0]}", daemon=True)

@@ -14,7 +14,13 @@ import pytest
 from devservers import Registry
 from producer.kafka.registry import RegistryWatch, SchemaRegistry
 from producer.kafka.schema_ids import SchemaIds
-from schemas.errors import RegistryAccessError, RegistryError, RegistryUnavailableError, is_of_one_table
+from schemas.errors import (
+    RegistryAccessError,
+    RegistryError,
+    RegistryUnavailableError,
+    SecretError,
+    is_of_one_table,
+)
 from spark_jobs.kafka.schema_registry import HttpRegistry
 from tests.support.servers import unique_name
 
@@ -91,6 +97,25 @@ def test_what_a_registry_lost_is_registered_again_and_other_ids_need_a_new_start
         assert value in str(watch.problem)
     again.close()
     registered.close()
+
+
+def test_a_password_that_cannot_be_read_for_a_moment_does_not_end_the_watch(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    registered = SchemaRegistry(registry.url)
+    watch = RegistryWatch(registered, every_s=0.01)
+    looked = threading.Semaphore(0)
+
+    def look() -> None:
+        looked.release()
+        message = "format.registry_password_file is empty"
+        raise SecretError(message)
+
+    monkeypatch.setattr(watch, "look", look)
+    watch.start()
+    try:
+        assert all(looked.acquire(timeout=10) for _ in range(2))
+    finally:
+        watch.stop()
+        registered.close()
 
 
 def test_within_a_subject_no_id_is_given_to_a_second_schema(registry: Registry) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from schemas.errors import ConfigError, SinkError
+from schemas.errors import ConfigError, RetriableSinkError, SinkError
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
 from schemas.settings import from_mapping
 from spark_jobs.jobs.merge_job import MergeJob
@@ -248,6 +249,54 @@ def test_no_query_runs_after_an_error_of_the_job_beside_it(
         MergeJob(settings, spark=spark).run(until_caught_up=False)
     assert active == [1]
     assert not spark.streams.active
+
+
+def test_an_error_of_the_job_beside_its_query_is_raised_when_the_batch_has_ended(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merged, failed = threading.Event(), threading.Event()
+    steps: list[str] = []
+
+    def step(name: str, _: int) -> None:
+        steps.append(name)
+        if name == "merged":
+            merged.set()
+            assert failed.wait(60)
+            time.sleep(1)
+
+    def look(*_: object) -> None:
+        if merged.is_set():
+            failed.set()
+            raise ValueError(steps)
+
+    monkeypatch.setattr("spark_jobs.jobs.merge_job.KafkaQuestions.look", look)
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    with pytest.raises(ValueError, match="merged"):
+        MergeJob(settings, spark=spark, on_step=step).run(until_caught_up=False)
+    assert steps[-1] == "published"
+    assert not spark.streams.active
+    assert amounts(settings) == {"1": 1}
+
+
+def test_a_panic_of_a_library_ends_the_batch_with_an_error(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    class Panic(BaseException):
+        """As PyO3's PanicException, which is no `Exception`: py4j would never answer the JVM."""
+
+    def step(*_: object) -> None:
+        message = "in Rust"
+        raise Panic(message)
+
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    with pytest.raises(RetriableSinkError, match="Panic: in Rust"):
+        merge_all(spark, settings, step)
+    merge_all(spark, settings)
+    assert amounts(settings) == {"1": 1}
 
 
 def test_small_files_become_large_ones_and_the_rows_stay(

@@ -145,6 +145,21 @@ def test_many_blocks_go_through_a_bounded_number_in_memory(tmp_path: Path) -> No
     assert open_table(str(tmp_path)).to_pyarrow_table().num_rows == count * rows
 
 
+def test_a_panic_of_a_library_ends_the_load_and_does_not_leave_it_waiting(tmp_path: Path) -> None:
+    class Panic(BaseException):
+        """As PyO3's PanicException, which is no `Exception`."""
+
+    def blocks() -> Iterator[pa.Table]:
+        for number in range(8):  # more than are read before the commit begins
+            keys = pa.array(range(number << 16, (number + 1) << 16), pa.int64())
+            yield pa.table([keys, pa.repeat(pa.scalar(1, pa.int32()), 1 << 16), pa.repeat(LOW, 1 << 16)], names=["a key", "v", POSITION])
+        raise Panic
+
+    write_deltalake(str(tmp_path), table("integer", {}, "p1"))
+    with pytest.raises(RuntimeError, match="Panic"):
+        arrow_load(tmp_path).run(blocks(), LOW, tmp_path / "kept")
+
+
 def test_a_table_that_delta_rs_must_not_write_is_refused_before_the_source_is_read(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), table("integer", {1: 1}), partition_by=["v"])
 

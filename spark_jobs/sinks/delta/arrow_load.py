@@ -202,8 +202,8 @@ class _Ahead(Iterable[_Item]):
             for item in self._items:
                 if not self._put(item):
                     return
-        except Exception as error:  # noqa: BLE001 - raised where the items are read
-            self.error = error
+        except BaseException as error:  # noqa: BLE001 - raised where the items are read; a panic in Rust is no Exception
+            self.error = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
         self._put(None)
 
     def _put(self, item: _Item | None) -> bool:
