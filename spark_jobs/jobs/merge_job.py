@@ -52,6 +52,9 @@ _DATA_LOSS: Final = ("KAFKA_DATA_LOSS", "Some data may have been lost because th
 _REASON: Final = re.compile(r"Reason:\s*(\S.*)")
 _ASKS_KAFKA: Final = ("Initializing sources", "Getting offsets")
 """What the status of a query begins with then."""
+_GRACE_S: Final = 2.0
+"""A batch that runs when its query is to end may take so long, before Spark cancels its jobs; a stop is by force after 4 s."""
+_COMMIT_S: Final = 1.0
 _ENDS_LOOK_S: Final = 1.0
 _BETWEEN_S: Final = (0.13, 0.29)
 """A question that is still asked is asked at these times, too, each after the one before."""
@@ -259,7 +262,7 @@ class MergeJob:
         if not until_caught_up:
             interval = {"processingTime": f"{self._settings.spark.trigger_s} seconds"}
             self._run_query(spark, parts, interval)
-            while self._leaves_query:
+            while self._leaves_query and not self._stop.is_set():
                 self._run_query(spark, parts, interval)
             return
         for _ in range(_MOST_ROUNDS):
@@ -318,7 +321,8 @@ class MergeJob:
             if not self._stop.is_set():
                 raise self._problem_of(error) from error
         except Exception as error:
-            log.warning("merge.query_left", reason=reason_of(error))  # a batch may run for long, and the error is raised after it
+            if not self._stop.is_set():
+                log.warning("merge.query_left", reason=reason_of(error))  # it is raised after the batch
             raise
         finally:
             self._queries = False
@@ -349,19 +353,37 @@ class MergeJob:
     def _end(self, query: StreamingQuery) -> None:
         """Return when no batch of the query runs, nor ever will: the next holder of the sink's lock would write beside it.
 
-        No batch is broken off: Spark's `stop` cancels the jobs of one that runs, and what was done by workers would be done once
-        more by the JVM. That a query is not active says nothing: Spark calls it so before its batch has ended.
+        A batch has a moment to end by itself: Spark's `stop` cancels the jobs of one that runs, and what workers have done would be
+        done once more by the JVM. One that takes longer is cancelled, and waited for all the same. That a query is not active
+        says nothing: Spark calls it so before its batch has ended.
         """
         self._ends.set()
-        while not self._batch_runs.acquire(timeout=_ENDS_LOOK_S):
-            if has_jvm_ended():
-                return
-        self._batch_runs.release()
+        has_waited = not self._batch_runs.acquire(blocking=False)
+        is_over = not has_waited or self._batch_runs.acquire(timeout=_GRACE_S)
+        if is_over:
+            self._batch_runs.release()
+        if has_waited and is_over:
+            self._wait_for_its_commit()
+        self._stop_query(query)
+        while not is_over and not has_jvm_ended():
+            is_over = self._batch_runs.acquire(timeout=_ENDS_LOOK_S)
+            if is_over:
+                self._batch_runs.release()
+
+    def _wait_for_its_commit(self) -> None:
+        """Give Spark a moment to write that the batch is done, or the next start runs it once more."""
+        until = time.monotonic() + _COMMIT_S
+        while self._checkpoint.newest_done != self._checkpoint.newest_begun and time.monotonic() < until:
+            time.sleep(_COMMIT_S / 20)
+
+    @staticmethod
+    def _stop_query(query: StreamingQuery) -> None:
+        if has_jvm_ended():
+            return
         try:
             query.stop()
         except (Py4JError, PySparkException, OSError) as error:
-            if not has_jvm_ended():
-                log.warning("merge.query_not_stopped", reason=str(error).partition("\n")[0])
+            log.warning("merge.query_not_stopped", reason=str(error).partition("\n")[0])
 
     def _must_leave(self, query: StreamingQuery, clock: WallClock | None) -> bool:
         """Return whether the query is to be started over; no batch of it runs then, nor will."""

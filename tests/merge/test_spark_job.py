@@ -23,6 +23,7 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
 from schemas.settings import from_mapping
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge.layout_plan import NO_KEY
+from spark_jobs.merge.merge_parts import checkpoint_of
 from spark_jobs.merge.old_file_turns import TURNS
 from spark_jobs.store.files import LocalFiles
 from spark_jobs.store.sink_layout import SinkLayout
@@ -263,6 +264,7 @@ def test_an_error_of_the_job_beside_its_query_is_raised_when_the_batch_has_ended
             merged.set()
             assert failed.wait(60)
             time.sleep(1)
+            assert spark.range(1).count() == 1  # it is not cancelled
 
     def look(*_: object) -> None:
         if merged.is_set():
@@ -278,7 +280,40 @@ def test_an_error_of_the_job_beside_its_query_is_raised_when_the_batch_has_ended
         MergeJob(settings, spark=spark, on_step=step).run(until_caught_up=False)
     assert steps[-1] == "published"
     assert not spark.streams.active
+    checkpoint = checkpoint_of(SinkLayout.of(settings.sink))
+    assert checkpoint.newest_done == checkpoint.newest_begun
     assert amounts(settings) == {"1": 1}
+
+
+def test_a_batch_that_takes_long_is_waited_for_also_where_spark_cannot_stop_its_query(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = threading.Event()
+    steps: list[str] = []
+    stop = StreamingQuery.stop
+
+    def fails(query: StreamingQuery) -> None:
+        stopped.set()
+        message = "played"
+        raise Py4JError(message)
+
+    def step(name: str, _: int) -> None:
+        if name == "merged":
+            job.stop()
+            assert stopped.wait(60)
+            time.sleep(1)
+        steps.append(name)
+
+    monkeypatch.setattr(StreamingQuery, "stop", fails)
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    job = MergeJob(settings, spark=spark, on_step=step)
+    job.run(until_caught_up=False)
+    assert steps[-1] == "published"
+    for query in spark.streams.active:
+        stop(query)
 
 
 def test_a_panic_of_a_library_ends_the_batch_with_an_error(spark: SparkSession, merge_settings: SinkFactory) -> None:
