@@ -55,7 +55,9 @@ _ASKS_KAFKA: Final = ("Initializing sources", "Getting offsets")
 _GRACE_S: Final = 2.0
 """A batch that runs when its query is to end may take so long, before Spark cancels its jobs; a stop is by force after 4 s."""
 _COMMIT_S: Final = 1.0
+"""Spark writes down that a batch is done within milliseconds; on object storage one request later."""
 _ENDS_LOOK_S: Final = 1.0
+"""The wait for a batch looks whether Spark's JVM is still there as often."""
 _BETWEEN_S: Final = (0.13, 0.29)
 """A question that is still asked is asked at these times, too, each after the one before."""
 
@@ -358,23 +360,30 @@ class MergeJob:
         says nothing: Spark calls it so before its batch has ended.
         """
         self._ends.set()
-        has_waited = not self._batch_runs.acquire(blocking=False)
-        is_over = not has_waited or self._batch_runs.acquire(timeout=_GRACE_S)
-        if is_over:
-            self._batch_runs.release()
-        if has_waited and is_over:
-            self._wait_for_its_commit()
-        self._stop_query(query)
-        while not is_over and not has_jvm_ended():
-            is_over = self._batch_runs.acquire(timeout=_ENDS_LOOK_S)
+        try:
+            self._let_end()
+        finally:
+            self._stop_query(query)
+            while not (is_over := self._batch_runs.acquire(timeout=_ENDS_LOOK_S)) and not has_jvm_ended():
+                pass
             if is_over:
                 self._batch_runs.release()
 
-    def _wait_for_its_commit(self) -> None:
-        """Give Spark a moment to write that the batch is done, or the next start runs it once more."""
-        until = time.monotonic() + _COMMIT_S
-        while self._checkpoint.newest_done != self._checkpoint.newest_begun and time.monotonic() < until:
-            time.sleep(_COMMIT_S / 20)
+    def _let_end(self) -> None:
+        """Give the batch that runs a moment to end, and Spark one to write that it is done, or the next start runs it once more."""
+        if self._batch_runs.acquire(blocking=False):
+            self._batch_runs.release()
+            return
+        try:
+            begun = self._checkpoint.newest_begun
+            if not self._batch_runs.acquire(timeout=_GRACE_S):
+                return
+            self._batch_runs.release()
+            until = time.monotonic() + _COMMIT_S
+            while self._problem is None and self._checkpoint.newest_done < begun and time.monotonic() < until:
+                time.sleep(_COMMIT_S / 20)
+        except (Py4JError, OSError) as error:
+            log.warning("merge.checkpoint_not_read", reason=str(error).partition("\n")[0])
 
     @staticmethod
     def _stop_query(query: StreamingQuery) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,12 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from schemas.errors import ConfigError, RetriableSinkError, SinkError
+from schemas.errors import ConfigError, SinkError
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
 from schemas.settings import from_mapping
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge.layout_plan import NO_KEY
-from spark_jobs.merge.merge_parts import checkpoint_of
 from spark_jobs.merge.old_file_turns import TURNS
 from spark_jobs.store.files import LocalFiles
 from spark_jobs.store.sink_layout import SinkLayout
@@ -230,106 +227,6 @@ def test_a_clock_that_is_set_back_does_not_end_catching_up_too_early(
     topics = topics_of(settings, ORDERS)
     topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)
     flush(topics)
-    merge_all(spark, settings)
-    assert amounts(settings) == {"1": 1}
-
-
-def test_no_query_runs_after_an_error_of_the_job_beside_it(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    active: list[int] = []
-
-    def fails(_questions: object, query: StreamingQuery) -> None:
-        active.append(len(spark.streams.active))
-        raise ValueError(query.id)
-
-    monkeypatch.setattr("spark_jobs.jobs.merge_job.KafkaQuestions.look", fails)
-    settings = merge_settings()
-    flush(topics_of(settings, ORDERS))
-    with pytest.raises(ValueError, match="-"):
-        MergeJob(settings, spark=spark).run(until_caught_up=False)
-    assert active == [1]
-    assert not spark.streams.active
-
-
-def test_an_error_of_the_job_beside_its_query_is_raised_when_the_batch_has_ended(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    merged, failed = threading.Event(), threading.Event()
-    steps: list[str] = []
-
-    def step(name: str, _: int) -> None:
-        steps.append(name)
-        if name == "merged":
-            merged.set()
-            assert failed.wait(60)
-            time.sleep(1)
-            assert spark.range(1).count() == 1  # it is not cancelled
-
-    def look(*_: object) -> None:
-        if merged.is_set():
-            failed.set()
-            raise ValueError(steps)
-
-    monkeypatch.setattr("spark_jobs.jobs.merge_job.KafkaQuestions.look", look)
-    settings = merge_settings()
-    topics = topics_of(settings, ORDERS)
-    topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)
-    flush(topics)
-    with pytest.raises(ValueError, match="merged"):
-        MergeJob(settings, spark=spark, on_step=step).run(until_caught_up=False)
-    assert steps[-1] == "published"
-    assert not spark.streams.active
-    checkpoint = checkpoint_of(SinkLayout.of(settings.sink))
-    assert checkpoint.newest_done == checkpoint.newest_begun
-    assert amounts(settings) == {"1": 1}
-
-
-def test_a_batch_that_takes_long_is_waited_for_also_where_spark_cannot_stop_its_query(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stopped = threading.Event()
-    steps: list[str] = []
-    stop = StreamingQuery.stop
-
-    def fails(query: StreamingQuery) -> None:
-        stopped.set()
-        message = "played"
-        raise Py4JError(message)
-
-    def step(name: str, _: int) -> None:
-        if name == "merged":
-            job.stop()
-            assert stopped.wait(60)
-            time.sleep(1)
-        steps.append(name)
-
-    monkeypatch.setattr(StreamingQuery, "stop", fails)
-    settings = merge_settings()
-    topics = topics_of(settings, ORDERS)
-    topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)
-    flush(topics)
-    job = MergeJob(settings, spark=spark, on_step=step)
-    job.run(until_caught_up=False)
-    assert steps[-1] == "published"
-    for query in spark.streams.active:
-        stop(query)
-
-
-def test_a_panic_of_a_library_ends_the_batch_with_an_error(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    class Panic(BaseException):
-        """As PyO3's PanicException, which is no `Exception`: py4j would never answer the JVM."""
-
-    def step(*_: object) -> None:
-        message = "in Rust"
-        raise Panic(message)
-
-    settings = merge_settings()
-    topics = topics_of(settings, ORDERS)
-    topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)
-    flush(topics)
-    with pytest.raises(RetriableSinkError, match="Panic: in Rust"):
-        merge_all(spark, settings, step)
     merge_all(spark, settings)
     assert amounts(settings) == {"1": 1}
 
