@@ -102,10 +102,15 @@ def largest(memory: Sequence[tuple[str, float]]) -> dict[str, float]:
     return found
 
 
-def alive_mib(java: int) -> float:
-    """Return what is alive in the heap of a JVM, after a full collection; the development kit has the tool for that."""
+def alive_mib(java: int) -> float | None:
+    """Return what is alive in the heap of a JVM, after a full collection; the development kit has the tool for that.
+
+    None where that process has ended, as the one that starts Spark's JVM does when a merge job starts.
+    """
     done = subprocess.run([_JCMD, str(java), "GC.class_histogram"], capture_output=True, text=True, check=False, timeout=120)
     total = done.stdout.rstrip().rpartition("\n")[2].split()
+    if done.returncode and not Path(f"/proc/{java}").exists():
+        return None
     if done.returncode or len(total) != 3 or total[0] != "Total":
         message = f"{_JCMD} cannot look into the JVM {java}: {(done.stderr or done.stdout)[-500:]}"
         raise BenchError(message)
@@ -240,7 +245,9 @@ class _Jobs:
             memory = resident_mib(self.pid("merge"))
             producer = sum(size for _, size in resident_mib(self.pid("run")))
             if time.monotonic() - looked > seconds / _LOOKS_INTO_HEAP and (java := java_of(self.pid("merge"))):
-                heap_mib, looked = alive_mib(java), time.monotonic()
+                alive = alive_mib(java)
+                if alive is not None:
+                    heap_mib, looked = alive, time.monotonic()
             samples.append({"producer": producer, **largest(memory), "jvm_heap": heap_mib})
         return samples
 

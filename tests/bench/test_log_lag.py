@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from bench.arrivals import all_but_the_tail
 from bench.log_lag import id_of, lags, percentile
 from bench.scene import BenchError
-from bench.soak import largest, not_flat, thirds_of
+from bench.soak import alive_mib, largest, not_flat, thirds_of
 
 
 @pytest.mark.parametrize(
@@ -66,3 +69,10 @@ def test_memory_is_flat_where_the_last_third_is_as_the_second() -> None:
     assert not_flat({"producer": (200.0, 225.0)}) == []
     (words,) = not_flat({"producer": (200.0, 225.0), "jvm": (1_000.0, 1_200.0)})
     assert words == "soak-30m: the memory of jvm is not flat: 1,000 MiB in the second third, 1,200 MiB in the last"
+
+
+def test_the_heap_of_a_jvm_that_has_ended_is_unknown() -> None:
+    """As that of the one that starts Spark's JVM: the soak had ended by it."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait(60)
+    assert alive_mib(ended.pid) is None
