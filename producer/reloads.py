@@ -118,6 +118,11 @@ class Reloads:
             log.error("tables.reload_refused", reason=reason, tables="as they were")  # noqa: TRY400 - it is the file, not the code
             self._answer(signal_rejected(self._settings.name, signal_id, RELOAD_TABLES, _now_ms(), reason))
             return
+        except Exception as error:  # the thread must live: the next reload would have none
+            log.exception("tables.reload_failed")
+            reason = f"the reload failed: {error!r}; the producer's log has the trace"
+            self._answer(signal_rejected(self._settings.name, signal_id, RELOAD_TABLES, _now_ms(), reason))
+            return
         log.info("tables.reloaded", entered=done.entered, left=done.left)
         answer = signal_accepted(self._settings.name, signal_id, RELOAD_TABLES, _now_ms())
         tables = {"entered": json.dumps(done.entered), "left": json.dumps(done.left)}

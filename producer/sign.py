@@ -104,6 +104,8 @@ class LivenessWriter:
                     self._client.poll(0)
             except (KafkaException, KafkaAccessError, SecretError, BufferError) as error:
                 log.debug("producer.liveness_not_written", reason=str(error))
+            except Exception:  # without its records a producer that runs would count as dead
+                log.exception("producer.liveness_not_written")
             self._ended.wait(EVERY_S if self._client is not None and self._said[0] else 1.0)
 
     def _opened(self) -> KafkaProducer | None:

@@ -230,6 +230,8 @@ class RegistryWatch:
                 self.look()
             except (RegistryError, SecretError) as error:  # a password may be rotated at this moment
                 log.warning("registry.not_looked_at", error=str(error))
+            except Exception:
+                log.exception("registry.not_looked_at")
 
 
 def _made_distinct(schema: str, number: int) -> str:

@@ -207,6 +207,9 @@ class RetentionWatch:
                 first = False
             except (TidemarkError, OSError):
                 self.latest = None  # what was seen an hour ago is no answer
+            except Exception:
+                self.latest = None
+                log.exception("source.retention_unknown")
             self._ended.wait(self._every_s)
 
 

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 from devservers import Kafka, start_kafka
 from devservers.processes import free_port
 from producer.stream.reader_progress import LogProgress
-from schemas.errors import FencedError, KafkaAccessError
+from schemas.errors import FencedError, KafkaAccessError, PublishError
 from schemas.position import Position
 from schemas.settings import from_mapping
 from tests.support.lost_clients import LostClient
@@ -185,6 +185,28 @@ def test_a_client_that_answers_when_kafka_is_back_is_kept(failures: int, kafka: 
     leadership._rejoin_if_cut_off()
     assert (leadership._consumer is client) == (failures == 1)
     leadership._consumer.close()
+
+
+def test_an_error_that_nobody_expects_ends_the_wait_of_a_standby(kafka: Kafka) -> None:
+    """Its thread had died of it, and it waited for ever for a term that could not come."""
+    document = {
+        "name": unique_name("standby"),
+        "source": {"tables": ["a.b"]},
+        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+    }
+    leadership = Leadership(from_mapping(document), threading.Event())
+    leadership._consumer = cast("Any", Breaks(leadership._consumer))
+    with leadership, pytest.raises(PublishError, match="cannot be understood"):
+        leadership.wait()
+
+
+class Breaks(LostClient):
+    def subscribe(self, *_: object, **__: object) -> None:
+        pass
+
+    def poll(self, timeout: float = 0.0) -> None:
+        message = f"an answer within {timeout} s that cannot be understood"
+        raise ValueError(message)
 
 
 class Recovers(LostClient):

@@ -52,7 +52,8 @@ class Leadership:
         self._left = threading.Event()
         self._changed = threading.Condition()
         self._term: threading.Event | None = None
-        self._thread = threading.Thread(target=self._follow, name="leadership", daemon=True)
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
 
     def _member(self) -> Consumer:
         """Return one with the credentials as they are now."""
@@ -92,15 +93,31 @@ class Leadership:
         self._consumer.close()  # leaves the group: another one leads at once
 
     def wait(self) -> threading.Event | None:
-        """Wait until this one leads: an event that is set when it does no longer; None when it is to stop."""
+        """Wait until this one leads: an event that is set when it does no longer; None when it is to stop.
+
+        `PublishError` where the thread that keeps the membership has ended by an error: this one would never lead.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._term is not None or self._stop.is_set(), None)
-            return None if self._stop.is_set() else self._term
+            self._changed.wait_for(lambda: self._term is not None or self._stop.is_set() or self._failure is not None, None)
+            if self._stop.is_set():
+                return None
+            if self._failure is not None:
+                message = f"the membership in the group of producers ended by an error: {self._failure!r}; the log has the trace"
+                raise PublishError(message) from self._failure
+            return self._term
 
     def holds(self, term: threading.Event) -> bool:
         """Return whether this one still leads, as it did when `wait` gave the term."""
         with self._changed:
             return self._term is term
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except Exception as error:
+            log.exception("standby.thread_died")
+            self._failure = error
+            self._end_term()
 
     def _follow(self) -> None:
         """Keep the membership; a Kafka that is unreachable is waited for, the one that led leads on."""

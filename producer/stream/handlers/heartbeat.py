@@ -120,6 +120,9 @@ class HeartbeatAction:
                 connection = _close(connection)
             except (SourceError, SecretError) as error:
                 self._failure = error
+            except Exception:
+                log.exception("heartbeat.action_failed")
+                connection = _close(connection)
         _close(connection)
 
     def _judge(self, error: pymysql.MySQLError) -> None:
