@@ -62,10 +62,13 @@ class LivenessWriter:
         self._ended.set()
         self._thread.join(_LAST_S)
         if self._client is not None and kind is not FencedError:  # the producer that took over writes the signs now
-            self._delays_at = float("-inf")
-            self._write_delays()
-            self._write("ended", "" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
-            self._client.flush(_LAST_S)
+            try:
+                self._write("ended", "" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
+                self._delays_at = float("-inf")
+                self._write_delays()
+                self._client.flush(_LAST_S)
+            except Exception:  # it is not why the producer ended
+                log.exception("producer.liveness_not_written")
 
     def watch(self, producer: Producer) -> None:
         """Report from now on what this producer does."""

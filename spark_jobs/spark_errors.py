@@ -12,6 +12,8 @@ from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
+CANCELLED: Final = ("SPARK_JOB_CANCELLED", "SPARK_JOB_CANCELED", "InterruptedException")
+"""What an error says of a job whose query was stopped."""
 _LONGEST_REASON: Final = 500
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z_.]+)\] ([^\n]+)")
 
@@ -55,6 +57,11 @@ def reason_of(error: Exception) -> str:
 def with_causes(error: BaseException) -> str:
     """Return the message of an error of Spark or the JVM with those of its causes."""
     return f"{error}\n{getattr(error, '_stackTrace', '')}"
+
+
+def was_cancelled(error: Exception) -> bool:
+    """Return whether Spark cancelled the job, as it does when its query is stopped: no other job is to do its work."""
+    return any(text in with_causes(error) for text in CANCELLED)
 
 
 def lost_class(error: BaseException) -> str | None:

@@ -86,7 +86,10 @@ class LivenessFile:
 
     def _run(self) -> None:
         while not self._ended.wait(EVERY_S):
-            self._give(self._state, self._reason)
+            try:
+                self._give(self._state, self._reason)
+            except Exception:  # a job without its records would count as silent
+                log.exception("merge.liveness_not_written")
 
     def _give(self, state: str, reason: str = "") -> None:
         at_ms = time.time_ns() // 1_000_000

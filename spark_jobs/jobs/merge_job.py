@@ -53,7 +53,7 @@ _REASON: Final = re.compile(r"Reason:\s*(\S.*)")
 _ASKS_KAFKA: Final = ("Initializing sources", "Getting offsets")
 """What the status of a query begins with then."""
 _GRACE_S: Final = 2.0
-"""A batch that runs when its query is to end may take so long, before Spark cancels its jobs; a stop is by force after 4 s."""
+"""A batch may take so long after a stop, before Spark cancels its jobs; a stop is by force after 4 s."""
 _COMMIT_S: Final = 1.0
 """Spark writes down that a batch is done within milliseconds; on object storage one request later."""
 _ENDS_LOOK_S: Final = 1.0
@@ -145,6 +145,7 @@ class MergeJob:
         self._liveness = LivenessFile(self._layout.liveness)
         self._old_files = OldFiles(self._sink, self._layout.files, settings.sink.vacuum_hours)
         self._stop = threading.Event()
+        self._stopped_s: float | None = None
         self._batch_runs = threading.Lock()
         self._ends = threading.Event()
         self._leaves_query = False
@@ -178,7 +179,8 @@ class MergeJob:
         )
 
     def stop(self) -> None:
-        """End after the batch that is running, if any."""
+        """End after the batch that is running, if any; one that takes longer than two seconds is run again at the next start."""
+        self._stopped_s = self._stopped_s or time.monotonic()
         self._stop.set()
 
     def wait(self, seconds: float, reason: str) -> None:
@@ -355,9 +357,9 @@ class MergeJob:
     def _end(self, query: StreamingQuery) -> None:
         """Return when no batch of the query runs, nor ever will: the next holder of the sink's lock would write beside it.
 
-        A batch has a moment to end by itself: Spark's `stop` cancels the jobs of one that runs, and what workers have done would be
-        done once more by the JVM. One that takes longer is cancelled, and waited for all the same. That a query is not active
-        says nothing: Spark calls it so before its batch has ended.
+        A batch has a moment to end by itself, so that the next start need not run it again. One that takes longer is waited for all
+        the same: Spark's `stop` cancels the jobs of the batch's own thread, as those of workers, but not those that other threads
+        have begun for it. That a query is not active says nothing: Spark calls it so before its batch has ended.
         """
         self._ends.set()
         try:
@@ -376,7 +378,8 @@ class MergeJob:
             return
         try:
             begun = self._checkpoint.newest_begun
-            if not self._batch_runs.acquire(timeout=_GRACE_S):
+            grace_s = _GRACE_S if self._stopped_s is None else max(0.0, self._stopped_s + _GRACE_S - time.monotonic())
+            if not self._batch_runs.acquire(timeout=grace_s):
                 return
             self._batch_runs.release()
             until = time.monotonic() + _COMMIT_S
@@ -392,7 +395,8 @@ class MergeJob:
         try:
             query.stop()
         except (Py4JError, PySparkException, OSError) as error:
-            log.warning("merge.query_not_stopped", reason=str(error).partition("\n")[0])
+            if not has_jvm_ended():
+                log.warning("merge.query_not_stopped", reason=str(error).partition("\n")[0])
 
     def _must_leave(self, query: StreamingQuery, clock: WallClock | None) -> bool:
         """Return whether the query is to be started over; no batch of it runs then, nor will."""

@@ -168,7 +168,7 @@ class MergeJobs(Merging):
 
     @override
     def stop(self) -> None:
-        """End each after the batch that is running, if any."""
+        """End each after the batch that is running, if any (`MergeJob.stop`)."""
         self._stop.set()
         for job in self._jobs.copy().values():
             job.stop()

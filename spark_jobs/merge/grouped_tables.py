@@ -41,7 +41,7 @@ from spark_jobs.merge.worker_task import (
     worker,
     writing_worker,
 )
-from spark_jobs.spark_errors import reason_of
+from spark_jobs.spark_errors import reason_of, was_cancelled
 from spark_jobs.store.sink_layout import KEPT_ROWS
 
 log = structlog.get_logger()
@@ -145,6 +145,8 @@ class GroupedTables:
             if rows is None:
                 rows = self._rows(SparkReader, ready) if ready else []
         except (PySparkException, Py4JError) as error:
+            if was_cancelled(error):
+                raise
             self._note_failure(len(ready), _reason_of_worker(error))
             return {}
         self._failures = 0

@@ -28,7 +28,7 @@ from schemas.merge_rule import NOTHING
 from spark_jobs.kafka.slices import EARLIEST, Offsets, Slice
 from spark_jobs.merge.job_state import SetAside, SourceRecord
 from spark_jobs.sinks.contract import FedBy, FencedSinkError, TargetRecord
-from spark_jobs.spark_errors import lost_class, with_causes
+from spark_jobs.spark_errors import CANCELLED, lost_class, with_causes
 
 FIRST_PAUSE_MS: Final = 30_000
 LONGEST_PAUSE_MS: Final = 600_000
@@ -56,9 +56,7 @@ _OF_ALL: Final = (
     "stopped SparkContext",
     "SparkContext is stopped",
     "ExecutorLostFailure",
-    "InterruptedException",
-    "SPARK_JOB_CANCELLED",
-    "SPARK_JOB_CANCELED",
+    *CANCELLED,
     "errors.TimeoutException",
     "errors.DisconnectException",
     "errors.NetworkException",

@@ -194,10 +194,14 @@ def test_an_error_that_nobody_expects_ends_the_wait_of_a_standby(kafka: Kafka) -
         "source": {"tables": ["a.b"]},
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
     }
-    leadership = Leadership(from_mapping(document), threading.Event())
+    stop = threading.Event()
+    leadership = Leadership(from_mapping(document), stop)
     leadership._consumer = cast("Any", Breaks(leadership._consumer))
+    limit = threading.Timer(120, stop.set)
+    limit.start()
     with leadership, pytest.raises(PublishError, match="cannot be understood"):
         leadership.wait()
+    limit.cancel()
 
 
 class Breaks(LostClient):

@@ -7,13 +7,16 @@ import time
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from schemas.errors import RetriableSinkError
 from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.merge_parts import checkpoint_of
 from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.spark_errors import was_cancelled
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import ORDERS, amounts, at, flush, merge_all, topics_of
@@ -40,6 +43,8 @@ def test_no_query_runs_after_an_error_of_the_job_beside_it(
 def test_an_error_of_the_job_beside_its_query_is_raised_when_the_batch_has_ended(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("spark_jobs.jobs.merge_job._GRACE_S", 60.0)
+    monkeypatch.setattr("spark_jobs.jobs.merge_job._COMMIT_S", 60.0)
     merged, failed = threading.Event(), threading.Event()
     steps: list[str] = []
 
@@ -105,15 +110,16 @@ def test_a_batch_that_does_not_end_soon_after_a_stop_is_cancelled_and_run_again(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spark_jobs.jobs.merge_job._GRACE_S", 0.2)
-    ends: list[str] = []
+    ends: list[Exception] = []
 
     def step(name: str, _: int) -> None:
         if name == "merged":
             job.stop()
             try:
-                spark.range(1).selectExpr("reflect('java.lang.Thread', 'sleep', 60000L)").collect()
-            finally:
-                ends.append(name)
+                spark.range(1).selectExpr("reflect('java.lang.Thread', 'sleep', 600000L)").collect()
+            except (PySparkException, Py4JError) as error:
+                ends.append(error)
+                raise
 
     settings = merge_settings()
     topics = topics_of(settings, ORDERS)
@@ -121,11 +127,33 @@ def test_a_batch_that_does_not_end_soon_after_a_stop_is_cancelled_and_run_again(
     flush(topics)
     job = MergeJob(settings, spark=spark, on_step=step)
     job.run(until_caught_up=False)
-    assert ends == ["merged"]
+    assert was_cancelled(ends[0])
     checkpoint = checkpoint_of(SinkLayout.of(settings.sink))
     assert (checkpoint.newest_begun, checkpoint.newest_done) == (0, -1)
     merge_all(spark, settings)
     assert amounts(settings) == {"1": 1}
+
+
+def test_what_workers_do_is_not_done_by_the_jvm_when_it_is_cancelled(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_jobs.jobs.merge_job._GRACE_S", 0.2)
+    steps: list[str] = []
+
+    def rows(*_: object) -> None:
+        job.stop()
+        spark.range(1).selectExpr("reflect('java.lang.Thread', 'sleep', 600000L)").collect()
+
+    monkeypatch.setattr(GroupedTables, "_rows_by_workers_that_read", rows)
+    monkeypatch.setattr(GroupedTables, "_rows", rows)
+    settings = merge_settings(writer="arrow")
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    job = MergeJob(settings, spark=spark, on_step=lambda name, _: steps.append(name))
+    job.run(until_caught_up=False)
+    assert "merged" not in steps
+    assert amounts(settings) == {}
 
 
 def test_a_checkpoint_that_cannot_be_read_does_not_leave_the_query_running(

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import pytest
@@ -114,3 +114,19 @@ def test_a_source_that_does_not_answer_is_waited_for_once_and_not_at_each_look(s
     while source.ask(status).problem != answer.problem:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), TimeoutError()])
+def test_the_next_look_asks_the_source_after_an_error_that_nobody_expects(stack: ExitStack, error: Exception) -> None:
+    asked = threading.Semaphore(0)
+
+    def ask(_: Status) -> SourceLog:
+        asked.release()
+        raise error
+
+    source = SourceLook(ask)
+    stack.callback(source.close)
+    for _ in range(2):
+        with suppress(ZeroDivisionError):
+            source.ask(replace(look_of(0).first, log=NOTHING_READ))
+        assert asked.acquire(timeout=60)

@@ -167,6 +167,11 @@ class SourceLook:
             answer = self._asked.result(0 if is_late else self._patience_s)
         except NoAnswerError:
             silent_s = time.monotonic() - self._since_s
+            if self._asked.done():
+                self._asked = None
             return SourceLog(None, f"the source cannot be asked: no answer for {silent_s:.0f} s")
+        except Exception:
+            self._asked = None  # the next look asks again
+            raise
         self._asked = None
         return answer if not is_late else SourceLog(answer.room, answer.problem)  # an answer to an older question is not of now

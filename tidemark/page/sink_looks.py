@@ -109,7 +109,7 @@ class Retries:
             code, said = done.returncode, done.stdout.decode(errors="replace")
         except subprocess.TimeoutExpired:
             said = f"it did not end within {_RETRY_S} s, and was ended"
-        except OSError as error:
+        except (OSError, ValueError) as error:  # that cannot be started, or be an argument
             said = str(error)
         lines = [line for line in said.splitlines() if not line.startswith("{") and " WARN " not in line]
         with self._lock:
