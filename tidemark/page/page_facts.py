@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NoAnswerError
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -163,15 +162,9 @@ class SourceLook:
         is_late = self._asked is not None
         if self._asked is None:
             self._asked, self._since_s = self._pool.submit(self._ask, status), time.monotonic()
-        try:
-            answer = self._asked.result(0 if is_late else self._patience_s)
-        except NoAnswerError:
-            silent_s = time.monotonic() - self._since_s
-            if self._asked.done():
-                self._asked = None
-            return SourceLog(None, f"the source cannot be asked: no answer for {silent_s:.0f} s")
-        except Exception:
-            self._asked = None  # the next look asks again
-            raise
-        self._asked = None
+        asked = self._asked
+        if not wait([asked], 0 if is_late else self._patience_s).done:
+            return SourceLog(None, f"the source cannot be asked: no answer for {time.monotonic() - self._since_s:.0f} s")
+        self._asked = None  # the next look asks again, also after an error
+        answer = asked.result()
         return answer if not is_late else SourceLog(answer.room, answer.problem)  # an answer to an older question is not of now
