@@ -31,7 +31,7 @@ from spark_jobs.arrow.message_kernels import (
     is_ascending,
     runs_of,
 )
-from spark_jobs.kafka.librdkafka import END, LASTING, PASSING, BlockConsumer, KafkaReadError
+from spark_jobs.kafka.librdkafka import END, LASTING, NO_BROKER, PASSING, BlockConsumer, KafkaReadError
 from spark_jobs.kafka.slices import NUMBER, SNAPSHOT, Slice
 
 if TYPE_CHECKING:
@@ -162,10 +162,11 @@ class _Blocks:
         raise KafkaReadError(message)
 
     def _note_errors_of_client(self) -> None:
-        """Remember the last error of the client; `KafkaReadError` for one that does not pass."""
+        """Remember the last reason of the client; `KafkaReadError` for one that does not pass."""
         while self._consumer.errors:
             code, reason = self._consumer.errors.pop(0)
-            self._error = f"{reason} ({self._consumer.name_of(code)})"
+            if code != NO_BROKER or not self._error:
+                self._error = f"{reason} ({self._consumer.name_of(code)})"
             if code in LASTING:
                 message = f"Kafka cannot be read: {self._error}"
                 raise KafkaReadError(message)

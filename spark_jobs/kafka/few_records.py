@@ -20,7 +20,7 @@ from schemas.errors import EndingError
 from schemas.overriding import override
 from schemas.settings import KafkaSettings
 from schemas.waiting import ENDING, WAITS, waiting
-from spark_jobs.kafka.librdkafka import END, LASTING, PASSING, KafkaReadError
+from spark_jobs.kafka.librdkafka import END, LASTING, NO_BROKER, PASSING, KafkaReadError
 from spark_jobs.kafka.slices import EARLIEST, Slice
 from spark_jobs.kafka.worker_options import worker_options
 
@@ -222,7 +222,8 @@ class _Reading:
     def _require_hope(self) -> None:
         while self._errors:
             error = self._errors.pop(0)
-            self._error = error.str()
+            if error.code() != NO_BROKER or not self._error:
+                self._error = error.str()
             if error.code() in LASTING:
                 reason = f"Kafka cannot be read: {self._error}"
                 raise KafkaReadError(reason)
