@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Self
 
 import pytest
 import structlog
@@ -37,8 +38,9 @@ def test_a_request_that_gave_up_keeps_the_slot_of_its_thread(stack: ExitStack, m
         released.wait(60)
 
     monkeypatch.setattr(SchemaLooks, "look", look)
-    monkeypatch.setattr(page_views, "_ANSWER_S", 0.3)
     page = page_of(stack, token=TOKEN)
+    page.sign_in()
+    monkeypatch.setattr(page_views, "_ANSWER_S", 0.3)
     threads = [threading.Thread(target=lambda: PageClient(page.port).get("/api/v1/schema")) for _ in range(30)]
     try:
         for thread in threads:
@@ -47,7 +49,6 @@ def test_a_request_that_gave_up_keeps_the_slot_of_its_thread(stack: ExitStack, m
             thread.join(30)
         assert running[0] == 8  # not thirty
         assert page.get("/livez").status == 200
-        page.sign_in()
         assert page.post("/snapshots/pause", {}).status == 503  # acting has slots of its own: the source does not answer
     finally:
         released.set()
@@ -98,6 +99,44 @@ def test_a_page_that_was_closed_says_nothing_of_the_changes_that_it_waited_for(m
         reader.join(60)
     assert not reader.is_alive()
     assert of_area(logged, "page") == []
+
+
+def test_a_reader_that_is_slow_to_close_is_not_followed_by_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look while it closed started another reader, and the thread of the first one opened one of its own beside it."""
+    closes, closed, opened = threading.Event(), threading.Event(), list[threading.Thread]()
+
+    class Reader:
+        unread, answered_s = 0, None
+
+        def __init__(self, *_arguments: object, **_more: object) -> None:
+            opened.append(threading.current_thread())
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            if threading.current_thread() is opened[0]:
+                closes.set()
+                assert closed.wait(60)
+
+        def next_change(self, _wait_s: float) -> None:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(live_changes, "ChangeReader", Reader)
+    monkeypatch.setattr(live_changes, "_FORGOTTEN_S", 0.1)
+    with LiveChanges(settings_of()) as changes:
+        changes.look()
+        assert closes.wait(60)  # nobody has looked, and the reader closes
+        monkeypatch.setattr(live_changes, "_FORGOTTEN_S", 60.0)
+        changes.look()
+        closed.set()
+        opened[0].join(30)
+        assert not opened[0].is_alive()
+        deadline = time.monotonic() + 60
+        while len(opened) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert len(opened) == 2
 
 
 def test_checks_that_have_not_ended_say_nothing_good(monkeypatch: pytest.MonkeyPatch, stack: ExitStack) -> None:

@@ -68,6 +68,8 @@ class LookLoop:
                 _close(observer)
                 observer = None
             except Exception as error:
+                if self._ended.is_set():  # nobody sees this look any more, and what it asks may be closed
+                    break
                 self.trouble = f"the look failed: {error!r}; its log has the trace"
                 log.exception("look.failed")
                 _close(observer)

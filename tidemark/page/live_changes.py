@@ -119,8 +119,13 @@ class LiveChanges:
             return tuple(reversed(self._ring))
 
     def _is_wanted(self) -> bool:
-        """Return whether to continue; else the thread is forgotten under the lock, so that the next look starts another one."""
+        """Return whether to continue; else the thread is forgotten under the lock, so that the next look starts another one.
+
+        A thread that was forgotten already, and whose reader has taken its time to close, has a successor: it is not wanted.
+        """
         with self._lock:
+            if self._thread is not threading.current_thread():
+                return False
             if not self._ended.is_set() and time.monotonic() - self._looked_s < _FORGOTTEN_S:
                 return True
             self._thread, self._read_s, self.read_ms = None, None, None
