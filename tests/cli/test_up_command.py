@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -36,6 +36,8 @@ sys.exit(main())
 ASKS_NOBODY = UNASKED + RUNS
 """`tidemark up` that starts its servers, whatever source and registry are like."""
 FETCHES_FOR_EVER = f"""{UNASKED}
+from tidemark.process import shutdown
+shutdown.FORCED_S = 2.0
 local_servers.fetch = lambda names, say: (say("fetching"), time.sleep(60))
 {RUNS}"""
 
@@ -59,8 +61,9 @@ def descendants(pid: int) -> list[int]:
     """The processes below one."""
     found = [pid]
     for parent in found:
-        for children in Path(f"/proc/{parent}/task").glob("*/children"):
-            found += map(int, children.read_text("ascii").split())
+        with suppress(OSError):  # one that ends meanwhile
+            for children in Path(f"/proc/{parent}/task").glob("*/children"):
+                found += map(int, children.read_text("ascii").split())
     return found[1:]
 
 

@@ -79,8 +79,9 @@ def test_rights_on_topics_groups_and_transactional_ids_are_named_and_granted(sit
         for number, finding in enumerate(found["findings"]):
             assert "User:captain" in finding["fix"]
             paste_in_shell(finding["fix"], site.folder, administration)
-            time.sleep(0.5)  # the broker follows its controller
-            assert codes(site.examined(capsys)[1]) == rights[number + 1 :], finding
+            deadline = time.monotonic() + 60
+            while codes(site.examined(capsys)[1]) != rights[number + 1 :]:  # the broker follows its controller
+                assert time.monotonic() < deadline, finding
         assert site.examined(capsys)[1]["unchecked"] == {}
 
 

@@ -75,7 +75,9 @@ class Versions:
         self._thread.join()
 
     def _look(self) -> None:
-        while not self._stop.wait(0.02):
+        is_last = False
+        while not is_last:
+            is_last = self._stop.wait(0.02)
             for file in self._path.glob("_delta_log/*.json"):
                 if file.stem.isdigit():
                     self._seen.setdefault(int(file.stem), time.time())

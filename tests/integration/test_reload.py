@@ -382,7 +382,7 @@ def test_killed_before_and_after_a_reload_it_loses_nothing(site: Site) -> None:
         with Observer(site.load()) as observer:
             wait("all is read", lambda: not observer.read().snapshot_running)
         wait_for_log(site)
-        time.sleep(1.5)  # the heartbeat that carries out the sweeps
+        wait("a heartbeat carries the sweeps out", lambda: not any(site.mirror(table).waits for table in TABLES))
         child.send_signal(signal.SIGTERM)
         assert child.wait(60) == 0
     assert set(site.tables) == set(TABLES)

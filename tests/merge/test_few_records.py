@@ -134,7 +134,7 @@ def test_a_topic_that_is_written_to_does_not_hide_that_another_one_is_silent(
     kafka: Kafka, new_topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The slice of one ends, and its partition has more all the time; the other one ends before its slice does."""
-    monkeypatch.setattr(few_records, "_SILENCE_S", 2.0)
+    monkeypatch.setattr(few_records, "_SILENCE_S", 5.0)  # the first contact is within it
     busy, short = new_topic(), new_topic()
     for topic in (busy, short):
         write(kafka, topic, [(KEY, b"one")])

@@ -36,7 +36,7 @@ class Clock:
 class SinkOfOldFiles(MemorySink):
     """A sink that notes for which target it was asked, and then does what it is given to do."""
 
-    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
         super().__init__(MemoryStorage(), lambda: "q")
         self.asked: list[Target] = []
         self._then = then
@@ -119,17 +119,22 @@ def test_what_is_due_at_the_end_is_left_after_a_minute_and_where_the_job_is_to_s
     assert sink.asked == [TARGETS[0]]
 
 
-def test_a_batch_waits_for_no_removal_and_there_is_one_at_a_time(tmp_path: Path) -> None:
-    may_end = threading.Event()
-    sink = SinkOfOldFiles(lambda: cast("None", may_end.wait(30)))
+def test_a_batch_waits_for_no_removal_and_there_is_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, may_end = threading.Semaphore(0), threading.Event()
+    sink = SinkOfOldFiles(lambda: (began.release(), may_end.wait(30)))
     scene = Scene(tmp_path, sink)
+    monkeypatch.setattr("time.monotonic", lambda: scene.clock.now)  # a machine that stands still makes no removal long
     scene.batches()
     scene.pass_hours(25)
     for _ in range(4):
         scene.turns.offer(NO_SPARK, TARGETS)
+    assert began.acquire(timeout=30)
     assert sink.asked == [TARGETS[0]]
     may_end.set()
-    scene.batches(2)
+    thread = scene.turns._thread
+    assert thread is not None
+    thread.join(30)
+    scene.batches()
     assert sink.asked == list(TARGETS[:2])
 
 

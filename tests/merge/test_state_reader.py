@@ -103,7 +103,7 @@ def test_the_driver_and_spark_find_the_same_tables_and_schemas(settings: Setting
 
 
 def test_what_an_open_transaction_hides_is_waited_for_but_not_for_long(
-    kafka: Kafka, settings: Settings
+    kafka: Kafka, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, late = state_topic(settings.name), TopicsDocument("shop", "late", 2)
     few = FewRecords(settings.kafka)
@@ -116,6 +116,7 @@ def test_what_an_open_transaction_hides_is_waited_for_but_not_for_long(
         with capture_logs() as logged:
             assert tables_with_topics(NO_SPARK, settings, few) == TABLES
         assert (1.9 < time.monotonic() - began < 8, logged) == (True, [])
+        monkeypatch.setattr(few_records, "_OPEN_S", 60.0)
         reading = threading.Thread(target=lambda: found.append(tables_with_topics(NO_SPARK, settings, few)))
         reading.start()
         time.sleep(0.3)

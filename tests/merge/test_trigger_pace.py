@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from schemas.waiting import WAITS
+from spark_jobs.jobs import trigger_pace
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.trigger_pace import LOOK_MS, MOST_BATCHES, TriggerPace
 from tests.merge.conftest import SinkFactory
@@ -143,7 +144,9 @@ def test_a_query_that_has_ended_is_left_alone() -> None:
     assert interval.set_to == []
 
 
-def test_a_change_does_not_wait_after_a_quiet_time_and_does_under_load(spark: SparkSession, merge_settings: SinkFactory) -> None:
+def test_a_change_does_not_wait_after_a_quiet_time_and_does_under_load(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = merge_settings(trigger_s=SIX_S)
     topics = topics_of(settings, ORDERS)
     done: list[float] = []
@@ -161,6 +164,7 @@ def test_a_change_does_not_wait_after_a_quiet_time_and_does_under_load(spark: Sp
         return time.monotonic() - began
 
     job = MergeJob(settings, spark=spark, on_step=step)
+    monkeypatch.setattr(trigger_pace, "_LOOKS_SHARE", 1)  # the interval is that of a machine that looks quickly
     running = threading.Thread(target=job.run, kwargs={"until_caught_up": False})
     running.start()
     try:

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from tidemark.api.lags import lags_of
 from tidemark.api.overview import LogStatus, Status, TableStatus
 from tidemark.api.snapshot_list import SnapshotList
 from tidemark.api.source_log import UNSEEN, SourceLog
+from tidemark.page import page_facts
 from tidemark.page.page_facts import BELIEVED_S, Facts, SourceLook
 from tidemark.page.page_views import Views
 from tidemark.page.parts import Parts
@@ -92,7 +94,9 @@ def test_nothing_of_a_look_that_is_too_old_is_shown_as_the_state_of_now(stack: E
     assert not re.search(r"Now: [^\"<]*\d s", text)
 
 
-def test_a_source_that_does_not_answer_is_waited_for_once_and_not_at_each_look(stack: ExitStack) -> None:
+def test_a_source_that_does_not_answer_is_waited_for_once_and_not_at_each_look(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With its patience at each look the looks were more than ten seconds apart: everything was unknown, for the reason of Kafka."""
     answers = threading.Event()
     answer = SourceLog(None, "it answered")
@@ -101,14 +105,21 @@ def test_a_source_that_does_not_answer_is_waited_for_once_and_not_at_each_look(s
         answers.wait(60)
         return answer
 
-    status, patience_s = replace(look_of(0).first, log=NOTHING_READ), 1.0
-    source = SourceLook(ask, patience_s)
+    def waiting(asked: list[Future[SourceLog]], timeout: float) -> object:
+        waits_s.append(timeout)
+        return wait(asked, timeout)
+
+    waits_s: list[float] = []
+    monkeypatch.setattr(page_facts, "wait", waiting)
+    status = replace(look_of(0).first, log=NOTHING_READ)
+    source = SourceLook(ask, patience_s=1.0)
     stack.callback(source.close)
     stack.callback(answers.set)
-    assert "no answer for 1 s" in source.ask(status).problem
     began_s = time.monotonic()
-    assert all("no answer for" in source.ask(status).problem for _ in range(5))
-    assert time.monotonic() - began_s < patience_s
+    problems = [source.ask(status).problem for _ in range(6)]
+    assert time.monotonic() - began_s >= 1.0
+    assert all(re.search(r"no answer for [1-9]\d* s", problem) for problem in problems), problems
+    assert waits_s == [1.0, 0, 0, 0, 0, 0]
     answers.set()
     deadline = time.monotonic() + 30
     while source.ask(status).problem != answer.problem:

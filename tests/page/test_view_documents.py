@@ -145,6 +145,7 @@ def test_a_source_that_does_not_answer_makes_its_part_unknown_and_its_late_answe
     released.set()
     late = next(answer for answer in iter(lambda: look.ask(status), None) if not answer.problem.startswith(silent))
     assert (late.problem, late.is_of_now) == ("the answer", False)
+    look._patience_s = 60.0
     assert look.ask(status).is_of_now
     assert len(asked) == 2
     assert look.ask(status_of({}, {}, NOW_MS)) == UNSEEN  # nothing is published: there is nothing to ask

@@ -15,6 +15,7 @@ import pytest
 from devservers import Database
 from producer.snapshot import load_guard
 from producer.snapshot.chunk_size import MIN_CHUNK_ROWS
+from producer.source import server_load
 from tests.support.memory_log import MemoryLog, running
 from tests.support.servers import database, end_connection
 from tests.support.snapshots import Source, ids, memory_log, snapshot_rows
@@ -128,6 +129,10 @@ def load(source: Source, threads: int) -> Iterator[None]:
     for thread in running_now:
         thread.start()
     try:
+        deadline = time.monotonic() + 60
+        while (server_load.threads_running(source.connection).value or 0) < threads:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         yield
     finally:
         with source.connection.cursor() as cursor:
