@@ -113,7 +113,8 @@ class LoadMarker(WindowMarker):
 
     The rows have the version `low`, which is in the log's file `file`, and the mark `snapshot` in their source block. `server` is
     the identity of the server that must be asked; `key_schema` (None for a table without a key) and `value_schema` are the schemas
-    that the rows are encoded with, by their ids in the registry.
+    that the rows are encoded with, by their ids in the registry. Chunks of one `generation` of a request are disjoint: with the
+    next one the table was divided once more, in the same process of the producer.
     """
 
     type: ClassVar[MarkerType] = MarkerType.LOAD
@@ -125,6 +126,7 @@ class LoadMarker(WindowMarker):
     key_schema: int | None = None
     file: str = json_field("", omits_default=True)
     snapshot: str = json_field("incremental", omits_default=True)
+    generation: int = json_field(0, omits_default=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,7 +111,8 @@ class WindowRegister(Mapping[str, Window]):
         assert window.opened_at is not None
         assert window.load is not None
         window.load.asked_at = now_s
-        self._outbox.mark(window.table, MarkerType.LOAD, _fields(window, window.opened_at) | request.fields)
+        plan = {"generation": window.generation}
+        self._outbox.mark(window.table, MarkerType.LOAD, _fields(window, window.opened_at) | request.fields | plan)
 
     def buffered(self, window: Window, chunk: BufferedChunk, closes_at: Position | None = None) -> None:
         """Keep the rows until the window closes: at its close row, or at `closes_at` where no row comes."""

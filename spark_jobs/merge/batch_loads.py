@@ -31,7 +31,7 @@ from spark_jobs.merge.load_task import LoadDone, LoadFailure, load_worker, repla
 from spark_jobs.merge.loads_of_table import LaneTask, TableLoads
 from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.table_batch import TableRecords
-from spark_jobs.merge.table_set_aside import half_written, is_of_one_table
+from spark_jobs.merge.table_set_aside import half_written, is_of_one_table, without_keys
 from spark_jobs.merge.worker_task import RESULTS
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.spark_errors import reason_of
@@ -67,8 +67,10 @@ class Loads:
     ) -> dict[SourceTable, TableRecords]:
         """Carry out the pending loads of these tables, and return what is to be remembered of those that had some."""
         due = {table: one for table, one in records.items() if one.source.loads.pending and one.source.set_aside is None}
-        if not due or self.source is None:
+        if not due:
             return {}
+        if self.source is None:
+            return {table: self._left_pending(context, table, one, batch_id) for table, one in due.items()}
         begun: dict[SourceTable, TableLoads] = {}
         lanes: list[_Lane] = []
         routed = {table: due.pop(table) for table in tuple(due) if table not in context.plan.alone}
@@ -100,6 +102,12 @@ class Loads:
         if not self._is_opened:
             self._source, self._is_opened = self._open_source(), True
         return self._source
+
+    def _left_pending(self, context: JobContext, table: SourceTable, known: TableRecords, batch_id: int) -> TableRecords:
+        """Return the records of a table whose loads wait for a source: an attempt that had one may have loaded some."""
+        target = context.sink.target(self._spark, context.target_of(table), [table])
+        is_written = table in context.plan.alone and target.has_commit(batch_id)
+        return replace(known, target=without_keys(known.target)) if is_written else known
 
     def _left(
         self, context: JobContext, table: SourceTable, known: TableRecords, batch_id: int, error: Exception
@@ -174,18 +182,19 @@ class Loads:
 
 
 def _rounds(lanes: Iterable[_Lane]) -> list[list[_Lane]]:
-    """Return loads that may run at once: of each table those of one request, each chunk once."""
+    """Return loads that may run at once: of each table those of one plan of a request, each chunk once."""
     rounds: list[list[_Lane]] = []
-    taken: list[dict[int, tuple[str, set[int]]]] = []
+    taken: list[dict[int, tuple[tuple[str, int], set[int]]]] = []
     for one in lanes:
         load = one.work.task.load
+        plan = load.request, load.generation
         for group, seen in zip(rounds, taken, strict=True):
-            request, chunks = seen.setdefault(id(one.table), (load.request, set()))
-            if request == load.request and load.chunk not in chunks:
+            seen_plan, chunks = seen.setdefault(id(one.table), (plan, set()))
+            if seen_plan == plan and load.chunk not in chunks:
                 chunks.add(load.chunk)
                 group.append(one)
                 break
         else:
             rounds.append([one])
-            taken.append({id(one.table): (load.request, {load.chunk})})
+            taken.append({id(one.table): (plan, {load.chunk})})
     return rounds

@@ -173,6 +173,7 @@ class TableLoads:
         self._target.compact_if_due(self._stamp)
 
     def _refuse(self, load: LoadMarker, reason: str, *, retry: bool) -> None:
+        self._target.forget_keys_if_written()
         log.warning("merge.chunk_not_loaded", table=self._table.name.plain, chunk=load.chunk, reason=reason, retry=retry)
         self._answer(load, LoadAnswer(load.window, error=reason, retry=retry))
 

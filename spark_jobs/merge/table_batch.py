@@ -88,6 +88,8 @@ class TableBatch:
         self._needs_plan = source.needs_plan(target_exists=target.exists)
         self.plan = source.plan(target.columns, has_target=target.exists) if self._needs_plan else None
         self.had_rows = target.exists
+        if self.had_rows and (source.input.trimmed or source.input.lost is not None):
+            target.forget_keys()  # an attempt at this batch may have put what is gone by now
         if self.plan is not None and self.had_rows:
             target.prepare(self.plan, source.stamp)
 

@@ -129,13 +129,18 @@ def ended_early(record: SourceRecord, topics: tuple[str, str], ends: Offsets) ->
     return None
 
 
+def without_keys(record: TargetRecord) -> TargetRecord:
+    """Return the record of a target whose keys are not known."""
+    return replace(record, key_range=None, range_of=UNKNOWN_RANGE)
+
+
 def half_written(record: TargetRecord, batch_id: int, fed_by: Mapping[str, FedBy] | None = None) -> TargetRecord:
     """Return the record of a target to which the batch that failed has written: its range of keys is no longer known.
 
     `fed_by` is what it was fed by when the batch failed: a column is not filled again, over rows that were put since.
     """
     fed_by = record.fed_by if fed_by is None else fed_by
-    return replace(record, last_commit=batch_id, key_range=None, range_of=UNKNOWN_RANGE, fed_by=fed_by)
+    return replace(without_keys(record), last_commit=batch_id, fed_by=fed_by)
 
 
 def unread(record: SourceRecord, topics: tuple[str, str], ends: Offsets) -> Iterator[Slice]:

@@ -20,7 +20,7 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.decode.writer_schemas import Writer as WriterSchema
 from spark_jobs.merge.evolution import evolution, narrowing
 from spark_jobs.merge.observed_rows import BatchCounts, range_column
-from spark_jobs.merge.table_set_aside import UNKNOWN_RANGE
+from spark_jobs.merge.table_set_aside import without_keys
 from spark_jobs.sinks.contract import (
     Columns,
     CompactionError,
@@ -158,8 +158,13 @@ class TargetBatch:
         self.record = replace(self.record, key_range=kept, range_of=plan.keys)
 
     def forget_keys(self) -> None:
-        """Remember that the keys of the target are not known."""
-        self.record = replace(self.record, key_range=None, range_of=UNKNOWN_RANGE)
+        """Remember that the keys of the target are not known, also for the steps that follow."""
+        self._before, self.record = without_keys(self._before), without_keys(self.record)
+
+    def forget_keys_if_written(self) -> None:
+        """Forget the keys where this batch has written: an attempt before may have put rows that this one does not know of."""
+        if self._target.has_commit(self._batch_id):
+            self.forget_keys()
 
     def put_rows(self, writer: Writer, rows: DataFrame, layout: TableLayout) -> None:
         """Put computed rows of several tables, or of images: of their keys no range is known."""

@@ -25,6 +25,7 @@ from producer.snapshot.strategies import Windowing
 from producer.snapshot.strategies.watermark import LowWatermark, identity_of
 from producer.snapshot.table_access import TableAccess
 from producer.source.connection import connect
+from schemas.errors import LoadError, LoadImpossibleError
 from schemas.loads import LoadAnswer
 from schemas.markers import LoadMarker
 from schemas.position import Position
@@ -33,6 +34,7 @@ from tests.codec.test_the_server_is_the_oracle import RandomTable, _literal, tab
 from tests.support.played_loads import MemoryRegistry, load_settings, pairs
 from tests.support.servers import database, drop_database, new_database
 from tests.support.snapshots import Source
+from tidemark.loads import chunk_source
 from tidemark.loads.chunk_source import open_source
 
 LOW = LowWatermark(Position(3, 7, 4711), "binlog.000007", 4711)
@@ -194,6 +196,24 @@ def test_a_table_with_a_unique_key_only_has_its_keys(source: Source, registry: M
     loaded = both.loaded("t", load)
     assert [key for key, _ in loaded] == [key for key, _ in written]
     assert all(key is not None for key, _ in loaded)
+
+
+def test_a_table_that_is_locked_is_an_error_and_holds_no_batch_up(
+    source: Source, registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A SELECT waits for a lock on its table for a day or a year, and with it waited the batch, and each table of the sink."""
+    monkeypatch.setattr(chunk_source, "_LOCK_WAIT_S", 1)
+    source.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    both = Both(source, registry)
+    _, load = both.written("t", "incremental")
+    source.run("LOCK TABLES t WRITE")
+    try:
+        with pytest.raises(LoadError, match=r"Lock wait timeout") as error:
+            both.loaded("t", load)
+        assert not isinstance(error.value, LoadImpossibleError), "another attempt may help"
+    finally:
+        source.run("UNLOCK TABLES")
+    assert len(both.loaded("t", load)) == 1
 
 
 def test_answers_are_rows_and_one_that_is_there_is_as_good(source: Source, registry: MemoryRegistry) -> None:

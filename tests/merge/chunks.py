@@ -60,8 +60,13 @@ class Chunks:
 
     def merge(self, on_step: Step = lambda *_: None) -> None:
         """Run the job until it has caught up."""
-        opened = FileSource(self._folder)
+        opened = self.source
         MergeJob(self._settings, spark=self._spark, on_step=on_step, open_source=lambda _: opened).run(until_caught_up=True)
+
+    @property
+    def source(self) -> FileSource:
+        """The source that a job opens."""
+        return FileSource(self._folder)
 
     def has(self, window: str, topics: TableTopics, rows: Sequence[Row], low: int, error: Exception | None = None) -> None:
         """Have a SELECT of the window's chunk return these rows, and then raise an error if one is given."""
@@ -73,14 +78,14 @@ class Chunks:
 
     def ask(
         self, window: str, topics: TableTopics, rows: Sequence[Row], low: int, *, position: int | None = None,
-        horizon: int | None = None, request: str = "r", chunk: int = 0, error: Exception | None = None,
+        horizon: int | None = None, request: str = "r", chunk: int = 0, error: Exception | None = None, generation: int = 0,
     ) -> None:  # fmt: skip
         """Write the load marker of a window, whose SELECT returns these rows."""
         self.has(window, topics, rows, low, error)
         marker(
             topics, LoadMarker, low if position is None else position, low if horizon is None else horizon, window=window,
             request=request, chunk=chunk, low=at(low), query=f"SELECT {chunk}", server="uuid",
-            value_schema=topics.value_id, key_schema=topics.key_id,
+            value_schema=topics.value_id, key_schema=topics.key_id, generation=generation,
         )  # fmt: skip
 
     def close(self, window: str, topics: TableTopics, position: int, horizon: int, *, request: str = "r", chunk: int = 0) -> None:

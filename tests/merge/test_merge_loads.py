@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,9 +14,10 @@ from pyspark.sql import SparkSession
 from schemas.columns import ColumnType
 from schemas.errors import LoadImpossibleError, SinkError
 from schemas.loads import LoadAnswer
-from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
+from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, LoadMarker
 from schemas.settings import Settings
 from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.merge import batch_loads
 from spark_jobs.merge.loads_of_table import TableLoads
 from tests.merge.chunks import Chunks
 from tests.merge.conftest import SinkFactory
@@ -202,6 +205,69 @@ def test_without_a_source_a_load_waits_and_nothing_is_lost(world: World, spark: 
     world.merge()
     assert world.rows == {1: 1, 9: 1}
     assert world.chunks.answers() == [LoadAnswer("w0", 1)]
+
+
+def test_chunks_of_two_plans_of_a_request_are_loaded_one_after_the_other(world: World) -> None:
+    """A key that became another has the table divided once more: the rows of both plans would be appended beside each other."""
+    table, loads = object(), [("r", 0, 0), ("r", 1, 0), ("r", 3, 1), ("r", 4, 1), ("s", 5, 0)]
+    lanes = [SimpleNamespace(table=table, work=SimpleNamespace(task=SimpleNamespace(load=load_of(*one)))) for one in loads]
+    rounds = batch_loads._rounds(cast("Any", lanes))
+    assert [[one.work.task.load.chunk for one in group] for group in rounds] == [[0, 1], [3, 4], [5]]
+    world.chunks.ask("w0", world.topics, some(*range(20)), 100, horizon=90)
+    world.chunks.ask("w5", world.topics, some(*range(10, 40)), 120, horizon=90, chunk=3, generation=1)
+    world.merge()
+    assert sorted(world.rows) == list(range(40))
+
+
+def load_of(request: str, chunk: int, generation: int) -> LoadMarker:
+    common = {"table": "shop.items", "position": at(200), "horizon": at(100), "partitions": 1, "partition": 0, "window": "w"}
+    more = {"low": at(100), "query": "SELECT 1", "server": "u", "value_schema": 1, "generation": generation}
+    return LoadMarker(**common, **more, request=request, chunk=chunk)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", ["another writer", "no source"])
+def test_rows_of_a_chunk_that_only_a_dead_attempt_has_loaded_are_not_there_twice(world: World, spark: SparkSession, how: str) -> None:
+    """What is remembered of the keys did not know of them: newer rows of these keys were appended, and stayed beside the older ones."""
+
+    def dies(name: str, _: int) -> None:
+        if name == "loaded":
+            raise Crash
+
+    world.change("c", 1, 50)
+    world.merge()
+    world.chunks.ask("w0", world.topics, some(100, 200), 100)
+    with pytest.raises(Crash):
+        world.merge(dies)
+    settings = world.settings
+    if how == "another writer":
+        settings = replace(settings, sinks=(replace(settings.sink, writer="jvm"),))
+    MergeJob(settings, spark=spark, open_source=lambda _: None if how == "no source" else world.chunks.source).run(until_caught_up=True)
+    assert world.rows == {1: 1, 100: 1, 200: 1}
+    world.change("u", 100, 300, 7)
+    world.change("c", 300, 301)
+    world.merge()
+    assert world.rows == {1: 1, 100: 7, 200: 1, 300: 1}
+
+
+def test_rows_that_a_dead_attempt_has_put_and_kafka_has_dropped_since_are_not_there_twice(world: World) -> None:
+    def dies(name: str, _: int) -> None:
+        if name == "merged":
+            raise Crash
+
+    world.change("c", 1, 50)
+    world.merge()
+    world.change("c", 100, 150, 5)
+    with pytest.raises(Crash):
+        world.merge(dies)
+    assert world.rows == {1: 1, 100: 5}
+    world.change("c", 2, 160)
+    flush(world.topics)
+    changes = world.topics.changes
+    world.topics.trim(changes, 0, world.topics.ends[changes][0] - 1)
+    world.merge()
+    world.change("u", 100, 300, 7)
+    world.merge()
+    assert world.rows == {1: 1, 2: 1, 100: 7}
 
 
 @pytest.mark.parametrize("how", ["never asked for here", "failed"])

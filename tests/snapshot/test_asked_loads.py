@@ -126,6 +126,21 @@ def test_a_load_holds_the_horizon_until_it_is_closed_or_given_up() -> None:
     assert ledger.tasks["r", "db.t"].rows == 7
 
 
+def test_the_marker_of_a_load_says_for_which_plan_of_the_table_it_is() -> None:
+    """Chunks of two plans may have the same rows: the merge job must not load them at once."""
+    ledger = a_ledger()
+    planned(ledger, "db.t", chunks=1)
+    generations = []
+    for number in (1, 2):
+        checkpoint(ledger, 1000 * number)
+        asked(ledger, 1000 * number + 100)
+        work = checkpoint(ledger, 1000 * number + 200)
+        generations += [marker.fields["generation"] for marker in work.markers if marker.type == "load"]
+        ledger.tasks.replan(ledger.tasks["r", "db.t"])
+        plan_on(ledger, 1)
+    assert generations == [0, 1]
+
+
 def test_an_answer_counts_only_for_a_window_that_was_asked_for() -> None:
     ledger = a_ledger()
     planned(ledger, "db.t")

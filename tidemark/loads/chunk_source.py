@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 Block: TypeAlias = "tuple[pa.Array, pa.Array]"
 _MOST_BYTES: Final = (1 << 31) - 1
+_LOCK_WAIT_S: Final = 20
+"""So long a chunk waits for a table that is locked. The batch waits with it, and so does each table of the sink."""
 
 
 def open_source(settings: Settings) -> ChunkSource:
@@ -70,6 +72,8 @@ class ChunkSource:
         with _load_errors(f"{database}.{table}", load):
             connection = ServerConnector(lambda: connect(self.settings.source), load.server)()
             try:
+                with connection.cursor() as cursor:
+                    cursor.execute("SET SESSION lock_wait_timeout = %s", (_LOCK_WAIT_S,))
                 yield from self._blocks(connection, database, table, load)
             finally:
                 close_quietly(connection)
