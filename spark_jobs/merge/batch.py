@@ -186,7 +186,11 @@ class BatchMerger:
             for table, record in sources.items()
             if record.loads.pending
         }
-        return self._loads.carried_out(self._shared_by_tables(), before, records, batch_id) if records else {}
+        if not records:
+            return {}
+        saved = self._states.saved(before.query_id, batch_id)
+        put = {} if saved is None else {table: saved.source(table).loads.put for table in records}
+        return self._loads.carried_out(self._shared_by_tables(), before, records, batch_id, put)
 
     # ── tables that are not merged ────────────────────
 

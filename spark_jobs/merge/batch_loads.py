@@ -63,9 +63,17 @@ class Loads:
         self._written: set[str] = set()
 
     def carried_out(
-        self, context: JobContext, before: JobState, records: Mapping[SourceTable, TableRecords], batch_id: int
+        self,
+        context: JobContext,
+        before: JobState,
+        records: Mapping[SourceTable, TableRecords],
+        batch_id: int,
+        put: Mapping[SourceTable, Mapping[str, LoadAnswer]],
     ) -> dict[SourceTable, TableRecords]:
-        """Carry out the pending loads of these tables, and return what is to be remembered of those that had some."""
+        """Carry out the pending loads of these tables, and return what is to be remembered of those that had some.
+
+        `put` are the answers to windows that an attempt at this batch has put and saved: they are not to be called failed.
+        """
         due = {table: one for table, one in records.items() if one.source.loads.pending and one.source.set_aside is None}
         if not due:
             return {}
@@ -74,14 +82,16 @@ class Loads:
         begun: dict[SourceTable, TableLoads] = {}
         lanes: list[_Lane] = []
         routed = {table: due.pop(table) for table in tuple(due) if table not in context.plan.alone}
-        failed = {table: self._refused(one, (one.target, _ROUTED), retry=False) for table, one in routed.items()}
+        failed = {
+            table: self._refused(one, (one.target, _ROUTED), put.get(table, {}), retry=False) for table, one in routed.items()
+        }
         for table, one in due.items():
             target_before = before.target(context.target_of(table))
-            loads = TableLoads(context, self._spark, table, target_before, one, batch_id)
+            loads = TableLoads(context, self._spark, table, target_before, one, batch_id, put.get(table, {}))
             try:
                 tasks = loads.begin(self._tables.topics((table.name.database, table.name.table)))
             except Exception as error:  # noqa: BLE001 - an error of one table ends its loads, and no batch
-                failed[table] = self._refused(one, self._left(context, table, one, batch_id, error))
+                failed[table] = self._refused(one, self._left(context, table, one, batch_id, error), put.get(table, {}))
                 continue
             begun[table] = loads
             lanes += [_Lane(loads, work) for work in tasks]
@@ -122,12 +132,14 @@ class Loads:
         return half_written(known.target, batch_id) if target.has_commit(batch_id) else known.target, reason
 
     @staticmethod
-    def _refused(known: TableRecords, left: tuple[TargetRecord, str], *, retry: bool = True) -> TableRecords:
+    def _refused(
+        known: TableRecords, left: tuple[TargetRecord, str], put: Mapping[str, LoadAnswer], *, retry: bool = True
+    ) -> TableRecords:
         """Return the records of a table none of whose loads could be begun."""
         target, reason = left
         source = known.source
         for load in source.loads.pending:
-            answer = LoadAnswer(load.window, error=reason, retry=retry)
+            answer = put.get(load.window) or LoadAnswer(load.window, error=reason, retry=retry)
             source = replace(source, loads=source.loads.answered(load, answer))
         return TableRecords(source, target)
 

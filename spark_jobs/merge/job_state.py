@@ -168,6 +168,13 @@ class JobStates:
             raise SinkError(message)
         return state
 
+    def saved(self, query_id: str, batch_id: int) -> JobState | None:
+        """Return the state that an attempt at this batch has saved before it ended; None where there is none that can be read."""
+        try:
+            return self.load(query_id, batch_id)
+        except SinkError:
+            return None
+
     def save(self, state: JobState) -> None:
         """Save the state after a batch."""
         document: dict[str, Any] = {

@@ -32,6 +32,12 @@ class LoadRecord:
     answers: tuple[LoadAnswer, ...] = ()
     done: Mapping[str, DoneLoad] = field(default_factory=dict)
 
+    @property
+    def put(self) -> dict[str, LoadAnswer]:
+        """The answers to the windows whose rows were put; without the number of rows where the answer was written long ago."""
+        answers = {one.window: one for one in self.answers}
+        return {window: answers.get(window, LoadAnswer(window)) for window, one in self.done.items() if one.is_put}
+
     def noted(self, markers: Iterable[Marker], state: TableState) -> LoadRecord:
         """Return the record after the markers of a batch; `state` is that of the table after them.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -48,6 +48,7 @@ class TableLoads:
     """The loads of a table, after the rows of the batch were merged into its target.
 
     `before` is what was remembered of the target before the batch, `records` what is to be remembered now; it grows with each step.
+    `put` are the answers to windows that an attempt at this batch has put and saved.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class TableLoads:
         before: TargetRecord,
         records: TableRecords,
         batch_id: int,
+        put: Mapping[str, LoadAnswer],
     ) -> None:
         self._context = context
+        self._put = put
         self._spark = spark
         self._table = table
         self._target = TargetBatch(context.sink.target(spark, context.target_of(table), [table]), before, batch_id)
@@ -174,6 +177,9 @@ class TableLoads:
 
     def _refuse(self, load: LoadMarker, reason: str, *, retry: bool) -> None:
         self._target.forget_keys_if_written()
+        if load.window in self._put:
+            self._answer(load, self._put[load.window])  # the rows are there, and the producer may have read the answer
+            return
         log.warning("merge.chunk_not_loaded", table=self._table.name.plain, chunk=load.chunk, reason=reason, retry=retry)
         self._answer(load, LoadAnswer(load.window, error=reason, retry=retry))
 

@@ -183,6 +183,27 @@ def test_wherever_the_job_dies_each_row_is_there_once(world: World, step: str) -
     assert {(one.window, one.error) for one in world.chunks.answers()} == {("w0", ""), ("w1", "")}
 
 
+@pytest.mark.parametrize("step", ["saved", "published"])
+def test_a_chunk_that_was_loaded_and_saved_is_not_called_failed_where_the_batch_is_run_again(world: World, step: str) -> None:
+    """The producer may have read the answer, and closed the window: the table lacked rows that it had, until another snapshot."""
+
+    def dies(name: str, _: int) -> None:
+        if name == step:
+            raise Crash
+
+    world.chunks.ask("w0", world.topics, some(1, 2), 100)
+    with pytest.raises(Crash):
+        world.merge(dies)
+    world.chunks.has("w0", world.topics, some(1, 2), 100, error=ConnectionError("the source does not answer"))
+    world.merge()
+    assert {(one.window, one.rows, one.error) for one in world.chunks.answers()} == {("w0", 2, "")}
+    world.chunks.close("w0", world.topics, 300, 301)
+    whole(world.topics, 310, 90)
+    world.merge()
+    assert world.rows == {1: 1, 2: 1}
+    assert (world.progress["consistent_at"], world.progress["lacks"]) == (at(310).text, None)
+
+
 def test_answers_that_could_not_be_written_are_written_by_a_later_batch_once(world: World) -> None:
     world.chunks.ask("w0", world.topics, some(1), 100)
     world.chunks.breaks()
