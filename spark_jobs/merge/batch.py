@@ -116,7 +116,7 @@ class BatchMerger:
         self._grouped = GroupedTables(spark, settings.kafka, self._pool, POOL_THREADS, self._delays)
         self._loads = Loads(spark, self._tables, lambda: open_source(settings))
         self._threads = local()
-        self._is_first = True
+        self._is_first, self._attempted = True, -1
         self._is_changelog = settings.sink.mode == "changelog"
         self._schemas_seen: dict[SourceTable, tuple[float, tuple[int, ...]]] = {}
         self._failed_with: dict[SourceTable, tuple[int, ...]] = {}
@@ -139,6 +139,8 @@ class BatchMerger:
         self.stages.begin()
         context = self._shared_by_tables()
         context.schemas.given.begin()
+        context.may_repeat, self._attempted = self._is_first or batch_id == self._attempted, batch_id
+        context.repeated.clear()
         before = self._states.load(context.query_id, batch_id - 1)
         start, ends = (self._checkpoint.offsets(number) for number in (batch_id - 1, batch_id))
         bounds = BatchBounds(batch_id, start, ends, before)

@@ -27,11 +27,12 @@ from schemas.loads import LoadAnswer
 from spark_jobs.kafka.topic_tables import TopicTables
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import JobState, SourceRecord
+from spark_jobs.merge.load_record import EarlierAttempt
 from spark_jobs.merge.load_task import LoadDone, LoadFailure, load_worker, replacing_worker
 from spark_jobs.merge.loads_of_table import LaneTask, TableLoads
 from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.table_batch import TableRecords
-from spark_jobs.merge.table_set_aside import half_written, is_of_one_table, without_keys
+from spark_jobs.merge.table_set_aside import half_written, is_of_one_table
 from spark_jobs.merge.worker_task import RESULTS
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.spark_errors import reason_of
@@ -40,6 +41,7 @@ from spark_jobs.store.sink_layout import LOADS
 log = structlog.get_logger()
 
 
+_NONE: Final[Mapping[str, LoadAnswer]] = {}
 _ROUTED: Final = "the rows of the table are changed or put together with others on their way into the sink: they go through Kafka"
 
 
@@ -78,17 +80,16 @@ class Loads:
         if not due:
             return {}
         if self.source is None:
-            return {table: self._left_pending(context, table, one, batch_id) for table, one in due.items()}
+            return self._left_pending(context, due, batch_id)
         begun: dict[SourceTable, TableLoads] = {}
         lanes: list[_Lane] = []
         routed = {table: due.pop(table) for table in tuple(due) if table not in context.plan.alone}
-        failed = {
-            table: self._refused(one, (one.target, _ROUTED), put.get(table, {}), retry=False) for table, one in routed.items()
-        }
+        failed = {table: self._refused(one, (one.target, _ROUTED), retry=False) for table, one in routed.items()}
         for table, one in due.items():
             target_before = before.target(context.target_of(table))
-            loads = TableLoads(context, self._spark, table, target_before, one, batch_id, put.get(table, {}))
             try:
+                earlier = self._earlier(context, table, one, batch_id, put)
+                loads = TableLoads(context, self._spark, table, target_before, one, batch_id, earlier)
                 tasks = loads.begin(self._tables.topics((table.name.database, table.name.table)))
             except Exception as error:  # noqa: BLE001 - an error of one table ends its loads, and no batch
                 failed[table] = self._refused(one, self._left(context, table, one, batch_id, error), put.get(table, {}))
@@ -113,11 +114,29 @@ class Loads:
             self._source, self._is_opened = self._open_source(), True
         return self._source
 
-    def _left_pending(self, context: JobContext, table: SourceTable, known: TableRecords, batch_id: int) -> TableRecords:
-        """Return the records of a table whose loads wait for a source: an attempt that had one may have loaded some."""
-        target = context.sink.target(self._spark, context.target_of(table), [table])
-        is_written = table in context.plan.alone and target.has_commit(batch_id)
-        return replace(known, target=without_keys(known.target)) if is_written else known
+    def _earlier(
+        self,
+        context: JobContext,
+        table: SourceTable,
+        known: TableRecords,
+        batch_id: int,
+        put: Mapping[SourceTable, Mapping[str, LoadAnswer]],
+    ) -> EarlierAttempt:
+        """Return what an attempt at this batch before has left of a table."""
+        name = context.target_of(table)
+        has_written = name in context.repeated
+        if context.may_repeat and not has_written and known.target.last_commit != batch_id:  # this attempt has not written
+            has_written = context.sink.target(self._spark, name, [table]).has_commit(batch_id)
+        saved = put.get(table, {})
+        return EarlierAttempt(has_written, {window: one for window, one in saved.items() if has_written or not one.rows})
+
+    def _left_pending(
+        self, context: JobContext, due: Mapping[SourceTable, TableRecords], batch_id: int
+    ) -> dict[SourceTable, TableRecords]:
+        """Return the records of tables whose loads wait for a source, where an attempt that had one may have loaded some."""
+        alone = {table: one for table, one in due.items() if table in context.plan.alone}
+        written = {table: one for table, one in alone.items() if self._earlier(context, table, one, batch_id, {}).has_written}
+        return {table: replace(one, target=half_written(one.target, batch_id)) for table, one in written.items()}
 
     def _left(
         self, context: JobContext, table: SourceTable, known: TableRecords, batch_id: int, error: Exception
@@ -133,7 +152,7 @@ class Loads:
 
     @staticmethod
     def _refused(
-        known: TableRecords, left: tuple[TargetRecord, str], put: Mapping[str, LoadAnswer], *, retry: bool = True
+        known: TableRecords, left: tuple[TargetRecord, str], put: Mapping[str, LoadAnswer] = _NONE, *, retry: bool = True
     ) -> TableRecords:
         """Return the records of a table none of whose loads could be begun."""
         target, reason = left

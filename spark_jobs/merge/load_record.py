@@ -25,6 +25,14 @@ class DoneLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierAttempt:
+    """What an attempt at the batch before this one has left of a table: whether it has written, and the answers that it saved."""
+
+    has_written: bool = False
+    put: Mapping[str, LoadAnswer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class LoadRecord:
     """The loads of one table: `pending` are to be carried out, `answers` to be written, `done` are those that were answered."""
 
@@ -34,9 +42,8 @@ class LoadRecord:
 
     @property
     def put(self) -> dict[str, LoadAnswer]:
-        """The answers to the windows whose rows were put; without the number of rows where the answer was written long ago."""
-        answers = {one.window: one for one in self.answers}
-        return {window: answers.get(window, LoadAnswer(window)) for window, one in self.done.items() if one.is_put}
+        """The answers to be written of the windows whose rows were put."""
+        return {one.window: one for one in self.answers if not one.error}
 
     def noted(self, markers: Iterable[Marker], state: TableState) -> LoadRecord:
         """Return the record after the markers of a batch; `state` is that of the table after them.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,6 +16,7 @@ from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.layout_plan import LayoutPlanner
+from spark_jobs.merge.load_record import EarlierAttempt
 from spark_jobs.merge.load_task import LoadDone, LoadFailure, LoadTask
 from spark_jobs.merge.progress_report import table_progress
 from spark_jobs.merge.raw_records import RawRecords
@@ -48,7 +49,7 @@ class TableLoads:
     """The loads of a table, after the rows of the batch were merged into its target.
 
     `before` is what was remembered of the target before the batch, `records` what is to be remembered now; it grows with each step.
-    `put` are the answers to windows that an attempt at this batch has put and saved.
+    `earlier` is the attempt at this batch before.
     """
 
     def __init__(
@@ -59,10 +60,10 @@ class TableLoads:
         before: TargetRecord,
         records: TableRecords,
         batch_id: int,
-        put: Mapping[str, LoadAnswer],
+        earlier: EarlierAttempt,
     ) -> None:
         self._context = context
-        self._put = put
+        self._earlier = earlier
         self._spark = spark
         self._table = table
         self._target = TargetBatch(context.sink.target(spark, context.target_of(table), [table]), before, batch_id)
@@ -151,20 +152,25 @@ class TableLoads:
         if isinstance(result, LoadFailure):
             if result.may_have_written:
                 self._target.forget_keys()
-            self._refuse(load, result.reason, retry=result.retry)
+            self._refuse(load, result.reason, retry=result.retry, is_read=True)
             return
         if result.is_known:
             self._target.note_loaded(result.key_range, plan)
         else:
             self._target.forget_keys()
-        newest = (load.value_schema, load.low.text) if len(plan.versions) > 1 else None
-        written_by = max(filter(None, (self._source.written_by, newest)), key=lambda item: item[1], default=None)
-        keyed_by = self._source.keyed_by
-        if keyed_by is not None and load.key_schema is not None:
-            keyed_by = max(keyed_by, (load.key_schema, load.low.text), key=lambda item: item[1])
-        self._source = replace(self._source, merged=self._source.merged + result.put, written_by=written_by, keyed_by=keyed_by)
+        self._note_rows(load, result.put)
         self._answer(load, LoadAnswer(load.window, result.rows))
         log.info("merge.chunk_loaded", table=self._table.name.plain, request=load.request, chunk=load.chunk, rows=result.rows)
+
+    def _note_rows(self, load: LoadMarker, count: int) -> None:
+        """Remember the rows of a load, and the schemas that they have."""
+        written_by, keyed_by = self._source.written_by, self._source.keyed_by
+        if self._plan is not None and len(self._plan.versions) > 1:
+            newest = (load.value_schema, load.low.text)
+            written_by = max(filter(None, (written_by, newest)), key=lambda item: item[1])
+        if keyed_by is not None and load.key_schema is not None:
+            keyed_by = max(keyed_by, (load.key_schema, load.low.text), key=lambda item: item[1])
+        self._source = replace(self._source, merged=self._source.merged + count, written_by=written_by, keyed_by=keyed_by)
 
     def conclude(self) -> None:
         """Remember the commits of the loads, and compact the target now and then."""
@@ -175,10 +181,14 @@ class TableLoads:
         self._target.note_commit()
         self._target.compact_if_due(self._stamp)
 
-    def _refuse(self, load: LoadMarker, reason: str, *, retry: bool) -> None:
-        self._target.forget_keys_if_written()
-        if load.window in self._put:
-            self._answer(load, self._put[load.window])  # the rows are there, and the producer may have read the answer
+    def _refuse(self, load: LoadMarker, reason: str, *, retry: bool, is_read: bool = False) -> None:
+        """Answer with an error. Where a worker has not read the load, nobody has looked whether an attempt before has put it."""
+        if self._earlier.has_written and not is_read:
+            self._target.note_unknown_rows()
+        saved = self._earlier.put.get(load.window)
+        if saved is not None:  # the rows are there, and the producer may have read the answer
+            self._note_rows(load, saved.rows)
+            self._answer(load, saved)
             return
         log.warning("merge.chunk_not_loaded", table=self._table.name.plain, chunk=load.chunk, reason=reason, retry=retry)
         self._answer(load, LoadAnswer(load.window, error=reason, retry=retry))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 
 from schemas.delay_histogram import DelayHistogram
+from schemas.identity import Target
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.evolution import outgrown
@@ -49,6 +50,7 @@ class TableBatch:
         self._kept: RowsFile | None = None
         self.is_routed = False
         self.drops_columns = False
+        self.repeated: set[Target] | None = None
 
     @classmethod
     def of(
@@ -59,6 +61,7 @@ class TableBatch:
         batch = cls(source, target_batch(context, spark, table_input, before.target, batch_id))
         batch.is_routed = context.naming.routes.are_given
         batch.drops_columns = context.drops_columns
+        batch.repeated = context.repeated if context.may_repeat else None
         return batch
 
     @property
@@ -88,8 +91,10 @@ class TableBatch:
         self._needs_plan = source.needs_plan(target_exists=target.exists)
         self.plan = source.plan(target.columns, has_target=target.exists) if self._needs_plan else None
         self.had_rows = target.exists
-        if self.had_rows and (source.input.trimmed or source.input.lost is not None):
-            target.forget_keys()  # an attempt at this batch may have put what is gone by now
+        if self.had_rows and self.repeated is not None and target.is_written:
+            self.repeated.add(target.name)
+            if source.input.trimmed or source.input.lost is not None:
+                target.forget_keys()  # the attempt before may have put what is gone by now
         if self.plan is not None and self.had_rows:
             target.prepare(self.plan, source.stamp)
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import SchemaChangeError
-from schemas.identity import SourceTable
+from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
@@ -53,6 +53,16 @@ class TargetBatch:
         self._is_trusted = False
         self._is_touched = False
         self.record = before
+
+    @property
+    def name(self) -> Target:
+        """The target."""
+        return self._target.name
+
+    @property
+    def is_written(self) -> bool:
+        """Whether this batch has written to the target, in this attempt or in one before."""
+        return self._target.has_commit(self._batch_id)
 
     @property
     def full_name(self) -> str:
@@ -161,10 +171,10 @@ class TargetBatch:
         """Remember that the keys of the target are not known, also for the steps that follow."""
         self._before, self.record = without_keys(self._before), without_keys(self.record)
 
-    def forget_keys_if_written(self) -> None:
-        """Forget the keys where this batch has written: an attempt before may have put rows that this one does not know of."""
-        if self._target.has_commit(self._batch_id):
-            self.forget_keys()
+    def note_unknown_rows(self) -> None:
+        """Remember that an attempt at this batch before has written to the target, and may have put rows that this one does not."""
+        self.forget_keys()
+        self.record = replace(self.record, last_commit=self._batch_id)
 
     def put_rows(self, writer: Writer, rows: DataFrame, layout: TableLayout) -> None:
         """Put computed rows of several tables, or of images: of their keys no range is known."""

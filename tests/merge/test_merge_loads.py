@@ -19,6 +19,7 @@ from schemas.settings import Settings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge import batch_loads
 from spark_jobs.merge.loads_of_table import TableLoads
+from spark_jobs.store.sink_layout import STATE
 from tests.merge.chunks import Chunks
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, at, column, flush, marker, progress, rows, table, topics_of
@@ -202,6 +203,33 @@ def test_a_chunk_that_was_loaded_and_saved_is_not_called_failed_where_the_batch_
     world.merge()
     assert world.rows == {1: 1, 2: 1}
     assert (world.progress["consistent_at"], world.progress["lacks"]) == (at(310).text, None)
+
+
+def test_a_chunk_that_fails_in_an_ordinary_batch_costs_no_knowledge_of_the_keys(world: World, spark: SparkSession) -> None:
+    """Without it nothing is ever appended to that table, and each insert is a MERGE."""
+
+    def known() -> list[int] | None:
+        states = (Path(world.settings.sink.service_path) / STATE).glob("[0-9]*.json")
+        newest = json.loads(max(states, key=lambda one: int(one.stem)).read_text())
+        (entry,) = newest["tables"].values()
+        found: list[int] | None = entry["key_range"]
+        return found
+
+    world.change("c", 5, 50)
+    world.merge()
+    world.change("c", 6, 60)
+    world.chunks.ask("w0", world.topics, some(100), 100)
+    world.chunks.ask("w1", world.topics, some(200), 100, chunk=1, error=ConnectionError("the source does not answer"))
+    world.merge()
+    assert {one.window: bool(one.error) for one in world.chunks.answers()} == {"w0": False, "w1": True}
+    assert known() == [5, 100]
+    world.chunks.ask("w2", world.topics, some(300), 200, chunk=2)
+    flush(world.topics)
+    for number in (7, 8):
+        world.change("c", number, 210 + number)
+        flush(world.topics)
+        MergeJob(world.settings, spark=spark, open_source=lambda _: None).run(until_caught_up=True)
+        assert known() == [5, 100]
 
 
 def test_answers_that_could_not_be_written_are_written_by_a_later_batch_once(world: World) -> None:

@@ -13,15 +13,16 @@ from pyspark.sql import SparkSession
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import ConfigError, SinkError
 from schemas.identity import SourceId, SourceTable
-from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
+from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, LoadMarker
 from schemas.settings import RouteSettings, Settings, TransformSettings, UdfSettings
+from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.target_rebuild import rebuild
 from spark_jobs.merge import group_batch, group_workers
 from spark_jobs.merge.group_batch import GroupBatch
 from spark_jobs.pipeline.udfs import register_udfs
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
-from tests.merge.lake import ORDERS, Crash, at, column, merge_all, progress, quarantined
+from tests.merge.lake import ORDERS, Crash, at, column, marker, merge_all, progress, quarantined
 from tests.merge.test_spark_model import Dying, Played, merge_through_crashes
 from tests.merge.topics import TableTopics
 
@@ -63,6 +64,15 @@ def begun_shards(settings: Settings) -> tuple[TableTopics, TableTopics]:
         topics.change("c", {"id": "a", "amount": number}, at(100, 1).text)
         topics.flush()
     return one, two
+
+
+def test_a_load_of_a_routed_table_waits_where_there_is_no_source(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = routed(merge_settings(), INTO_ONE)
+    one, _ = begun_shards(settings)
+    marker(one, LoadMarker, 200, 100, window="w", request="r", chunk=0, low=at(100), query="SELECT 1", server="u", value_schema=one.value_id)
+    one.flush()
+    MergeJob(settings, spark=spark, open_source=lambda _: None).run(until_caught_up=True)
+    assert {row["id"] for row in rows(settings, "ods.orders")} == {"a"}
 
 
 def grades(settings: Settings) -> dict[tuple[str, str], int | None]:

@@ -13,6 +13,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from schemas.errors import ConfigError, PublishError
+from schemas.settings import Settings
 from tests.page.test_page_access import TOKEN, page_of, settings_of
 from tests.support.area_logs import of_area
 from tests.support.page_client import PageClient
@@ -103,39 +104,44 @@ def test_a_page_that_was_closed_says_nothing_of_the_changes_that_it_waited_for(m
 
 def test_a_reader_that_is_slow_to_close_is_not_followed_by_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look while it closed started another reader, and the thread of the first one opened one of its own beside it."""
-    closes, closed, opened = threading.Event(), threading.Event(), list[threading.Thread]()
+    settings, closes, closed, opened = settings_of(), threading.Event(), threading.Event(), list[threading.Thread]()
 
     class Reader:
         unread, answered_s = 0, None
 
-        def __init__(self, *_arguments: object, **_more: object) -> None:
-            opened.append(threading.current_thread())
+        def __init__(self, of: Settings, **_more: object) -> None:
+            if of is settings:  # and none of a page that an earlier test has left
+                opened.append(threading.current_thread())
 
         def __enter__(self) -> Self:
             return self
 
         def __exit__(self, *_: object) -> None:
-            if threading.current_thread() is opened[0]:
+            if threading.current_thread() in opened[:1]:
                 closes.set()
                 assert closed.wait(60)
 
         def next_change(self, _wait_s: float) -> None:
             time.sleep(0.01)
 
+    def wait_for_readers(count: int) -> None:
+        deadline = time.monotonic() + 60
+        while len(opened) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
     monkeypatch.setattr(live_changes, "ChangeReader", Reader)
-    monkeypatch.setattr(live_changes, "_FORGOTTEN_S", 0.1)
-    with LiveChanges(settings_of()) as changes:
+    with LiveChanges(settings) as changes:
         changes.look()
+        wait_for_readers(1)
+        monkeypatch.setattr(live_changes, "_FORGOTTEN_S", 0.0)
         assert closes.wait(60)  # nobody has looked, and the reader closes
         monkeypatch.setattr(live_changes, "_FORGOTTEN_S", 60.0)
         changes.look()
         closed.set()
         opened[0].join(30)
         assert not opened[0].is_alive()
-        deadline = time.monotonic() + 60
-        while len(opened) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for_readers(2)
     assert len(opened) == 2
 
 
