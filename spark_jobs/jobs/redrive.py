@@ -52,7 +52,7 @@ from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_retry import until_done
-from spark_jobs.merge.table_set_aside import UNKNOWN_RANGE, is_of_one_table
+from spark_jobs.merge.table_set_aside import is_of_one_table, without_keys
 from spark_jobs.merge.used_schemas import UsedSchemas
 from spark_jobs.pipeline.table_plan import plan_of
 from spark_jobs.sinks.contract import TargetRecord
@@ -160,7 +160,7 @@ class Redrive:
         retried = RetriedTable(self._context, self._spark, table_input, before, self._state.batch_id, kept)
         result, settled = retried.judge()
         if settled is not None:
-            unknown = replace(before.target, key_range=None, range_of=UNKNOWN_RANGE)
+            unknown = without_keys(before.target)
             self._save(table, TableRecords(before.source, unknown))
             self._save(table, retried.merge_settled() if result.left else retried.merge_last())
             self._leave(settled)

@@ -26,10 +26,10 @@ _SUFFIXES: Final = (".so", ".dylib")
 
 # Errors of librdkafka (rd_kafka_resp_err_t).
 END: Final = -191  # _PARTITION_EOF
-PASSING: Final = frozenset({-195, -193, -187, -185})
-"""A lost connection, an unknown name, no broker, a time that is over."""
 NO_BROKER: Final = -187
 """No broker is left (_ALL_BROKERS_DOWN): it comes after the error of the last broker, which is the reason."""
+PASSING: Final = frozenset({-195, -193, NO_BROKER, -185})
+"""A lost connection, an unknown name, no broker, a time that is over."""
 LASTING: Final = frozenset({-190, -188, -150, 3, 29})
 """A topic or partition that is not there, or not for this user; a client that has given up. A refused user is none: brokers that
 start refuse users, too."""
