@@ -28,7 +28,8 @@ from tests.support.servers import new_database
 
 ROOT = Path(tidemark.__file__).parents[1]
 FOLDER = ROOT / "docker" / "observability"
-RULES = yaml.safe_load((FOLDER / "alerts.yml").read_text("utf-8"))["groups"][0]["rules"]
+RULES_FILE = ROOT / "docker" / "helm" / "tidemark" / "alerts.yml"
+RULES = yaml.safe_load(RULES_FILE.read_text("utf-8"))["groups"][0]["rules"]
 ALERTS = [rule["alert"] for rule in RULES]
 BOARD = json.loads((FOLDER / "grafana" / "boards" / "tidemark.json").read_text("utf-8"))
 FAST = {"for": "3s"}
@@ -58,7 +59,7 @@ def prometheus(folder: Path, ports: dict[str, int]) -> Iterator[Prometheus]:
     (folder / "alerts.yml").write_text(yaml.safe_dump({"groups": [{"name": "tidemark", "rules": rules}]}), "utf-8")
     (folder / "prometheus.yml").write_text(yaml.safe_dump(settings), "utf-8")
     with start_prometheus(folder, folder / "prometheus.yml") as server:
-        for rules_file in (FOLDER / "alerts.yml", folder / "alerts.yml"):
+        for rules_file in (RULES_FILE, folder / "alerts.yml"):
             subprocess.run([str(server.promtool), "check", "rules", str(rules_file)], check=True, capture_output=True)
         yield server
 

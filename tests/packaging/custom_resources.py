@@ -1,4 +1,4 @@
-"""Schemas of the two custom resources that the chart may have: the Kubernetes schemas do not contain them.
+"""Schemas of the three custom resources that the chart may have: the Kubernetes schemas do not contain them.
 
 Written from the references of the Spark operator (`sparkoperator.k8s.io/v1beta2`) and of the Prometheus operator
 (`monitoring.coreos.com/v1`), with the fields that the chart uses and no others: an unknown field is an error. What is Kubernetes' own in them
@@ -52,6 +52,14 @@ _PORT: Final = _object(
 _ENDPOINT: Final = _object(
     "port", port=_TEXT, path={"type": "string", "pattern": "^/"}, interval={"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"}
 )
+_RULE: Final = _object(
+    "alert expr",
+    alert=_TEXT,
+    expr=_TEXT,
+    **{"for": {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"}},
+    labels=_TEXTS,
+    annotations=_TEXTS,
+)
 SCHEMAS: Final[Mapping[str, dict[str, object]]] = {
     "SparkApplication": _object(
         "apiVersion kind metadata spec",
@@ -91,6 +99,13 @@ SCHEMAS: Final[Mapping[str, dict[str, object]]] = {
             selector={"$ref": "_definitions.json#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"},
             endpoints={**_list(_ENDPOINT), "minItems": 1},
         ),
+    ),
+    "PrometheusRule": _object(
+        "apiVersion kind metadata spec",
+        apiVersion={"enum": ["monitoring.coreos.com/v1"]},
+        kind={"enum": ["PrometheusRule"]},
+        metadata=_METADATA,
+        spec=_object("groups", groups=_list(_object("name rules", name=_TEXT, rules=_list(_RULE)))),
     ),
 }
 

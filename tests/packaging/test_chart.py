@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from devservers.prometheus_server import Prometheus
+from schemas.settings import secret_keys
 from tests.packaging.custom_resources import SCHEMAS, validate_custom
 from tests.packaging.distributions import ROOT
 from tests.packaging.helm import CHART, render, run_helm
@@ -86,14 +89,15 @@ def test_a_container_may_write_to_its_volumes_only_and_has_no_rights(values: str
         if "containers" in pod:
             assert pod["enableServiceLinks"] is False
             assert pod["automountServiceAccountToken"] is False
-            assert {"startupProbe", "livenessProbe", "readinessProbe", "resources"} <= container.keys()
-    assert found == {"small": 3, "full": 3, "operator": 3}[values]
+            probes = {"startupProbe", "livenessProbe", "readinessProbe"} if pod.get("restartPolicy") != "Never" else set()
+            assert probes | {"resources"} <= container.keys()
+    assert found == {"small": 3, "full": 4, "operator": 3}[values]
 
 
 def containers(documents: list[dict[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """Each container with the pod's own settings; driver and executor of a SparkApplication are both in one."""
     for document in documents:
-        if document["kind"] == "Deployment":
+        if document["kind"] in ("Deployment", "Job"):
             pod = document["spec"]["template"]["spec"]
             yield from ((pod, container) for container in pod["containers"])
         elif document["kind"] == "SparkApplication":
@@ -113,7 +117,7 @@ def test_the_settings_are_accepted_and_match_the_ports_and_volumes(values: str, 
         (tmp_path / secret).write_text("secret\n", "utf-8")
     settings = config.load(path, {})
     assert (settings.service.port, settings.service.merge_port) == (8080, 8081)
-    assert settings.spark.master == ("local[*]" if values != "operator" else "k8s://https://kubernetes.default.svc:443")
+    assert settings.spark.master == ("local[2]" if values != "operator" else "k8s://https://kubernetes.default.svc:443")
     mounted = {mount["mountPath"] for _, container in containers(objects) for mount in container["volumeMounts"]}
     assert any(settings.sinks[0].path.startswith(path) for path in mounted)
 
@@ -126,8 +130,8 @@ def test_services_budgets_and_monitors_select_pods_that_there_are(values: str) -
     pods = [document["spec"]["template"]["metadata"]["labels"] for document in objects if document["kind"] == "Deployment"]
     pods += [document["spec"]["driver"]["labels"] for document in objects if document["kind"] == "SparkApplication"]
     for document in objects:
-        if document["kind"] in ("Service", "PodDisruptionBudget"):
-            selector = document["spec"]["selector"]
+        if document["kind"] in ("Service", "PodDisruptionBudget", "NetworkPolicy"):
+            selector = document["spec"].get("selector") or document["spec"]["podSelector"]
             wanted = selector.get("matchLabels", selector)
             assert sum(wanted.items() <= labels.items() for labels in pods) == 1, document["metadata"]["name"]
     budgets = [document for document in objects if document["kind"] == "PodDisruptionBudget"]
@@ -145,13 +149,25 @@ def test_services_budgets_and_monitors_select_pods_that_there_are(values: str) -
         (["--set", "producers.replicas=3"], "producers"),
         (["--set", "merge.mode=yarn"], "merge/mode"),
         (["--set", "settings.name="], "settings/name"),
-        (["--set", "merge.mode=operator"], "merge.operator.image: name an image"),
+        (["--set", "merge.mode=operator"], "merge.mode: the executors of the operator run on several nodes"),
+        (["--set", "merge.mode=operator,lake.accessModes={ReadWriteMany}"], "merge.operator.image: name an image"),
+        (["--set", "producer.mountLake=true"], "producer.mountLake: the producers run on several nodes"),
+        (["--set", "page.mountLake=always,lake.accessModes={ReadWriteOncePod}"], "page.mountLake: always: one pod only"),
+        (["--set", "settings.spark.master=local[*]"], "settings.spark.master: local[*] takes every core"),
+        (["--set", "settings.source.password=s3cret"], "settings.source.password: settings are stored in a ConfigMap"),
+        (["--set", "settings.kafka.sasl.password=s3cret"], "settings.kafka.sasl.password: "),
+        (["--set", r"settings.kafka.options.sasl\.password=s3cret"], "settings.kafka.options.sasl.password: "),
+        (["--set", r"settings.spark.conf.spark\.hadoop\.fs\.s3a\.access\.key=s3cret"], "settings.spark.conf.spark.hadoop.fs.s3a.access.key: "),
+        (["--set", "settings.sinks[0].password=s3cret"], "settings.sinks.0.password: "),
+        (["--set", "settings.format.registry=http://u:s3cret@registry:8080"], "settings.format.registry: the address has a password in it"),
+        (["--set", "settings.records.column_mask_hash_v2[0].salt=s3cret"], "settings.records.column_mask_hash_v2.0.salt: "),
     ],
 )
 def test_wrong_values_are_refused_with_their_name(more: list[str], reason: str) -> None:
     done = run_helm("template", "demo", str(CHART), "--kube-version", NEWEST, "--values", str(CHART / "ci" / "small-values.yaml"), *more)
     assert done.returncode != 0
     assert reason in done.stderr.replace(".", "/") or reason in done.stderr
+    assert "s3cret" not in done.stderr
 
 
 @pytest.mark.slow
@@ -175,3 +191,63 @@ def test_the_values_of_the_documentation_are_rendered(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     names = {document["metadata"]["name"] for document in yaml.safe_load_all(done.stdout) if document["kind"] == "Deployment"}
     assert names == {"shop-tidemark-producer", "shop-tidemark-merge", "shop-tidemark-page"}
+
+
+def test_the_chart_refuses_each_setting_that_is_a_secret() -> None:
+    helpers = (CHART / "templates" / "_helpers.tpl").read_text("utf-8")
+    (names,) = re.findall(r"has \$key \(list (.*?)\)", helpers)
+    refused = set(re.findall('"(.*?)"', names))
+    mappings = {"kafka.options", "spark.conf"}
+    assert {path.rsplit(".", 1)[-1] for path in secret_keys() - mappings} == refused
+    assert all(f'"settings.{path}."' in helpers for path in mappings)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_file_of_a_secret_and_harmless_options_are_accepted() -> None:
+    options = {
+        r"settings.kafka.options.ssl\.ca\.location": "/etc/tls/ca.pem",
+        r"settings.kafka.options.ssl\.endpoint\.identification\.algorithm": "https",
+        r"settings.spark.conf.spark\.sql\.shuffle\.partitions": "4",
+        "settings.kafka.sasl.password_file": "/run/secrets/kafka/password",
+    }
+    assert render("small", NEWEST, *(text for item in options.items() for text in ("--set-string", "=".join(item))))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_the_page_mounts_only_a_lake_that_its_node_can_have() -> None:
+    def page(*more: str) -> dict[str, Any]:
+        (pod,) = (
+            document["spec"]["template"]["spec"]
+            for document in render("small", NEWEST, *more)
+            if document["kind"] == "Deployment" and document["metadata"]["name"].endswith("-page")
+        )
+        return dict(pod)
+
+    def mounts(pod: dict[str, Any]) -> bool:
+        return any(volume["name"] == "lake" for volume in pod["volumes"])
+
+    assert not mounts(page())
+    assert mounts(page("--set", "lake.accessModes={ReadWriteMany}"))
+    beside = page("--set", "page.mountLake=always")
+    (term,) = beside["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert mounts(beside)
+    assert term["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "merge"
+    assert "affinity" not in page("--set", "page.mountLake=always,merge.enabled=false")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_the_rules_of_a_release_are_valid_and_see_its_own_metrics_only(tmp_path: Path) -> None:
+    (rules,) = (document for document in render("full", NEWEST, "--namespace", "ops") if document["kind"] == "PrometheusRule")
+    written = yaml.safe_load((CHART / "alerts.yml").read_text("utf-8"))
+    for rule, original in zip(rules["spec"]["groups"][0]["rules"], written["groups"][0]["rules"], strict=True):
+        metrics = re.findall("tidemark_[a-z_]+", original["expr"])
+        assert rule["expr"].count('{namespace="ops",job=~"cdc-(producer|merge)",') == len(metrics)
+        assert {**rule, "expr": ""} == {**original, "expr": ""}
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump(rules["spec"]), "utf-8")
+    promtool = Prometheus(tmp_path, tmp_path / "prometheus.yml").promtool
+    done = subprocess.run([str(promtool), "check", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -24,14 +24,59 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
 {{- end }}
 
+{{/* Fails if a setting has a secret: the settings are a ConfigMap. `path` is what stands before, with a dot at its end. */}}
+{{- define "tidemark.refuseSecrets" -}}
+{{- $path := .path }}
+{{- range $key, $value := .node }}
+{{- $here := printf "%s%v" $path $key }}
+{{- $isSecret := has $key (list "password" "key_password" "token" "salt") }}
+{{- if or (eq $path "settings.kafka.options.") (eq $path "settings.spark.conf.") }}
+{{- $isSecret = regexMatch "(?i)password|passwd|secret|token|jaas|credential|(access|account|private|ssl\\.key)[._]?key|\\.pem$" $key }}
+{{- end }}
+{{- if or (kindIs "map" $value) (kindIs "slice" $value) }}
+{{- include "tidemark.refuseSecrets" (dict "node" $value "path" (printf "%s." $here)) }}
+{{- else if and $isSecret $value }}
+{{- fail (printf "%s: settings are stored in a ConfigMap, which is no place for secrets. Put the value into a Secret, and name its file (%s_file: /run/secrets/<name>/<key>) if there is such a setting; else set it as a variable: producer.env, merge.env and page.env with valueFrom.secretKeyRef" $here $key) }}
+{{- else if and (kindIs "string" $value) (regexMatch "://[^/@\\s]*:[^/@\\s]*@" $value) }}
+{{- fail (printf "%s: the address has a password in it, and settings are stored in a ConfigMap: give the user and the file of the password as settings of their own" $here) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Fails if pods on several nodes would need a volume that one node can mount. */}}
+{{- define "tidemark.refuseVolumes" -}}
+{{- if and .Values.lake.enabled (not (has "ReadWriteMany" .Values.lake.accessModes)) }}
+{{- if .Values.producer.mountLake }}
+{{- fail "producer.mountLake: the producers run on several nodes; it needs lake.accessModes: [ReadWriteMany]" }}
+{{- end }}
+{{- if and .Values.merge.enabled (eq .Values.merge.mode "operator") }}
+{{- fail "merge.mode: the executors of the operator run on several nodes and share the lake; it needs lake.accessModes: [ReadWriteMany], or lake.enabled: false" }}
+{{- end }}
+{{- if and (eq .Values.page.mountLake "always") (not (has "ReadWriteOnce" .Values.lake.accessModes)) }}
+{{- fail "page.mountLake: always: one pod only can mount a lake of ReadWriteOncePod" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* "true" if the page mounts the lake. */}}
+{{- define "tidemark.pageMountsLake" -}}
+{{- $isShared := has "ReadWriteMany" .Values.lake.accessModes }}
+{{- if and .Values.lake.enabled (or (eq .Values.page.mountLake "always") (and (eq .Values.page.mountLake "auto") $isShared)) }}true{{ end }}
+{{- end }}
+
 {{/* The settings, with the ports that the probes ask, and with the cluster as Spark's master where the operator starts Spark. */}}
 {{- define "tidemark.settings" -}}
+{{- include "tidemark.refuseSecrets" (dict "node" .Values.settings "path" "settings.") }}
+{{- include "tidemark.refuseVolumes" . }}
 {{- $settings := deepCopy .Values.settings }}
 {{- $service := dict "host" "0.0.0.0" "port" 8080 "merge_port" 8081 }}
 {{- $_ := set $settings "service" (mergeOverwrite (default (dict) $settings.service) $service) }}
-{{- if and .Values.merge.enabled (eq .Values.merge.mode "operator") }}
-{{- $spark := default (dict) $settings.spark }}
-{{- $_ := set $settings "spark" (merge $spark (dict "master" "k8s://https://kubernetes.default.svc:443")) }}
+{{- $master := printf "local[%d]" (int .Values.merge.cores) }}
+{{- if eq .Values.merge.mode "operator" }}{{ $master = "k8s://https://kubernetes.default.svc:443" }}{{ end }}
+{{- $_ := set $settings "spark" (merge (default (dict) $settings.spark) (dict "master" $master)) }}
+{{- $limits := default (dict) .Values.merge.resources.limits }}
+{{- if and .Values.merge.enabled (eq $settings.spark.master "local[*]") (not $limits.cpu) }}
+{{- fail "settings.spark.master: local[*] takes every core of the node: set merge.resources.limits.cpu, or leave it out and set merge.cores" }}
 {{- end }}
 {{- toYaml $settings }}
 {{- end }}
@@ -51,6 +96,9 @@ capabilities: {drop: [ALL]}
 {{- if .lake }}
 - {name: lake, mountPath: {{ .root.Values.lake.mountPath | quote }}, readOnly: {{ .readOnlyLake }}}
 {{- end }}
+{{- with .part.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "tidemark.volumes" -}}
@@ -65,6 +113,9 @@ capabilities: {drop: [ALL]}
 {{- if .lake }}
 - name: lake
   persistentVolumeClaim: {claimName: {{ include "tidemark.claim" .root }}}
+{{- end }}
+{{- with .part.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 
