@@ -3,7 +3,8 @@
 A block is fenced, or indented by four spaces after an empty line (by eight in a list). Its language is that of the fence, or is seen by its first word.
 A comment before it changes what is done: `<!-- docs: shown: a diagram -->` (not run, for this reason), `<!-- docs: exit=1 stop=merge -->`
 (run with options). In front of the page's first heading it holds for the page: `<!-- docs: page test=tests/x.py -->` (that test
-runs every block), `<!-- docs: page inline -->` (commands inside sentences are run, too). A block that is neither run nor explained is an error.
+runs every block), `<!-- docs: page inline -->` (commands inside sentences are run, too). `<!-- docs: output -->` is before text that the
+last command prints: its lines are compared. A block that is neither run nor explained is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md"))]
 EXECUTED: Final = frozenset({"shell", "sql", "yaml", "python", "json", "promql"})
-OPTIONS: Final = frozenset({"exit", "stop", "file", "on", "setup", "engine", "test", "wait"})
+OPTIONS: Final = frozenset({"exit", "stop", "file", "on", "setup", "engine", "test", "wait", "output"})
 _FENCE: Final = re.compile(r"^( *)```(\w*)$")
 _MARK: Final = re.compile(r"^ *<!-- docs: (.*) -->$")
 _AT_THE_END: Final = re.compile(r"<!-- docs: (.*) -->$")
@@ -70,7 +71,7 @@ def page_of(path: Path, root: Path = ROOT) -> Page:
         blocks = sorted([*blocks, *_inline(name, lines)], key=lambda block: block.line)
     if "test" not in options:
         for block in blocks:
-            if not block.shown and block.language not in EXECUTED:
+            if not block.shown and block.language not in EXECUTED and "output" not in block.options:
                 raise UnmarkedBlockError(f"{block.where}: language {block.language!r} is not run; say why: <!-- docs: shown: ... -->")
     return Page(name, options, tuple(blocks))
 

@@ -42,7 +42,8 @@ def counted(pages: Iterable[Page]) -> tuple[Counter[str], Counter[str]]:
     executed, shown = Counter[str](), Counter[str]()
     for page in pages:
         for block in page.blocks:
-            kind = shown if block.shown or (block.language not in EXECUTED and "test" not in page.options) else executed
+            is_run = block.language in EXECUTED or "output" in block.options or "test" in page.options
+            kind = executed if is_run and not block.shown else shown
             kind[block.language or "text"] += 1
     return executed, shown
 
@@ -94,6 +95,8 @@ def _execute(block: Block, site: Site) -> None:
         site.stop(verb)
     if "file" in block.options:
         _write(block, site)
+    elif "output" in block.options:
+        assert block.text in site.printed, f"the page shows\n{block.text}\nand the command prints\n{site.printed}"
     else:
         _BY_LANGUAGE[block.language](block, site)
     for verb in stopped:
@@ -161,6 +164,7 @@ def _run(command: str, block: Block, site: Site) -> None:
         if _SETTLED.match(own):
             site.settle()
         done = site.shell(own)
+        site.printed = done.stdout
         assert done.returncode == wanted, f"{command}\nexit code {done.returncode}, not {wanted}\n{done.stdout[-2000:]}{done.stderr[-3000:]}"
 
 

@@ -58,6 +58,7 @@ class Site:
 
     def __post_init__(self) -> None:
         self.port, self.merge_port = free_port(), free_port()
+        self.printed = ""
         for name in ("secrets", "data", "bin"):
             (self.folder / name).mkdir(parents=True)
         (self.folder / "secrets" / "db").write_text("...\n", "utf-8")
