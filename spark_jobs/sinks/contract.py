@@ -46,6 +46,11 @@ REMEDY: Final = (
     "sinks.path), start the merge job, and snapshot the tables again"
 )
 
+NOT_SHARED: Final = (
+    "driver and executors do not share this folder. Mount one file system at this path on the driver and on each machine with "
+    "executors, or set spark.master to local[*]"
+)
+
 
 class CompactionError(SinkError):
     """A compaction that failed: the rows are as they were, and a later batch compacts."""
@@ -244,6 +249,10 @@ class WorkerPut(ABC):
         (`PutDeclinedError`): `Writer.put` is to do it.
         """
 
+    @abstractmethod
+    def require_arrived(self, rows: int) -> None:
+        """Raise `SinkError` unless the driver, which calls this, sees what `run` did elsewhere with so many rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedRows:
@@ -251,13 +260,14 @@ class LoadedRows:
 
     An earlier attempt may have put rows that are not among them: the range spans those as well, or is None. It is None for a
     column that is no integer, and for no rows. `is_known` says whether the range is what it says. `older` are the rows that are
-    left to `replace_older`.
+    left to `replace_older`. `has_added` says whether rows of this load, of whichever attempt, are in the target.
     """
 
     rows: int
     key_range: KeyRange | None = None
     is_known: bool = True
     older: int = 0
+    has_added: bool = field(default=False, compare=False)
 
 
 class WorkerLoad(ABC):
@@ -280,8 +290,15 @@ class WorkerLoad(ABC):
         """
 
     @abstractmethod
-    def replace_older(self, kept: Path) -> None:
-        """Replace the rows of an older version by those that `run` has kept, once. No other load of the target runs meanwhile."""
+    def replace_older(self, kept: Path) -> int:
+        """Replace the rows of an older version by those that `run` has kept, once; return how many it has kept.
+
+        No other load of the target runs meanwhile.
+        """
+
+    @abstractmethod
+    def require_arrived(self, done: LoadedRows) -> None:
+        """Raise `SinkError` unless the driver, which calls this, sees what `run` and `replace_older` did elsewhere."""
 
     @abstractmethod
     def has_written(self) -> bool:

@@ -1,0 +1,17 @@
+"""What executors have written, counted where it arrives."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas.errors import SinkError
+from spark_jobs.sinks.contract import NOT_SHARED
+
+_TWICE: Final = "a part of it is there twice. The next attempt replaces it"
+
+
+def require_all(what: str, written: int, found: int) -> None:
+    """Raise `SinkError` unless the driver sees as many as executors say they wrote. `what` names them and their folder."""
+    if found != written:
+        reason = NOT_SHARED if found < written else _TWICE
+        raise SinkError(f"executors have written {written} {what}, and the driver sees {found} there: {reason}")
