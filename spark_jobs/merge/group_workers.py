@@ -38,7 +38,8 @@ from spark_jobs.merge.member_task import (
 )
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.pipeline.row_images import Image
-from spark_jobs.sinks.contract import NOT_SHARED, WorkerPut
+from spark_jobs.sinks.arrival import NOT_SHARED
+from spark_jobs.sinks.contract import WorkerPut
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.store.sink_layout import LOADS
 

@@ -22,7 +22,8 @@ from schemas.errors import SinkError
 from schemas.merge_rule import TableState
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import converted, quoted
-from spark_jobs.sinks.contract import NOT_SHARED, REMEDY
+from spark_jobs.sinks.arrival import NOT_SHARED
+from spark_jobs.sinks.contract import REMEDY
 
 MANY_FOLDERS: Final = 24
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from schemas.errors import SinkError
-from spark_jobs.sinks.contract import NOT_SHARED
 
+NOT_SHARED: Final = (
+    "driver and executors do not share this folder. Mount one file system at this path on the driver and on each machine with "
+    "executors, or set spark.master to local[*]"
+)
 _TWICE: Final = "a part of it is there twice. The next attempt replaces it"
 
 

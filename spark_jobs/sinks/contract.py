@@ -46,11 +46,6 @@ REMEDY: Final = (
     "sinks.path), start the merge job, and snapshot the tables again"
 )
 
-NOT_SHARED: Final = (
-    "driver and executors do not share this folder. Mount one file system at this path on the driver and on each machine with "
-    "executors, or set spark.master to local[*]"
-)
-
 
 class CompactionError(SinkError):
     """A compaction that failed: the rows are as they were, and a later batch compacts."""
@@ -245,8 +240,7 @@ class WorkerPut(ABC):
     def run(self, rows: pa.Table) -> None:
         """Do what `Writer.put` does, with the same stamp: it takes effect once, whichever of the two runs first, or again.
 
-        `rows` has the columns of the target, `DELETED` and `POSITION`, each key once. Nothing is done where it is declined
-        (`PutDeclinedError`): `Writer.put` is to do it.
+        `rows` has the columns of the target, `DELETED` and `POSITION`, each key once. `PutDeclinedError`: `Writer.put` is to do it.
         """
 
     @abstractmethod
@@ -291,10 +285,7 @@ class WorkerLoad(ABC):
 
     @abstractmethod
     def replace_older(self, kept: Path) -> int:
-        """Replace the rows of an older version by those that `run` has kept, once; return how many it has kept.
-
-        No other load of the target runs meanwhile.
-        """
+        """Replace older rows by those that `run` has kept, once; return how many. No other load of the target runs meanwhile."""
 
     @abstractmethod
     def require_arrived(self, done: LoadedRows) -> None:

@@ -14,7 +14,8 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from schemas.errors import SinkError
-from spark_jobs.sinks.contract import NOT_SHARED, REMEDY
+from spark_jobs.sinks.arrival import NOT_SHARED
+from spark_jobs.sinks.contract import REMEDY
 
 _LOG: Final = "_delta_log"
 _OF_PROPERTIES: Final = "SET TBLPROPERTIES"

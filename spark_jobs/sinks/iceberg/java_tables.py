@@ -19,7 +19,8 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from schemas.errors import SinkError
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import literal
-from spark_jobs.sinks.contract import NOT_SHARED, Columns, Evolution
+from spark_jobs.sinks.arrival import NOT_SHARED
+from spark_jobs.sinks.contract import Columns, Evolution
 
 _PARTLY_MATCHES: Final = "Cannot delete file where some, but not all, rows match filter"
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - as Iceberg counts both kinds of times
