@@ -27,6 +27,7 @@ from spark_jobs.jobs.own_jvm import has_jvm_ended, jvm_ended, without_class
 from spark_jobs.jobs.own_session import own_session
 from spark_jobs.jobs.plan_check import require_plan
 from spark_jobs.jobs.preflight import require_writable
+from spark_jobs.jobs.shared_folder import SharedFolder
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.jobs.trigger_pace import TriggerPace, interval_of
 from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_ids
@@ -154,6 +155,7 @@ class MergeJob:
         self._problem: BaseException | None = None
         self._state: JobState | None = None
         self._merger: BatchMerger | None = None
+        self._shared: SharedFolder | None = None
 
     @property
     def set_aside(self) -> dict[str, str]:
@@ -213,6 +215,8 @@ class MergeJob:
             parts = merge_parts(spark, self._settings, self._layout, self._sink)
             require_plan(spark, self._settings, parts, self._registry)  # before a sink makes tables or topics of its own
             with self._sink.exclusive(spark, LOCK_WAIT_S), self._liveness:
+                self._shared = SharedFolder.of(spark, self._settings.sink.name, self._layout)
+                self._shared.require()
                 self._require_own_topics(spark, parts)
                 log.info("merge.started", path=str(self._layout.sink), until_caught_up=until_caught_up)
                 try:
@@ -305,6 +309,8 @@ class MergeJob:
                     raise Stopped
                 try:
                     with self._liveness.batch(batch_id):
+                        if self._shared is not None:
+                            self._shared.require()
                         merger(records, batch_id)
                         self._liveness.note_stages(merger.stages.recent)
                     if merger.state is not None and not self._stop.is_set():

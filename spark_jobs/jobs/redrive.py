@@ -36,6 +36,7 @@ from schemas.identity import SourceTable, Target
 from schemas.settings import Settings
 from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
 from spark_jobs.jobs.session import build_session
+from spark_jobs.jobs.shared_folder import SharedFolder
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.kafka.admin import require_same_topics, topic_facts
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
@@ -75,6 +76,7 @@ def redrive(settings: Settings) -> Iterator[Redrive]:
     spark = build_session(settings.spark, settings.name)
     try:
         with open_sink(settings, layout, checkpoint_of(layout)).exclusive(spark, wait_s=1):
+            SharedFolder.of(spark, settings.sink.name, layout).require()
             registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
             yield Redrive(settings, spark, registry)
     finally:

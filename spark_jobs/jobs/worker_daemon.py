@@ -31,7 +31,8 @@ NEEDED: Final = (
 if __name__ == "__main__":
     sys.modules["pyspark.daemon"] = daemon
     for name in NEEDED:
-        import_module(name)
-    with suppress(KernelError):  # a task that needs them says so, and in the log of the job
+        with suppress(ImportError):  # a task that needs it says so in the log of the job: this process has no other way to
+            import_module(name)
+    with suppress(KernelError, ImportError):  # as above
         import_module(f"{_PACKAGE}.arrow.worker_kernels").GROUP.load()
     daemon.manager()  # type: ignore[no-untyped-call]

@@ -22,19 +22,20 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from schemas.errors import SinkError
 from schemas.identity import SourceTable
 from schemas.loads import LoadAnswer
 from spark_jobs.kafka.topic_tables import TopicTables
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import JobState, SourceRecord
 from spark_jobs.merge.load_record import EarlierAttempt
-from spark_jobs.merge.load_task import LoadDone, LoadFailure, load_worker, replacing_worker
+from spark_jobs.merge.load_task import LoadDone, LoadFailure, LoadTask, load_worker, replacing_worker
 from spark_jobs.merge.loads_of_table import LaneTask, TableLoads
 from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_set_aside import half_written, is_of_one_table
 from spark_jobs.merge.worker_task import RESULTS
-from spark_jobs.sinks.contract import TargetRecord
+from spark_jobs.sinks.contract import LoadedRows, TargetRecord
 from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.sink_layout import LOADS
 
@@ -172,13 +173,14 @@ class Loads:
                 by_table.setdefault(id(one.table), []).append(number)
         if by_table:
             groups = list(by_table.values())
-            work = replacing_worker([[lanes[number].work.task for number in group] for group in groups])
+            tasks = {number: replace(lanes[number].work.task, older=results[number].older) for group in groups for number in group}
+            work = replacing_worker([[tasks[number] for number in group] for group in groups])
             for group, found in zip(groups, self._results(work, len(groups)), strict=True):
                 failures = found if isinstance(found, list) else [found] * len(group)
                 for number, failure in zip(group, failures, strict=True):
                     results[number] = failure or results[number]
         for one, result in zip(lanes, results, strict=True):
-            one.table.note(one.work.task.load, result)
+            one.table.note(one.work.task.load, _arrived(one.work.task, result))
 
     def _results(self, work: Callable[..., Any], count: int) -> list[Any]:
         """Return what workers make of so many numbers; a `LoadFailure` for each where they failed as such."""
@@ -210,6 +212,16 @@ class Loads:
             log.warning("merge.loads_not_answered", loads=len(new), reason=str(error).partition("\n")[0])
             return
         self._written |= {one.window for one in new}
+
+
+def _arrived(task: LoadTask, result: LoadDone | LoadFailure) -> LoadDone | LoadFailure:
+    """Return the result of a load; a failure unless the driver sees what a worker has done."""
+    if isinstance(result, LoadDone):
+        try:
+            task.put.require_arrived(LoadedRows(result.put, older=result.older, has_added=result.has_added))
+        except SinkError as error:
+            return LoadFailure(reason_of(error), retry=True, may_have_written=True)
+    return result
 
 
 def _rounds(lanes: Iterable[_Lane]) -> list[list[_Lane]]:

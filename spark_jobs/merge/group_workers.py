@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
+from schemas.errors import SinkError
 from schemas.identity import SourceTable
 from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
@@ -36,8 +38,10 @@ from spark_jobs.merge.member_task import (
 )
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.pipeline.row_images import Image
+from spark_jobs.sinks.arrival import NOT_SHARED
 from spark_jobs.sinks.contract import WorkerPut
 from spark_jobs.sinks.stamp import Stamp
+from spark_jobs.store.sink_layout import LOADS
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +106,12 @@ def _is_put(target: TargetPut, layout: TableLayout, put: WorkerPut, tasks: Mappi
         return True
     rows = reduce(DataFrame.unionByName, parts)
     together = rows.coalesce(1) if len(parts) == 1 else rows.repartition(1)
-    results = together.mapInArrow(_untyped(putting(put)), PUT_RESULT).collect()
-    if any(row["rows"] == DECLINED for row in results):
+    results = [row["rows"] for row in together.mapInArrow(_untyped(putting(put)), PUT_RESULT).collect()]
+    if DECLINED in results:
         target.batch.note_declined()
         return False
+    if any(results):
+        put.require_arrived(sum(results))
     return True
 
 
@@ -130,7 +136,10 @@ def _decoded(member: Member, task: MemberTask) -> DataFrame:
 def _take_over(member: Member, task: MemberTask) -> MemberResult:
     """Count what a worker has read, remember the tombstones that it has written, and return both."""
     assert member.layout is not None
-    result: MemberResult = pickle.loads(Path(task.result).read_bytes())  # noqa: S301 - our own worker's
+    try:
+        result: MemberResult = pickle.loads(Path(task.result).read_bytes())  # noqa: S301 - our own worker's
+    except FileNotFoundError as error:
+        raise SinkError(f"a worker has written {task.result}, and the driver does not see it: {NOT_SHARED}") from error
     member.part.count(result.observed, member.layout)
     member.part.keep_written_tombstones(result.tombstones, member.layout)
     member.part.oldest = result.observed.oldest
@@ -152,9 +161,11 @@ def _leaves_rows_out(member: Member) -> bool:
 
 
 def _folder(context: JobContext, targets: Sequence[str]) -> Path:
-    """Return the folder of the results of a group."""
+    """Return the folder of the results of a group in this attempt. Those of earlier attempts are removed."""
     names = "\n".join(targets)
-    return context.layout.loads / f"group-{hashlib.sha256(names.encode()).hexdigest()[:24]}"
+    group = f"group-{hashlib.sha256(names.encode()).hexdigest()[:24]}"
+    context.layout.files.remove(f"{LOADS}/{group}")
+    return context.layout.loads / group / uuid4().hex
 
 
 def _untyped(work: Any) -> Any:

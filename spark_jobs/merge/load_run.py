@@ -16,6 +16,7 @@ from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.merge.load_task import LoadDone, LoadFailure, LoadTask
 from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.worker_run import decoder_of, tombstones_of
+from spark_jobs.sinks.arrival import require_all
 
 _LASTING: Final = (UnsupportedTypeError, RegistryError, DecodeError, SinkError)
 _NO_PARTITION: Final = 0
@@ -42,7 +43,8 @@ def outcome(task: LoadTask, source: ChunkSource) -> LoadDone | LoadFailure:
 def replaced(task: LoadTask) -> LoadFailure | None:
     """Replace the older rows of a load that was carried out; return why that failed, None if it did not."""
     try:
-        task.put.replace_older(task.kept)
+        found = task.put.replace_older(task.kept)
+        require_all(f"rows to {task.kept}", task.older, found)
     except Exception as error:  # noqa: BLE001 - as above
         return _failure(error, may_have_written=True)
     return None
@@ -63,7 +65,7 @@ def _may_have_written(task: LoadTask) -> bool:
 def _done(task: LoadTask, source: ChunkSource) -> LoadDone:
     chunk = _Chunk(task)
     done = task.put.run(chunk.blocks(source), task.load.low.text, task.kept)
-    return LoadDone(chunk.rows, done.rows, done.key_range, done.is_known, done.older)
+    return LoadDone(chunk.rows, done.rows, done.key_range, done.is_known, done.older, done.has_added)
 
 
 class _Chunk:

@@ -23,7 +23,7 @@ class LoadTask:
     """The chunk of a window: how its records are decoded, whose tombstones they meet, and how they are put.
 
     Of `tombstones` nothing is written. `names` are database and table at the source. `kept` is the file of the rows that replace
-    others.
+    others, `older` how many they are, once that is known.
     """
 
     names: tuple[str, str]
@@ -33,6 +33,7 @@ class LoadTask:
     tombstones: TombstonePaths
     put: WorkerLoad
     kept: Path
+    older: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class LoadDone:
     key_range: KeyRange | None
     is_known: bool
     older: int = 0
+    has_added: bool = False
 
 
 @dataclass(frozen=True, slots=True)

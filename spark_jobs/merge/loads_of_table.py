@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+from uuid import uuid4
 
 import structlog
 from pyspark.sql import SparkSession
@@ -142,7 +143,7 @@ class TableLoads:
         paths, count = tuple(str(root / one.path) for one in known), sum(one.count for one in known)
         tombstones = TombstonePaths(paths, count, "", replaces=False)
         names = (self._table.name.database, self._table.name.table)
-        kept = self._context.layout.loads / self._context.folder_of(self._table) / f"{lane}.arrow"
+        kept = self._context.layout.loads / self._context.folder_of(self._table) / f"{lane}-{uuid4().hex}.arrow"
         return LoadTask(names, load, DecoderPlan.of(narrowed), plan.keys, tombstones, put, kept)
 
     def note(self, load: LoadMarker, result: LoadDone | LoadFailure) -> None:

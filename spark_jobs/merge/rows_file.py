@@ -16,6 +16,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.sinks.arrival import require_all
 from spark_jobs.sinks.contract import Columns, WorkerPut
 
 _GONE, _AT = "gone", "position"
@@ -61,6 +62,11 @@ class RowsFile(WorkerPut):
         table = rows.select([*self.names, DELETED, POSITION]).rename_columns([*own, _GONE, _AT])
         pq.write_table(table, beside, row_group_size=_GROUP_ROWS, compression="none", use_dictionary=False, write_statistics=False)
         beside.replace(path)
+
+    @override
+    def require_arrived(self, rows: int) -> None:
+        found = pq.read_metadata(self.path).num_rows if Path(self.path).is_file() else 0
+        require_all(f"rows to {self.path}", rows, found)
 
     def read(self, spark: SparkSession, columns: Columns) -> DataFrame:
         """Return the rows, with the columns of the target, `DELETED` and `POSITION`."""

@@ -232,6 +232,7 @@ class SourcePart:
             highest, count = found
             types = {name: kind.simpleString() for name, kind in _keys(plan)}
             written = tombstones.TombstoneFolder(self._tombstone_folder, highest, count, types)
+            tombstones.require_whole(self._context.layout.tombstones, written)
             kept = self.record.tombstones
             kept = () if len(kept) >= tombstones.MANY_FOLDERS else kept
             self.record = replace(self.record, tombstones=(*kept, written))

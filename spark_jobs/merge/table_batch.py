@@ -20,7 +20,7 @@ from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import TableTask, TaskResult
 from spark_jobs.pipeline.schema_rules import dropped_columns
-from spark_jobs.sinks.contract import TargetRecord, Writer
+from spark_jobs.sinks.contract import TargetRecord, WorkerPut, Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class TableBatch:
         self._times_ms: Sequence[int] = ()
         self._needs_plan = True
         self._kept: RowsFile | None = None
+        self._put: WorkerPut | None = None
         self.is_routed = False
         self.drops_columns = False
         self.repeated: set[Target] | None = None
@@ -105,12 +106,15 @@ class TableBatch:
         put = self.target.worker_put(self.plan, self.source.stamp, self.source.input.size)
         if put is None:
             put = self._kept = self.source.rows_file(self.plan)
+        self._put = put
         return None if put is None else self.source.task(self.plan, put)
 
     def take_over(self, done: TaskResult) -> TableRecords:
         """Conclude the batch of a table whose task was done by a worker, and return what is to be remembered."""
         plan, source, target = self.plan, self.source, self.target
         assert plan is not None
+        if done.wrote and self._put is not None:
+            self._put.require_arrived(done.put)
         with target.commit(source.stamp) as writer:
             source.count(done.observed, plan)
             target.note_keys(done.observed, plan)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
@@ -22,6 +22,7 @@ from schemas.errors import SinkError
 from schemas.merge_rule import TableState
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import converted, quoted
+from spark_jobs.sinks.arrival import NOT_SHARED
 from spark_jobs.sinks.contract import REMEDY
 
 MANY_FOLDERS: Final = 24
@@ -77,7 +78,7 @@ def read(
     """
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for item in folders:
-        _require_whole(root, item)
+        require_whole(root, item)
         groups.setdefault(tuple(item.keys.items()), []).append(str(root / item.path))
     parts = [
         spark.read.schema(_schema(dict(signature))).parquet(*paths).select(*_widened(dict(signature), keys), POSITION)
@@ -96,17 +97,22 @@ def write(
 ) -> TombstoneFolder:
     """Write the deletes of a batch below the root, over those of an earlier attempt with the same label."""
     rows = deletes.select(*[F.col(quoted(name)) for name, _ in keys], POSITION)
-    rows.coalesce(1).write.mode("overwrite").parquet(str(root / label))
-    written = deletes.sparkSession.read.schema(T.StructType([T.StructField(POSITION, T.StringType())]))
-    found = written.parquet(str(root / label)).agg(F.max(POSITION), F.count(F.lit(1))).collect()[0]
-    return TombstoneFolder(label, found[0] or "", found[1], {name: kind.simpleString() for name, kind in keys})
+    counted = Observation()
+    measured = rows.coalesce(1).observe(counted, F.max(POSITION).alias("highest"), F.count(F.lit(1)).alias("count"))
+    measured.write.mode("overwrite").parquet(str(root / label))
+    found = counted.get
+    types = {name: kind.simpleString() for name, kind in keys}
+    written = TombstoneFolder(label, found.get("highest") or "", found.get("count", 0), types)
+    require_whole(root, written)
+    return written
 
 
-def _require_whole(root: Path, item: TombstoneFolder) -> None:
+def require_whole(root: Path, item: TombstoneFolder) -> None:
     """Raise `SinkError` for a folder that has not what was written to it: an older row would undo a delete."""
     found = sum(pq.read_metadata(path).num_rows for path in (root / item.path).glob("*.parquet"))
     if found < item.count:
-        message = f"{item.count} tombstones were written to {root / item.path}, and {found} are there: {REMEDY}"
+        written = f"{item.count} tombstones were written to {root / item.path}, and {found} are there"
+        message = f"{written}: they were removed ({REMEDY}), or {NOT_SHARED}"
         raise SinkError(message)
 
 

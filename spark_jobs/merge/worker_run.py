@@ -120,7 +120,7 @@ def done(task: TableTask, found: Decoded) -> TaskResult:
         else:
             times_ms = tuple(found.times_ms)
     kept = _keep_tombstones(task, rows, earlier) if counted.tombstones else None
-    return TaskResult(counted, bool(counted.winners), kept, delays, times_ms)
+    return TaskResult(counted, bool(counted.winners), kept, delays, times_ms, rows.num_rows)
 
 
 _decoders: dict[DecoderPlan, ArrowDecoder] = {}

@@ -64,6 +64,7 @@ class TableTask:
 class TaskResult:
     """What a task has done: what was counted, whether rows were put, and the tombstones it wrote (highest position, how many).
 
+    `put` is how many rows were given to the put.
     `delays` are from the commit at the source to the commit of the target, of some of the changes; None if no rows were put. Where
     the put takes effect later, `times_ms` are when the source committed these changes.
     """
@@ -73,6 +74,7 @@ class TaskResult:
     tombstones: tuple[str, int] | None = None
     delays: DelayHistogram | None = None
     times_ms: tuple[int, ...] = ()
+    put: int = 0
 
 
 @dataclass(frozen=True, slots=True)

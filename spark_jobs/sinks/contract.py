@@ -240,9 +240,12 @@ class WorkerPut(ABC):
     def run(self, rows: pa.Table) -> None:
         """Do what `Writer.put` does, with the same stamp: it takes effect once, whichever of the two runs first, or again.
 
-        `rows` has the columns of the target, `DELETED` and `POSITION`, each key once. Nothing is done where it is declined
-        (`PutDeclinedError`): `Writer.put` is to do it.
+        `rows` has the columns of the target, `DELETED` and `POSITION`, each key once. `PutDeclinedError`: `Writer.put` is to do it.
         """
+
+    @abstractmethod
+    def require_arrived(self, rows: int) -> None:
+        """Raise `SinkError` unless the driver, which calls this, sees what `run` did elsewhere with so many rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,13 +254,14 @@ class LoadedRows:
 
     An earlier attempt may have put rows that are not among them: the range spans those as well, or is None. It is None for a
     column that is no integer, and for no rows. `is_known` says whether the range is what it says. `older` are the rows that are
-    left to `replace_older`.
+    left to `replace_older`. `has_added` says whether rows of this load, of whichever attempt, are in the target.
     """
 
     rows: int
     key_range: KeyRange | None = None
     is_known: bool = True
     older: int = 0
+    has_added: bool = field(default=False, compare=False)
 
 
 class WorkerLoad(ABC):
@@ -280,8 +284,12 @@ class WorkerLoad(ABC):
         """
 
     @abstractmethod
-    def replace_older(self, kept: Path) -> None:
-        """Replace the rows of an older version by those that `run` has kept, once. No other load of the target runs meanwhile."""
+    def replace_older(self, kept: Path) -> int:
+        """Replace older rows by those that `run` has kept, once; return how many. No other load of the target runs meanwhile."""
+
+    @abstractmethod
+    def require_arrived(self, done: LoadedRows) -> None:
+        """Raise `SinkError` unless the driver, which calls this, sees what `run` and `replace_older` did elsewhere."""
 
     @abstractmethod
     def has_written(self) -> bool:

@@ -251,9 +251,13 @@ class FaultyLoad(WorkerLoad):
             return self._inner.run(blocks, version, kept)
 
     @override
-    def replace_older(self, kept: Path) -> None:
+    def replace_older(self, kept: Path) -> int:
         with self._faults.around("replace_older"):
-            self._inner.replace_older(kept)
+            return self._inner.replace_older(kept)
+
+    @override
+    def require_arrived(self, done: LoadedRows) -> None:
+        self._inner.require_arrived(done)
 
     @override
     def has_written(self) -> bool:

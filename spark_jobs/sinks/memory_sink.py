@@ -451,13 +451,19 @@ class MemoryLoad(WorkerLoad):
         if not self.has_written():
             self._table.rows = keyed | current
             self._table.commits.append(MemoryCommit(self._stamp, self._step))
-        return LoadedRows(len(found), (min(values), max(values)) if values else None, older=len(self._older))
+        return LoadedRows(len(found), (min(values), max(values)) if values else None, older=len(self._older), has_added=True)
 
     @override
-    def replace_older(self, kept: Path) -> None:
+    def replace_older(self, kept: Path) -> int:
         rows = {tuple(row[name] for name in self._shape.keys): row for row in self._older}
         self._table.rows = self._table.rows | rows
         self._table.commits.append(MemoryCommit(self._stamp, f"{self._step} over"))
+        return len(rows)
+
+    @override
+    def require_arrived(self, done: LoadedRows) -> None:
+        if done.has_added and not self.has_written():
+            raise SinkError(f"a load has put {done.rows} rows, and the table has no commit of it")
 
     @override
     def has_written(self) -> bool:

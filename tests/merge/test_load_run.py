@@ -34,7 +34,11 @@ class Noted(WorkerLoad):
         return LoadedRows(len(GIVEN))
 
     @override
-    def replace_older(self, kept: Path) -> None:
+    def replace_older(self, kept: Path) -> int:
+        raise AssertionError
+
+    @override
+    def require_arrived(self, done: LoadedRows) -> None:
         raise AssertionError
 
     @override

@@ -119,6 +119,9 @@ class Noted(WorkerPut):
             raise PutDeclinedError("costs more")
         self.rows.extend(rows["id"].to_pylist())
 
+    def require_arrived(self, rows: int) -> None:
+        assert rows == len(self.rows)
+
 
 @pytest.mark.parametrize(("declines", "count"), [(False, 3), (True, DECLINED)])
 def test_all_rows_of_a_target_are_put_in_one_go(declines: bool, count: int) -> None:

@@ -38,6 +38,9 @@ class Noted(WorkerPut):
         PUT.append(rows)
         self.then()
 
+    def require_arrived(self, rows: int) -> None:
+        assert rows == PUT[-1].num_rows
+
 
 def task(folder: Path, *, read: tuple[str, ...] = (), count: int = 0, then: Callable[[], object] = bool) -> TableTask:
     paths = TombstonePaths(read, count, str(folder / "new"), replaces=False)

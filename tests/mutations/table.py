@@ -61,6 +61,27 @@ MUTATIONS: Final = (
         ("tests/snapshot/test_load_windows.py", "-k", "test_another_server_and_a_schema_of_other_columns_are_refused"),
     ),
     Mutation(
+        "files of a commit",
+        "spark_jobs.sinks.delta.commit_log",
+        "if (not file.is_file() or file.stat().st_size != size) and not",
+        "if False and not",
+        ("tests/sinks/test_arrived_files.py",),
+    ),
+    Mutation(
+        "rows that arrive",
+        "spark_jobs.sinks.arrival",
+        "if found != written:",
+        "if False:",
+        ("tests/sinks/test_arrived_files.py",),
+    ),
+    Mutation(
+        "folder that executors share",
+        "spark_jobs.jobs.shared_folder",
+        "if self._is_local or",
+        "if True or",
+        ("tests/e2e/test_cluster_without_shared_disk.py", "-k", "one_executor"),
+    ),
+    Mutation(
         "transaction of a load",
         "spark_jobs.sinks.delta.arrow_load",
         "return seen is not None and seen >= self.over.version",

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from schemas.errors import SinkError
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.sinks.contract import LoadedRows
 from spark_jobs.sinks.delta import known_keys
@@ -85,6 +86,23 @@ def test_a_key_of_several_columns(tmp_path: Path) -> None:
     assert sorted((row["n"], row["s"], row[POSITION]) for row in found) == [
         (1, "a", "p9"), (1, "b", LOW), (2, "A", LOW), (2, "a", "p9"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("harm", ["commit", "files"])
+def test_a_load_has_arrived_once_the_driver_sees_its_commits_and_their_files(harm: str, tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "t"), table("integer", {1: 0}, "p1"))
+    load, kept = arrow_load(tmp_path / "t", ranged=True), tmp_path / "kept"
+    done = load.run(iter([table("integer", {1: 7, 2: 7})]), LOW, kept)
+    assert (done.rows, done.older, done.has_added) == (2, 1, True)
+    load.require_arrived(replace(done, older=0))
+    with pytest.raises(SinkError, match="the driver sees no commit of it"):
+        load.require_arrived(done)  # the older row is not replaced yet
+    assert load.replace_older(kept) == 1
+    load.require_arrived(done)
+    for file in tmp_path.glob("t/_delta_log/*1.json" if harm == "commit" else "t/part-*"):
+        file.unlink()
+    with pytest.raises(SinkError, match="do not share this folder"):
+        load.require_arrived(done)
 
 
 def test_an_attempt_that_dies_between_its_commits_is_completed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

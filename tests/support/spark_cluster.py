@@ -1,10 +1,15 @@
-"""A standalone Spark cluster: a master and workers of one core each, as real processes."""
+"""A standalone Spark cluster: a master and workers of one core each, as real processes.
+
+A worker may have folders of its own at paths of the driver: it runs in a mount namespace with an empty tmpfs over each of them.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -23,9 +28,9 @@ _SMALL: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 class SparkNode(Server):
     """One daemon of the cluster; `arguments` are the class and its own arguments."""
 
-    def __init__(self, name: str, run_dir: Path, sign: str, *arguments: str) -> None:
+    def __init__(self, name: str, run_dir: Path, sign: str, *arguments: str, hidden: Sequence[Path] = ()) -> None:
         super().__init__(name, run_dir)
-        self._sign, self._arguments = sign, arguments
+        self._sign, self._arguments, self._hidden = sign, arguments, hidden
         self.port = self._web = 0
 
     def _choose_ports(self) -> None:
@@ -36,10 +41,16 @@ class SparkNode(Server):
 
     def _command(self) -> list[str]:
         kind, *more = self._arguments
-        return [
+        command = [
             str(java_home(17) / "bin" / "java"), "-Xmx256m", "-cp", f"{_HOME}/jars/*", f"org.apache.spark.deploy.{kind}",
             "--host", self.host, "--port", str(self.port), "--webui-port", str(self._web), *more,
         ]  # fmt: skip
+        if not self._hidden:
+            return command
+        mounts = [f"mount -t tmpfs -o size=200m none {shlex.quote(str(folder))}" for folder in self._hidden]
+        script = " && ".join([*mounts, f"cd {shlex.quote(str(self.folder))}", f"exec {shlex.join(command)}"])
+        user = [] if os.geteuid() == 0 else ["--map-root-user"]
+        return ["unshare", *user, "--mount", "--propagation", "private", "sh", "-c", script]
 
     def _environment(self) -> dict[str, str]:
         return {
@@ -52,22 +63,30 @@ class SparkNode(Server):
 
 
 class SparkCluster:
-    """Use it in a `with` statement; `section` is what `spark:` says of it in a configuration file."""
+    """Use it in a `with` statement; `section` is what `spark:` says of it in a configuration file.
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    `hidden` are the folders that a worker does not share, of each worker that hides some.
+    """
+
+    def __init__(self, folder: Path, workers: int = 2, hidden: Sequence[Sequence[Path]] = ()) -> None:
         self._stack = ExitStack()
+        self._folder = folder
         self.master = self._start("spark-master", folder, "elected leader", "master.Master")
         self.url = f"spark://{self.master.host}:{self.master.port}"
-        self.workers = [
-            self._start(
-                f"spark-worker-{number}", folder, "registered with master",
-                "worker.Worker", "--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}"), self.url,
-            )
-            for number in range(workers)
-        ]  # fmt: skip
+        self.workers: list[SparkNode] = []
+        for number in range(workers):
+            self.add_worker(hidden[number] if number < len(hidden) else ())
 
-    def _start(self, *arguments: Any) -> SparkNode:
-        return self._stack.enter_context(SparkNode(arguments[0], *arguments[1:]).start())
+    def add_worker(self, hidden: Sequence[Path] = ()) -> SparkNode:
+        """Start a worker that does not share these folders, which exist, with the driver."""
+        number = len(self.workers)
+        arguments = ("--cores", "1", "--memory", "1g", "--work-dir", str(self._folder / f"work-{number}"), self.url)
+        name = f"spark-worker-{number}"
+        self.workers.append(self._start(name, self._folder, "registered with master", "worker.Worker", *arguments, hidden=hidden))
+        return self.workers[-1]
+
+    def _start(self, *arguments: Any, hidden: Sequence[Path] = ()) -> SparkNode:
+        return self._stack.enter_context(SparkNode(arguments[0], *arguments[1:], hidden=hidden).start())
 
     def __enter__(self) -> Self:
         return self

@@ -30,6 +30,7 @@ from spark_jobs.decode.record_columns import DELETED
 from spark_jobs.sinks.contract import KeyRange, LoadedRows, WorkerLoad
 from spark_jobs.sinks.delta.arrow_limits import arrow_schema, open_table
 from spark_jobs.sinks.delta.arrow_put import HOOKS, ArrowPut, writer_properties
+from spark_jobs.sinks.delta.commit_log import require_transaction
 from spark_jobs.sinks.delta.known_keys import KnownKeys, stored_range
 
 _AHEAD: Final = 2
@@ -58,23 +59,32 @@ class ArrowLoad(WorkerLoad):
             if is_appended:
                 for _ in found:
                     pass
+                has_added = True
             else:
-                self._append(table, found)
+                has_added = self._append(table, found)
         finally:
             run.close()
         if not is_appended:
-            return LoadedRows(run.rows, run.spanned, older=run.older)
+            return LoadedRows(run.rows, run.spanned, older=run.older, has_added=has_added)
         stored = None if self.column is None else stored_range(open_table(self.over.path), self.column)
-        return LoadedRows(run.rows, stored, is_known=self.column is None or stored is not None, older=run.older)
+        return LoadedRows(run.rows, stored, is_known=self.column is None or stored is not None, older=run.older, has_added=True)
 
     @override
-    def replace_older(self, kept: Path) -> None:
+    def replace_older(self, kept: Path) -> int:
         with pa.memory_map(str(kept)) as source:
             rows = pa.ipc.open_file(source).read_all()
         spanned = _spanning(self.column, None, rows)
         ranged = None if spanned is None or self.column is None else (self.column, *spanned)
         rows = rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), rows.num_rows))
         replace(self.over, key_range=ranged).run(rows)
+        return int(rows.num_rows)
+
+    @override
+    def require_arrived(self, done: LoadedRows) -> None:
+        if done.has_added:
+            require_transaction(Path(self.over.path), self.app_id, self.over.version)
+        if done.older:
+            self.over.require_arrived()
 
     @override
     def has_written(self) -> bool:
@@ -84,12 +94,12 @@ class ArrowLoad(WorkerLoad):
         seen = table.transaction_version(self.app_id)
         return seen is not None and seen >= self.over.version
 
-    def _append(self, table: DeltaTable, found: Iterator[pa.Table]) -> None:
-        """Append these rows in one commit; without a row there is none."""
+    def _append(self, table: DeltaTable, found: Iterator[pa.Table]) -> bool:
+        """Append these rows in one commit, and return True; without a row there is none."""
         schema = arrow_schema(table)
         first = next(found, None)
         if first is None:
-            return
+            return False
         with _Ahead(found) as ahead:
 
             def batches() -> Iterator[pa.RecordBatch]:
@@ -111,6 +121,7 @@ class ArrowLoad(WorkerLoad):
                 )
             except Exception as error:  # noqa: BLE001 - whatever it is, its cause is raised
                 raise (ahead.error or error) from None  # delta-rs has the text alone of what the stream raised
+        return True
 
 
 class _Run:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from spark_jobs.sinks.delta.arrow_limits import (
     why_not_path,
     why_not_table,
 )
+from spark_jobs.sinks.delta.commit_log import require_transaction
 from spark_jobs.sinks.delta.touched_files import touched_files
 from spark_jobs.sinks.delta.writer_choice import NOTHING, Size, WriterRules, chosen_writer
 from spark_jobs.sinks.stamp import Stamp
@@ -101,6 +103,10 @@ class ArrowPut:
         """Return whether an open table has the transaction: Delta skips a version that is not above the one it has seen."""
         seen = table.transaction_version(self.app_id)
         return seen is not None and seen >= self.version
+
+    def require_arrived(self) -> None:
+        """Raise `SinkError` unless the driver, which calls this, sees the transaction that a worker has made, and its files."""
+        require_transaction(Path(self.path), self.app_id, self.version)
 
     def _require_cheaper(self, table: DeltaTable, rows: pa.Table) -> None:
         if self.choice is None:
@@ -206,6 +212,10 @@ class RangedPut(WorkerPut):
             is_above = self.known is not None and low > self.known[1]
             put = replace(put, append=put.append or is_above, key_range=(self.column, low, high))
         put.run(rows)
+
+    @override
+    def require_arrived(self, rows: int) -> None:
+        self.put.require_arrived()
 
 
 def delete_where(path: str, columns: Sequence[str], condition: str, app_id: str, stamp: Stamp) -> bool:

@@ -5,17 +5,24 @@ Each commit of ours carries a stamp (`stamp.Stamp`) as its userMetadata.
 
 from __future__ import annotations
 
+import base64
 import json
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from schemas.errors import SinkError
+from spark_jobs.sinks.arrival import NOT_SHARED
 from spark_jobs.sinks.contract import REMEDY
 
 _LOG: Final = "_delta_log"
 _OF_PROPERTIES: Final = "SET TBLPROPERTIES"
 """A commit that comes before another one of the same step, if it comes."""
+_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_OF_Z85: Final = str.maketrans(_Z85, _B85)
 
 
 def table_exists(path: Path) -> bool:
@@ -109,6 +116,83 @@ def has_version(path: Path, version: int) -> bool:
     return _version_file(path, version).exists()
 
 
+def require_files(path: Path, versions: Iterable[int]) -> None:
+    """Raise `SinkError` unless the files that these commits name are there, whole.
+
+    Executors write them, and the one who commits believes what they say: on a disk that is not shared the files are elsewhere.
+    """
+    for version in versions:
+        commit = _version_file(path, version)
+        if commit.exists():
+            _require_files(path, commit)
+
+
+def require_files_of_batch(path: Path, query_id: str, batch_id: int) -> None:
+    """Do so for the commits that an attempt at a batch has made."""
+    for commit in _newest_first(path):
+        stamp = _stamp(path, commit)
+        if stamp is not None and (stamp["query_id"], stamp["batch_id"]) != (query_id, batch_id):
+            return
+        if stamp is not None:
+            _require_files(path, commit)
+
+
+def require_transaction(path: Path, app_id: str, batch_id: int) -> None:
+    """Raise `SinkError` unless the log has a transaction of a batch, and the files of its commit are there."""
+    for commit in _newest_first(path):
+        actions = _actions(commit)
+        found = (action["txn"] for action in actions if "txn" in action)
+        if any((one["appId"], one["version"]) == (app_id, batch_id) for one in found):
+            _require_files(path, commit)
+            return
+        stamp = _stamp(path, commit)
+        if stamp is not None and stamp.get("batch_id", batch_id) < batch_id:
+            break
+    raise SinkError(f"a worker has written rows of batch {batch_id} into {path}, and the driver sees no commit of it: {NOT_SHARED}")
+
+
+def _require_files(path: Path, commit: Path) -> None:
+    for file, size in _files_of(path, _actions(commit)):
+        if (not file.is_file() or file.stat().st_size != size) and not _is_removed(path, commit, file):
+            message = (
+                f"version {int(commit.stem)} of the table {path} names {file}, and the driver sees no such file of {size} bytes: "
+                f"{NOT_SHARED}. Then rebuild the target (tidemark rebuild)"
+            )
+            raise SinkError(message)
+
+
+def _is_removed(path: Path, commit: Path, file: Path) -> bool:
+    """Return whether a later commit has removed a file: somebody may have compacted the table and removed old files since."""
+    later = (actions for one in _newest_first(path) if one > commit for actions in _actions(one))
+    return any("remove" in action and _file(path, action["remove"]["path"]) == file for action in later)
+
+
+def _files_of(path: Path, actions: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Path, int]]:
+    """Yield the files that a commit adds, with their sizes."""
+    for action in actions:
+        for kind in ("add", "cdc"):
+            if kind in action:
+                yield _file(path, action[kind]["path"]), action[kind]["size"]
+        vector = action.get("add", {}).get("deletionVector")
+        if vector is not None and vector["storageType"] != "i":
+            file = _vector_file(path, vector)
+            yield file, file.stat().st_size if file.is_file() else -1  # one file has many vectors: its size is in no commit
+
+
+def _file(path: Path, named: str) -> Path:
+    found = urlsplit(named)
+    return Path(unquote(found.path)) if found.scheme == "file" else path / unquote(named)
+
+
+def _vector_file(path: Path, vector: Mapping[str, Any]) -> Path:
+    """Return the file of a deletion vector: its name is a UUID in base 85 behind a folder (Delta's protocol)."""
+    text = str(vector["pathOrInlineDv"])
+    if vector["storageType"] == "p":
+        return _file(path, text)
+    number = uuid.UUID(bytes=base64.b85decode(text[-20:].translate(_OF_Z85)))
+    return path / text[:-20] / f"deletion_vector_{number}.bin"
+
+
 def _version_file(path: Path, version: int) -> Path:
     return path / _LOG / f"{version:020}.json"
 
@@ -136,7 +220,7 @@ def _read(path: Path, commit: Path) -> tuple[dict[str, Any] | None, str]:
 
     `SinkError` if somebody else put the whole table back, or replaced it.
     """
-    actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines() if line.strip()]
+    actions = _actions(commit)
     for action in actions:
         if "commitInfo" in action:
             info = action["commitInfo"]
@@ -146,6 +230,10 @@ def _read(path: Path, commit: Path) -> tuple[dict[str, Any] | None, str]:
                 raise SinkError(message)
             return stamp, str(info.get("operation", ""))
     return None, ""
+
+
+def _actions(commit: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def _replaces(info: Mapping[str, Any], actions: Iterable[Mapping[str, Any]]) -> bool:

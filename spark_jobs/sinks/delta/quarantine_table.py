@@ -11,7 +11,8 @@ from schemas.errors import SinkError
 from schemas.overriding import override
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import Quarantine, QuarantineStep
-from spark_jobs.sinks.delta.commit_log import table_exists, was_written_by
+from spark_jobs.sinks.delta.commit_identity import transaction_name
+from spark_jobs.sinks.delta.commit_log import require_transaction, table_exists, was_written_by
 from spark_jobs.sinks.delta.writes import committing
 from spark_jobs.sinks.stamp import Stamp
 
@@ -48,6 +49,7 @@ def append(rows: DataFrame, path: str, stamp: Stamp, step: str) -> None:
     """Append records in one commit, which Delta skips if the batch made it before."""
     with committing(rows.sparkSession, stamp, step):
         rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+    require_transaction(Path(path), transaction_name(stamp.query_id, stamp.table, step, stamp.redrive), stamp.batch_id)
 
 
 def remove(coordinates: DataFrame, path: str) -> None:

@@ -47,6 +47,8 @@ from spark_jobs.sinks.delta.commit_log import (
     has_version,
     is_commit_of,
     newest_version,
+    require_files,
+    require_files_of_batch,
     require_nothing_put_back,
     require_own_table,
     table_exists,
@@ -159,6 +161,7 @@ class DeltaTarget(SinkTarget):
             version = require_nothing_put_back(self._path, self._query_id, known.checked)
         else:
             version = require_own_table(self._path, self._query_id, record.last_commit, batch_id)
+            require_files_of_batch(self._path, self._query_id, batch_id)  # of an attempt before, whose steps are skipped
         known.checked = known.written = version
 
     @override
@@ -237,6 +240,7 @@ class DeltaTarget(SinkTarget):
             names = [name for name, _ in self.columns() or ()]
             if self._rules.forced == "jvm" or not compact_files(str(self._path), names, stamp):
                 writes.compact(self._spark, str(self._path), stamp)
+            self.wrote()
             remove_expired_commits(str(self._path))
         except (PySparkException, Py4JError, DeltaError) as error:
             if writes.is_conflict(error) or is_lost_executor(error) or lost_class(error):
@@ -258,9 +262,10 @@ class DeltaTarget(SinkTarget):
 
     def wrote(self, columns: Columns | None = None) -> None:
         """Note that a step may have made commits, and which columns the table has now."""
-        self._known.written = newest_version(self._path, self._known.written)
+        before, self._known.written = self._known.written, newest_version(self._path, self._known.written)
         if columns is not None:
             self._known.columns = columns
+        require_files(self._path, range(before + 1, self._known.written + 1))
 
 
 class DeltaWriter(Writer):

@@ -9,10 +9,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, TableName, Target
@@ -21,6 +24,7 @@ from schemas.overriding import override
 from spark_jobs.decode.record_columns import AFTER
 from spark_jobs.formats.event_texts import VALUE, EventSource, notice, texts
 from spark_jobs.formats.row_kinds import notice_rows, table_rows
+from spark_jobs.sinks.arrival import require_all
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.changelog_only import ChangelogTarget, ChangelogWriter, notices_of
 from spark_jobs.sinks.contract import REMEDY, TargetRecord, Writer
@@ -29,6 +33,7 @@ from spark_jobs.sinks.stamp import Stamp
 
 PARQUET: Final = "parquet"
 _EVENTS_OF_A_FILE: Final = 500_000
+_BLOCK_BYTES: Final = 1 << 20
 _BATCH: Final = re.compile(r"batch=\d+")
 
 
@@ -69,6 +74,10 @@ class FilesTarget(ChangelogTarget):
     def trust(self, record: TargetRecord, batch_id: int) -> None:
         newest = self._newest()
         self.require_own(self._query_id, (newest.query_id, newest.batch_id), record, batch_id)
+        lost = next((part for part in newest.parts if part.events and not part.files), None)
+        if lost is not None:  # by a version of this job that did not count what arrived
+            message = f"the manifest of batch {newest.batch_id} in {self.path} has {lost.events} events of {lost.table} and no file"
+            raise SinkError(f"{message}: {REMEDY}")
         for path, size in (file for part in newest.parts for file in part.files):
             file = self.path / path
             if not file.is_file() or file.stat().st_size != size:
@@ -151,24 +160,37 @@ class FilesWriter(ChangelogWriter):
         if not events.count and not notices:
             (self._target.path / self._batch).mkdir(parents=True, exist_ok=True)
             return ()
-        parts = max(1, -(-events.count // _EVENTS_OF_A_FILE))
+        parts, counted = max(1, -(-events.count // _EVENTS_OF_A_FILE)), Observation()
+        count = F.count(F.lit(1)).alias("count")
         if self._target.form == PARQUET:
             self._target.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # INT96 ends in 2262 for many
             rows = self._as_rows(events, notices)
-            rows.coalesce(parts).write.parquet(str(path))
+            rows.coalesce(parts).observe(counted, count).write.parquet(str(path))
         else:
             lines = texts(events.rows, self._target.form, self._target.event_source(events)).select(VALUE)
             if notices:
                 more = [(notice(op, position, events.table.text, text),) for op, position, text in notices]
                 lines = lines.union(self._target.spark.createDataFrame(more, f"{VALUE} string"))
-            lines.coalesce(parts).write.text(str(path))
-        return tuple(_durable(file, self._target.path) for file in sorted(path.iterdir()) if file.name.startswith("part-"))
+            measured = lines.coalesce(parts).observe(counted, count)
+            measured.write.option("compression", "none").option("lineSep", "\n").text(str(path))
+        files = [file for file in sorted(path.iterdir()) if file.name.startswith("part-")] if path.is_dir() else []
+        written, found = int(counted.get.get("count", 0)), sum(map(_events_in, files))
+        require_all(f"events to {path}", max(written, events.count + len(notices)), found)  # a change has one or two
+        return tuple(_durable(file, self._target.path) for file in files)
 
     def _as_rows(self, events: Events, notices: Sequence[tuple[str, str, str | None]]) -> DataFrame:
         rows = table_rows(events.rows, events.table.text)
         if not notices:
             return rows
         return rows.unionByName(notice_rows(self._target.spark, events.rows.schema[AFTER].dataType, notices, events.table.text))
+
+
+def _events_in(file: Path) -> int:
+    """Return how many events a file has."""
+    if file.suffix == f".{PARQUET}":
+        return int(pq.read_metadata(file).num_rows)
+    with file.open("rb") as opened:
+        return sum(block.count(b"\n") for block in iter(partial(opened.read, _BLOCK_BYTES), b""))
 
 
 def _durable(file: Path, root: Path) -> tuple[str, int]:

@@ -40,6 +40,7 @@ from spark_jobs.sinks.iceberg.snapshot_log import (
     STAMP,
     STEP,
     SeenTable,
+    Snapshot,
     TableMetadata,
     has_commit_of,
     newest_stamp,
@@ -146,6 +147,8 @@ class IcebergTarget(SinkTarget):
         if self._known.seen is not None:
             require_nothing_put_back(self.address.path, metadata, self._known.seen)
         require_own_table(self.address.path, metadata, self._query_id, record.last_commit, batch_id)
+        if self._known.seen is None:  # an attempt before may have made snapshots, whose steps are skipped
+            self._require_files(one for one in metadata.lineage() if one.is_of(self._query_id, batch_id))
         self._note(metadata)
 
     @override
@@ -187,6 +190,7 @@ class IcebergTarget(SinkTarget):
         try:
             carried = {STAMP: newest_stamp(self.metadata()) or stamp.metadata, STEP: COMPACT}
             java_tables.compact(self.spark, path, carried, COMPACTION)
+            self.wrote()
             current = self.metadata()
             if current.current is not None and current.snapshots[current.current].stamp is None:
                 java_tables.stamp_without_files(self.spark, path, carried)  # else the snapshots of others could outlive ours
@@ -210,10 +214,19 @@ class IcebergTarget(SinkTarget):
         self.trust(self._record, batch_id)
 
     def wrote(self, *, is_changed: bool = False) -> None:
-        """Note that a step may have made a snapshot, and whether it changed the columns."""
-        self._note(self.metadata())
+        """Note that a step may have made a snapshot, and whether it changed the columns. `SinkError` if files of it are missing."""
+        metadata, seen = self.metadata(), self._known.seen
+        since = -1 if seen is None or seen.uuid != metadata.uuid else seen.sequence
+        self._note(metadata)
         if is_changed:
             self._known.columns = None
+        self._require_files(one for one in metadata.snapshots.values() if one.sequence > since)
+
+    def _require_files(self, snapshots: Iterable[Snapshot]) -> None:
+        """Raise `SinkError` unless the files that snapshots add are there."""
+        found = [one.id for one in snapshots if one.adds_files]
+        if found:
+            java_tables.require_files(self.spark, self.address.path, found)
 
     def require_names(self, names: Iterable[str]) -> None:
         """Raise `SinkError` for columns whose names Iceberg has for something else."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +16,10 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
+from schemas.errors import SinkError
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import literal
+from spark_jobs.sinks.arrival import NOT_SHARED
 from spark_jobs.sinks.contract import Columns, Evolution
 
 _PARTLY_MATCHES: Final = "Cannot delete file where some, but not all, rows match filter"
@@ -118,6 +120,25 @@ def compact(spark: SparkSession, path: Path, summary: Mapping[str, str], options
     for key, value in summary.items():
         action = action.snapshotProperty(key, value)
     action.execute()
+
+
+def require_files(spark: SparkSession, path: Path, snapshots: Sequence[int]) -> None:
+    """Raise `SinkError` unless the files that these snapshots add are there, whole.
+
+    Executors write them, and the one who commits believes what they say: on a disk that is not shared the files are elsewhere.
+    """
+    table = load(spark, path)
+    for number in snapshots:
+        snapshot, io = table.snapshot(number), table.io()
+        for files in (snapshot.addedDataFiles(io), snapshot.addedDeleteFiles(io)):
+            for found in files:
+                file, size = Path(str(found.location()).removeprefix("file:")), found.fileSizeInBytes()
+                if not file.is_file() or file.stat().st_size != size:
+                    message = (
+                        f"snapshot {number} of the table {path} names {file}, and the driver sees no such file of {size} bytes: "
+                        f"{NOT_SHARED}. Then rebuild the target (tidemark rebuild)"
+                    )
+                    raise SinkError(message)
 
 
 def expire_snapshots(spark: SparkSession, path: Path) -> None:

@@ -69,6 +69,11 @@ class Snapshot:
         )
 
     @property
+    def adds_files(self) -> bool:
+        """Whether it adds files of rows or of deletes."""
+        return any(int(self.summary.get(name, "0")) for name in ("added-data-files", "added-delete-files"))
+
+    @property
     def leaves_no_file(self) -> bool:
         """Whether an overwrite or a delete removed every file that was there."""
         count = {name: int(self.summary.get(name, "0")) for name in ("total-data-files", "added-data-files", "deleted-data-files")}

@@ -83,22 +83,23 @@ class Connection:
         with raising(self._server), self._statement(sql, values) as (statement, given):
             return int(statement.executeUpdate(*given))
 
-    def run(self, sql: str) -> None:
-        """Run a statement that no driver prepares: DDL."""
+    def run(self, sql: str) -> int:
+        """Run a statement that no driver prepares, as DDL; return how many rows it changed, if it is one that changes rows."""
         with raising(self._server):
             statement = self._java.createStatement()
             try:
                 statement.execute(sql)
+                return int(statement.getUpdateCount())
             finally:
                 statement.close()
 
-    def copy(self, sql: str, file: Path) -> None:
-        """Run a COPY of PostgreSQL that reads a file of the driver's machine."""
+    def copy(self, sql: str, file: Path) -> int:
+        """Run a COPY of PostgreSQL that reads a file of the driver's machine; return how many rows came in."""
         context: Any = SparkContext._active_spark_context  # noqa: SLF001 - the file is read by the JVM
         with raising(self._server):
             stream = context._jvm.java.io.FileInputStream(str(file))  # noqa: SLF001 - as above
             try:
-                self._java.getCopyAPI().copyIn(sql, stream, _COPY_BYTES)
+                return int(self._java.getCopyAPI().copyIn(sql, stream, _COPY_BYTES))
             finally:
                 stream.close()
 

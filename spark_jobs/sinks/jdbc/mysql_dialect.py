@@ -235,10 +235,12 @@ class MySqlDialect(Dialect):
         return F.concat(F.lit("("), F.concat_ws(",", *texts), F.lit(")"))
 
     @override
-    def fill(self, connection: Connection, staging: str, file: Path) -> None:
+    def fill(self, connection: Connection, staging: str, file: Path) -> int:
+        found = 0
         with connection.transaction(), file.open(encoding="utf-8", newline="\n") as lines:
             while rows := lines.readlines(_INSERT_CHARACTERS):
-                connection.run(f"INSERT INTO {staging} VALUES {','.join(row.rstrip(_END) for row in rows)}")  # noqa: S608
+                found += connection.run(f"INSERT INTO {staging} VALUES {','.join(row.rstrip(_END) for row in rows)}")  # noqa: S608
+        return found
 
     @override
     def exists(self, connection: Connection, name: TableName) -> bool:

@@ -179,8 +179,8 @@ class PostgresDialect(Dialect):
         return F.concat_ws("\t", *texts)
 
     @override
-    def fill(self, connection: Connection, staging: str, file: Path) -> None:
-        connection.copy(f"COPY {staging} FROM STDIN", file)
+    def fill(self, connection: Connection, staging: str, file: Path) -> int:
+        return connection.copy(f"COPY {staging} FROM STDIN", file)
 
     @override
     def exists(self, connection: Connection, name: TableName) -> bool:

@@ -260,8 +260,8 @@ class Dialect(ABC):
         """Return the values of a row as one line."""
 
     @abstractmethod
-    def fill(self, connection: Connection, staging: str, file: Path) -> None:
-        """Put the rows of a file of lines into a staging table."""
+    def fill(self, connection: Connection, staging: str, file: Path) -> int:
+        """Put the rows of a file of lines into a staging table, and return how many came in."""
 
     def lossless(self, column: str, given: T.DataType, kind: T.DataType) -> str | None:
         """Return the condition that a narrower type has every value of a column; None where that is not known."""

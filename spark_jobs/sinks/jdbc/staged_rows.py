@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import quoted
+from spark_jobs.sinks.arrival import require_all
 from spark_jobs.sinks.contract import Columns, Winners
 from spark_jobs.sinks.jdbc.jvm_connection import (
     Connection,
@@ -76,11 +78,14 @@ class StagedRows:
 
     def _write(self, winners: Winners, staged: Staged, location: str) -> None:
         lines = self._dialect.staged_lines(winners.rows, winners.columns, F.col(quoted(DELETED)), F.col(quoted(POSITION)))
-        folder = self._folder / uuid.uuid4().hex
+        folder, counted = self._folder / uuid.uuid4().hex, Observation()
         try:
-            lines.write.option("compression", "none").option("lineSep", "\n").text(str(folder))
-            for file in sorted(folder.glob("part-*")):
-                self._dialect.fill(staged.connection, staged.table, file)
+            measured = lines.observe(counted, F.count(F.lit(1)).alias("count"))
+            measured.write.option("compression", "none").option("lineSep", "\n").text(str(folder))
+            found = sum(self._dialect.fill(staged.connection, staged.table, file) for file in sorted(folder.glob("part-*")))
+            written = int(counted.get.get("count", 0))
+            if found < written:  # a row that is there twice is refused by its key
+                require_all(f"rows of {location} to {folder}", written, found)
         except DatabaseError as error:
             raise self._explained(error, winners, location) from error
         finally:

@@ -113,8 +113,13 @@ class KafkaWriter(ChangelogWriter):
         target, produce = self._target, self._transaction.produce
         if events.count:
             rows = texts(events.rows, target.form, target.event_source(events)).select(KEY, VALUE)
+            sent = 0
             for row in rows.coalesce(-(-events.count // _EVENTS_AT_ONCE)).toLocalIterator():
                 produce(target.topic, row[0], row[1])
+                sent += 1
+            if sent < events.count:  # an update has one message or two; the error ends the transaction
+                message = f"{target.location()}: {sent} messages for {events.count} changes of {events.table.text} came"
+                raise SinkError(f"{message} to the driver")
         for op, position, text in notices_of(events):
             produce(target.topic, notice(op, position, events.table.text, text), None)
         self.appended[events.table.text] = events.until

@@ -12,10 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
 from spark_jobs.formats.event_texts import KEY, VALUE
+from spark_jobs.sinks.arrival import require_all
 from spark_jobs.store.sink_layout import SinkLayout
 
 CHANGES: Final = "changes"
@@ -98,8 +100,12 @@ class KeptChanges:
         counts = []
         for part, rows in enumerate(parts):
             folder = f"{self._path(number)}/{part}"
-            rows.select(KEY, VALUE).write.mode("overwrite").parquet(self._files.location(folder))
-            counts.append(sum(file.metadata.num_rows for file in self._parquet(folder)))
+            counted = Observation()
+            measured = rows.select(KEY, VALUE).observe(counted, F.count(F.lit(1)).alias("count"))
+            measured.write.mode("overwrite").parquet(self._files.location(folder))
+            written, found = counted.get.get("count", 0), sum(file.metadata.num_rows for file in self._parquet(folder))
+            require_all(f"messages to {self._files.location(folder)}", written, found)
+            counts.append(found)
         kept = KeptStep(number, batch_id, step, tuple(keys), tuple(counts))
         self._files.write(f"{self._path(number)}.json", json.dumps(asdict(kept), separators=(",", ":"), ensure_ascii=False))
         self.steps.append(kept)
