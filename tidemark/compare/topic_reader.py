@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 from producer.kafka.client import client_config, offsets_for_times, opened, watermarks
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import DecodeError, PublishError
-from tidemark.api.record_decoding import Decoder, Record
+from tidemark.api.record_decoding import Decoder, Record, Wire
 from tidemark.compare.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
 
 BUFFERED: Final = 2_000
@@ -226,13 +226,16 @@ class Side:
     def _record(self, message: Message) -> Record:
         raw_headers: Any = message.headers() or ()
         headers = {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in raw_headers}
+        key: Any = message.key()
+        value: Any = message.value()
         return Record(
             str(message.topic()),
             int(message.partition() or 0),
             int(message.offset() or 0),
-            self._decoded(message, message.key()),
-            self._decoded(message, message.value()),
+            self._decoded(message, key),
+            self._decoded(message, value),
             headers,
+            Wire(key, value, tuple(raw_headers)),
         )
 
     def _decoded(self, message: Message, data: Any) -> Any:
