@@ -59,7 +59,8 @@ class Comparison:
 
     `witness` gives the value of a column of a row, named by its source and image, as a mode that loses nothing has it;
     `UNKNOWN` where none can be had. `objections` names what is wrong with a source of ours, or with a boundary (`b` in the
-    place of an operation), by what else is known of the log. `statements` are the texts of DDL seen so far.
+    place of an operation), by what else is known of the log. `statements` are the texts of DDL seen so far,
+    `partitions` the number of partitions of the topic of the right side that is compared, 0 where keys are not to be in one.
     `clocks_apart_ms` is how far the clocks of two readers that ran at the same time may be apart.
     """
 
@@ -81,6 +82,7 @@ class Comparison:
     objections: Callable[[str, Mapping[str, Any]], Iterable[str]] | None = None
     clocks_apart_ms: int | None = None
     statements: set[str] = field(default_factory=set)
+    partitions: int = 0
     _fit: Misfits = field(default_factory=Misfits)
     _filled: int = 0
     _null_at: str | None = None
@@ -188,7 +190,7 @@ class Comparison:
         return self._is_meant("record", "k", record.key and record.key["payload"], None)
 
     def _record(self, where: str, left: Record, right: Record) -> None:
-        for problem in self._wire.problems(left, right, self.names):
+        for problem in self._wire.problems(left, right, self.names, self.partitions):
             self.differ(f"{where}{problem}")
         is_read = left.value is not None and _op(left) == "r"
         types = self._part(f"{where} key", left.key, right.key, "r" if is_read else "k")

@@ -11,6 +11,8 @@ from tidemark.api.record_decoding import PAYLOAD, Record
 from tidemark.compare.difference import is_same_value
 
 _AVRO_FRAME: Final = 5
+_M: Final = 0x5BD1E995
+_32_BITS: Final = 0xFFFFFFFF
 # The order in which Connect's converter writes the properties of a schema.
 _PROPERTIES: Final = (
     "type", "fields", "items", "keys", "values", "optional", "name", "version", "doc", "parameters", "default", "field"
@@ -27,10 +29,19 @@ class WireCheck:
         self._heads: dict[bytes, bytes] = {}
         self._sound: set[bytes] = set()
 
-    def problems(self, left: Record, right: Record, names: tuple[str, str]) -> Iterator[str]:
-        """Yield the differences of two records whose bytes are known; `names` are those of the sides."""
+    def problems(self, left: Record, right: Record, names: tuple[str, str], partitions: int = 0) -> Iterator[str]:
+        """Yield the differences of two records whose bytes are known; `names` are those of the sides.
+
+        `partitions` is the number of the partitions of the right topic; 0 if it is unknown.
+        """
         if left.wire is None or right.wire is None:
             return
+        expected = None if right.wire.key is None or partitions < 2 else partition_of(right.wire.key, partitions)
+        if expected not in (None, right.partition):
+            yield (
+                f" key: {names[1]} has it in partition {right.partition}, by its bytes it belongs to partition {expected} of "
+                f"{partitions} (or partitions were added later)"
+            )
         headers = [name for name, _ in right.wire.headers]
         for name in sorted({name for name in headers if headers.count(name) > 1}):
             yield f" headers: {names[1]} has {name} {headers.count(name)} times"
@@ -79,6 +90,20 @@ class WireCheck:
         if found is None and separator and _is_json(head + b"}"):
             self._sound.add(head)
         return found
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Return the partition of a key, as Kafka's own producers distribute keys: by murmur2."""
+    mixed = 0x9747B28C ^ len(key)
+    whole = len(key) - len(key) % 4
+    for at in range(0, whole, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * _M & _32_BITS
+        word = (word ^ word >> 24) * _M & _32_BITS
+        mixed = (mixed * _M & _32_BITS) ^ word
+    if whole < len(key):
+        mixed = (mixed ^ int.from_bytes(key[whole:], "little")) * _M & _32_BITS
+    mixed = (mixed ^ mixed >> 13) * _M & _32_BITS
+    return ((mixed ^ mixed >> 15) & 0x7FFFFFFF) % partitions
 
 
 class _TwiceError(Exception):
