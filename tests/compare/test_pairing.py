@@ -272,6 +272,16 @@ def test_keys_that_differ_are_different_texts() -> None:
     assert key_text(None) == ""
 
 
+def test_the_last_change_is_missing_where_the_other_side_has_surely_written_it() -> None:
+    ends_at = Span(last=Coordinates(100, "binlog.000001", 100), last_ms=100)
+    for proven, count in ((None, 0), (200, 0), (201, 1), (100, 0)):
+        checkpoint = None if proven is None else Coordinates(0, "binlog.000001", proven)
+        case = Case(ends_at, proven=(None, checkpoint))
+        problems = case.play([left(1, 100, a=1), right(1, 100, a=1), left(1, 200, a=2)])
+        assert len(problems) == count, (proven, problems)
+        assert case.tally.later == [1 - count, 0]
+
+
 def of_transaction(*, is_left: bool, pos: int, gtid: str = "0-1-7", **row: Any) -> Incoming:
     """A record of MariaDB without a key, in a topic of several partitions."""
     prefix = SIDES[not is_left]

@@ -11,7 +11,7 @@ import base64
 import json
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
@@ -177,7 +177,8 @@ class Pairing:
     """Pairs the records of one topic. What waits for its counterpart takes at most `kept_bytes`: the oldest go first.
 
     `is_compacted` says that either topic keeps the last record of a key only. Rows of snapshots are compared only where
-    `with_snapshots` is set: the two sides read them at different moments.
+    `with_snapshots` is set: the two sides read them at different moments. `proven` is, of each side, the position before
+    which it has surely written everything: what the other side has before that is missing.
     """
 
     def __init__(
@@ -189,7 +190,9 @@ class Pairing:
         kept_bytes: int,
         with_snapshots: bool = False,
         is_compacted: bool = False,
+        proven: Sequence[Coordinates | None] = (None, None),
     ) -> None:
+        self._proven = proven
         self._comparison = comparison
         self._span = span
         self._tally = tally
@@ -209,7 +212,7 @@ class Pairing:
         elif item.coordinates is not None and self._span.is_before(item.coordinates):
             self._tally.earlier[item.side] += 1
             return
-        elif item.coordinates is not None and self._span.is_after(item.coordinates):
+        elif item.coordinates is not None and self._span.is_after(item.coordinates) and not self._must_be_there(item):
             self._tally.later[item.side] += 1
             return
         others = self._waiting[1 - item.side].get(item.key)
@@ -309,12 +312,22 @@ class Pairing:
         if not queue:
             del self._waiting[item.side][item.key]
 
+    def _must_be_there(self, item: Incoming) -> bool:
+        """Return whether the other side has surely written what belongs to a record."""
+        proven = self._proven[1 - item.side]
+        order = None if item.coordinates is None else item.coordinates.order
+        return order is not None and proven is not None and order < proven.rank
+
     def _alone(self, item: Incoming) -> None:
         tally = self._tally
         coordinates = None if item.is_read else item.coordinates
         if coordinates is not None and self._span.is_begin(coordinates, is_mariadb=self._is_mariadb):
             tally.earlier[item.side] += 1
-        elif coordinates is not None and self._span.is_end(coordinates, is_mariadb=self._is_mariadb):
+        elif (
+            coordinates is not None
+            and self._span.is_end(coordinates, is_mariadb=self._is_mariadb)
+            and not self._must_be_there(item)
+        ):
             tally.later[item.side] += 1
         elif self._is_compacted:
             tally.compacted[item.side] += 1

@@ -140,6 +140,7 @@ class _Run:
         )
         self._report = Report(comparison)
         self._missing: list[str] = []
+        self._proven: tuple[Coordinates | None, ...] = (None, None)
 
     def report(self) -> Report:
         """Compare topic by topic: rows, then statements, then transactions, whose XA ids the rows have.
@@ -148,6 +149,7 @@ class _Run:
         last record behind the first ends, and is read up to later ends, behind which there is nothing of it. Topics
         that came between are found by a second look; what is deleted between, by one before each topic is read.
         """
+        self._proven = tuple(side.checkpoint(name) for side, name in zip(self._sides, self._names, strict=True))
         wanted_partitions = _partitions_of(self._pairs([]))
         ends = [side.ends(wanted) for side, wanted in zip(self._sides, wanted_partitions, strict=True)]
         firsts = [side.first_coordinates(_filled(offsets)) for side, offsets in zip(self._sides, ends, strict=True)]
@@ -304,6 +306,7 @@ class _Run:
             kept_bytes=choice.kept_bytes,
             with_snapshots=choice.snapshots,
             is_compacted=is_compacted,
+            proven=self._proven,
         )
         streams = [self._stream(at, pair, ends[at], span, tally) for at in (0, 1)]
         for item in merged(*streams):

@@ -17,8 +17,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from producer.kafka.client import client_config, offsets_for_times, opened, watermarks
+from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
+from schemas.documents import OffsetDocument
 from schemas.errors import DecodeError, PublishError
+from schemas.state import OFFSET_PARTITION
 from tidemark.api.record_decoding import Decoder, Record, Wire
 from tidemark.compare.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
 
@@ -169,6 +172,22 @@ class Side:
                 part: (low, high) for part, (low, high) in pending.items() if part not in found and low < high - back
             }
             back *= 16
+        return found
+
+    def checkpoint(self, prefix: str) -> Coordinates | None:
+        """Return the position before which Tidemark has written everything under a prefix; None for another writer."""
+        part = (topics.state_topic(prefix), OFFSET_PARTITION)
+        if self.topics().get(part[0], 0) <= OFFSET_PARTITION:
+            return None
+        low, high = self.ends([part])[part]
+        found: Coordinates | None = None
+        messages = self._read({part: (max(low, high - _TAIL), high)})
+        while not messages.is_at_end:
+            for message in messages.drain():
+                value = self._decoded(message, message.value())
+                document = None if value is None or message.key() != OffsetDocument.KEY.encode() else value["payload"]
+                if isinstance(document, dict) and document.get("file"):
+                    found = Coordinates(0, document["file"], document["pos"])
         return found
 
     def read(self, topic: str, ends: Mapping[int, tuple[int, int]], *, is_single: bool) -> Stream:
