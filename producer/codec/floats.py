@@ -248,7 +248,10 @@ def put_java_float(out: Bytes, o: Int, bits: Int) -> Int:
 
 @kernel
 def put_mysql_double(out: Bytes, o: Int, bits: Int) -> Int:
-    """Write a finite float64 as MySQL prints it inside JSON text (`my_gcvt`, and `.0` for a whole number)."""
+    """Write a finite float64 as MySQL prints it inside JSON text (`my_gcvt`, and `.0` for a whole number).
+
+    A number with a fraction has no exponent from 1e15 on: its digits take no more characters than with one.
+    """
     if bits < 0:
         out[o] = 45
         o += 1
@@ -257,6 +260,6 @@ def put_mysql_double(out: Bytes, o: Int, bits: Int) -> Int:
     digits, power = double_digits(bits)
     count = _count_digits(digits)
     point = power + count
-    if -_MYSQL_DIGITS < point <= _MYSQL_DIGITS:
+    if -_MYSQL_DIGITS < point <= _MYSQL_DIGITS or 0 < point < count:
         return _put_plain(out, o, digits, count, point)
     return _put_scientific(out, o, digits, count, point, 101, False)

@@ -112,6 +112,35 @@ def test_every_kind_of_document_is_printed_as_the_server_prints_it(server_name: 
         drop_database(server, schema_name)
 
 
+def doubles() -> list[float]:
+    """Random doubles by bits and by size, and the boundaries of the server's forms."""
+    dice = Random(5)
+    found = [struct.unpack("<d", struct.pack("<Q", dice.getrandbits(64)))[0] for _ in range(1_500)]
+    found += [dice.choice([-1, 1]) * dice.random() * 10.0 ** dice.randrange(-20, 25) for _ in range(1_500)]
+    for _ in range(500):
+        whole = dice.getrandbits(dice.randrange(45, 64))
+        found += [float(whole), whole + 0.5, whole / 4]
+    found += [float(f"{sign}{digits}e{power}") for power in range(-330, 309) for sign, digits in (("", "1"), ("-", "9.999999999999999"))]
+    for boundary in (1e-15, 1e-5, 1e-4, 1e14, 1e15, 1e16, 1e17, 2.0**53):
+        (bits,) = struct.unpack("<q", struct.pack("<d", boundary))
+        found += [struct.unpack("<d", struct.pack("<q", bits + step))[0] for step in range(-10, 11)]
+    found += [0.0, -0.0, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308]
+    return [number for number in found if abs(number) < float("inf")]
+
+
+@pytest.mark.parametrize("server_name", ["mysql80", pytest.param("mysql97", marks=pytest.mark.slow)])
+def test_every_double_in_json_is_printed_as_the_server_prints_it(server_name: str) -> None:
+    server = database(server_name)
+    numbers = doubles()
+    with session(server, "mysql") as connection, connection.cursor() as cursor:
+        texts = [repr(number) if "e" in repr(number) else f"{number!r}e0" for number in numbers]
+        cursor.execute(f"SELECT CAST(JSON_ARRAY({', '.join(texts)}) AS CHAR)")
+        (text,) = cursor.fetchone()
+    ours = from_documents([b"\x0b" + struct.pack("<d", number) for number in numbers])
+    reported = str(text)[1:-1].split(", ")
+    assert [pair for pair in zip(ours, reported, strict=True) if pair[0] != pair[1]] == []
+
+
 # ── documents written here ────────────────────
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from datetime import date
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import fastavro
 import pytest
 
 from schemas.names import NameMode, adjusted_schema_name
-from tidemark.api.record_decoding import Decoder, Record, parsed
+from tidemark.api.record_decoding import Decoder, Record, Wire, parsed
 from tidemark.compare.comparison import UNKNOWN, Comparison
+from tidemark.compare.difference import is_same, is_same_value
 from tidemark.compare.fit import Misfits
 from tidemark.compare.intended_differences import DIFFERENCES
 from tidemark.compare.schema_differences import UNSIGNED_TYPE
@@ -24,6 +25,11 @@ SMILE = "\U0001f600"
 def plain(kind: str, default: Any = None, **more: Any) -> Any:
     field = {"type": kind, "optional": True, "field": "a", **more}
     return field if default is None else {**field, "default": default}
+
+
+def moment(default: str) -> Any:
+    """The schema of a TIMESTAMP with a default."""
+    return {**plain("string", default), "name": "io.debezium.time.ZonedTimestamp", "version": 1}
 
 
 def int64(default: Any = None) -> Any:
@@ -122,11 +128,12 @@ def excused(name: str, debezium: Any, ours: Any) -> bool:
         ("defaults are what the server stores", plain("bytes", "MDBG"), plain("bytes", "AP8="), True),
         ("defaults are what the server stores", plain("bytes", "MDBG"), plain("bytes", "AA8="), False),
         ("defaults are what the server stores", plain("string", "it's"), plain("string", "it''s"), False),
-        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05.6Z"), plain("string", f"{DAY}T01:04:05.6Z"), True),
-        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05.6Z"), plain("string", f"{DAY}T01:04:06.6Z"), False),
-        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05.6Z"), plain("string", f"{DAY}T01:04:05Z"), False),
-        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T23:04:05Z"), plain("string", f"{DAY}T01:04:05Z"), False),
-        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05Z"), plain("string"), False),
+        ("TIMESTAMP defaults are in UTC", moment(f"{DAY}T03:04:05.6Z"), moment(f"{DAY}T01:04:05.6Z"), True),
+        ("TIMESTAMP defaults are in UTC", moment(f"{DAY}T03:04:05.6Z"), moment(f"{DAY}T01:04:06.6Z"), False),
+        ("TIMESTAMP defaults are in UTC", moment(f"{DAY}T03:04:05.6Z"), moment(f"{DAY}T01:04:05Z"), False),
+        ("TIMESTAMP defaults are in UTC", moment(f"{DAY}T23:04:05Z"), moment(f"{DAY}T01:04:05Z"), False),
+        ("TIMESTAMP defaults are in UTC", moment(f"{DAY}T03:04:05Z"), plain("string"), False),
+        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05Z"), plain("string", f"{DAY}T01:04:05Z"), False),
         ("a TIMESTAMP(n) has n digits in snapshot rows", "2020-01-01T00:00:00Z", "2020-01-01T00:00:00", False),
         ("YEAR 0000 is 0", 1900, 0, True),
         ("YEAR 0000 is 0", 2000, 0, False),
@@ -211,7 +218,7 @@ def table(**column: Any) -> list[Any]:
         ({}, 0),
         ({"ts_ms": 2}, 0),
         ({"ddl": "CREATE TABLE t (i INT)"}, 1),
-        ({"tableChanges": table(length=0)}, 0),
+        ({"tableChanges": table(length=0)}, 1),
         ({"tableChanges": table(length=11)}, 1),
         ({"tableChanges": table(position=2)}, 1),
         ({"tableChanges": []}, 1),
@@ -220,6 +227,71 @@ def table(**column: Any) -> list[Any]:
 )
 def test_statements_and_their_tables_are_compared(changes: dict[str, Any], count: int) -> None:
     assert len(problems(statement(**changes))) == count
+
+
+@pytest.mark.parametrize(
+    ("ddl", "kind", "default", "ours", "is_meant"),
+    [
+        ("CREATE TABLE t (id CHAR(0), v INT)", "length", 10, 0, True),
+        ("CREATE TABLE t (`id` binary ( 0 ), v INT)", "length", 10, 0, True),
+        ("CREATE TABLE t (v CHAR(0), id CHAR(10))", "length", 10, 0, False),
+        ("CREATE TABLE t (idx CHAR(0), id CHAR)", "length", 10, 0, False),
+        ("CREATE TABLE t (id BINARY(2) DEFAULT 0x00FF)", "defaultValueExpression", "00F", "0x00FF", True),
+        ("CREATE TABLE t (id BINARY(2) DEFAULT x'00FF')", "defaultValueExpression", "00F", "0x00FF", True),
+        ("CREATE TABLE t (id BINARY(2) DEFAULT '1')", "defaultValueExpression", "1", "0x1F", False),
+        ("CREATE TABLE t (id BINARY(2) DEFAULT 0x1FF)", "defaultValueExpression", "1", "0x1F", False),
+        ("CREATE TABLE t (v BINARY(2) DEFAULT 0x1F, id CHAR(1) DEFAULT '1')", "defaultValueExpression", "1", "0x1F", False),
+    ],
+)
+def test_what_a_model_of_a_table_may_differ_in_is_in_its_statement(
+    ddl: str, kind: str, default: Any, ours: Any, is_meant: bool
+) -> None:
+    left = {**STATEMENT, "ddl": ddl, "tableChanges": table(**{kind: default})}
+    right = statement(ddl=ddl, tableChanges=table(**{kind: ours}))
+    judged = Comparison("mysql", "left", "right").judge("t", replace(right, value={"schema": None, "payload": left}), right)
+    assert len(judged.problems) == (not is_meant)
+
+
+def wired(left: Any, right: Any, headers: tuple[tuple[str, bytes], ...] = (), value: bytes | None = b'{"a":1}') -> int:
+    """The problems of two records with these keys and this value on the right, beside `{"a":1}`."""
+    records = []
+    for key, text, pairs in ((left, b'{"a":1}', ()), (right, value, headers)):
+        decode = Decoder().decode
+        records.append(Record("t", 0, 0, decode(key), decode(text), {}, Wire(key, text, pairs)))
+    comparison = Comparison("mysql", "left", "right")
+    return len(comparison.judge("t", *records).problems)
+
+
+KEY: Final = b'{"schema":{"type":"struct","fields":[{"type":"int32","optional":false,"field":"id"}],"optional":false,"name":"left.d.t.Key"},"payload":{"id":1}}'
+
+
+def test_bytes_of_records_are_compared_beside_their_meaning() -> None:
+    right = KEY.replace(b"left", b"right")
+    assert wired(KEY, right) == 0
+    turned = right.replace(b'"type":"int32","optional":false', b'"optional":false,"type":"int32"')
+    assert wired(KEY, turned) == 1
+    assert wired(KEY, right.replace(b'"id":1}', b'"id": 1}')) == 1
+    assert wired(KEY, right.replace(b'{"id":1}', b'{"\\u0069d":1}')) == 1
+    assert wired(KEY, right.replace(b'{"id":1}', b'{"id":2,"id":1}')) > 0
+    assert wired(KEY, right, (("h", b"1"), ("h", b"1"))) == 1
+    assert wired(KEY, right, value=b'{"a":2,"a":1}') == 1
+    assert wired(KEY, right, value=b'{"a":1,"b":{"c":1,"c":1}}') > 0
+    assert wired(None, b'{"schema":null,"payload":null}') == 1
+    assert wired(b"text", b"text") == 0
+
+
+def test_a_tombstone_is_no_empty_json_value() -> None:
+    both = [Record("t", 0, 0, None, None, {}, Wire(KEY, value)) for value in (None, b'{"schema":null,"payload":null}')]
+    comparison = Comparison("mysql", "left", "right")
+    assert [len(comparison.judge("t", both[0], other).problems) for other in both] == [0, 1]
+
+
+@pytest.mark.parametrize(("one", "other"), [(0.0, -0.0), ([0.0], [-0.0]), ({"a": -0.0}, {"a": 0.0})])
+def test_the_sign_of_zero_counts(one: Any, other: Any) -> None:
+    assert not is_same(one, other)
+    assert not is_same_value(one, other)
+    assert is_same(one, one)
+    assert is_same_value(other, other)
 
 
 def test_the_clock_of_a_reader_and_the_version_it_names_are_its_own() -> None:

@@ -23,6 +23,7 @@ from tidemark.compare.pairing import (
     key_text,
     own_key,
 )
+from tidemark.compare.wire_check import partition_of
 
 WHOLE = Span()
 SEQUENCE = "0000.0000000001.{:012d}.{:010d}"
@@ -269,3 +270,42 @@ def test_keys_that_differ_are_different_texts() -> None:
     texts = {key_text({"schema": None, "payload": {"id": value}}) for value in (1, "1", 1.5, None, b"1", True)}
     assert len(texts) == 6
     assert key_text(None) == ""
+
+
+def test_the_last_change_is_missing_where_the_other_side_has_surely_written_it() -> None:
+    ends_at = Span(last=Coordinates(100, "binlog.000001", 100), last_ms=100)
+    for proven, count in ((None, 0), (200, 0), (201, 1), (100, 0)):
+        checkpoint = None if proven is None else Coordinates(0, "binlog.000001", proven)
+        case = Case(ends_at, proven=(None, checkpoint))
+        problems = case.play([left(1, 100, a=1), right(1, 100, a=1), left(1, 200, a=2)])
+        assert len(problems) == count, (proven, problems)
+        assert case.tally.later == [1 - count, 0]
+
+
+def of_transaction(*, is_left: bool, pos: int, gtid: str = "0-1-7", **row: Any) -> Incoming:
+    """A record of MariaDB without a key, in a topic of several partitions."""
+    prefix = SIDES[not is_left]
+    found = record(prefix, None, pos, **row)
+    found.value["payload"]["source"] |= {"connector": "mariadb", "gtid": gtid, "row": 0}
+    item = incoming(found, is_left=is_left)
+    item.key = own_key(found.value["payload"], item.coordinates)
+    return item
+
+
+def test_records_of_a_transaction_on_mariadb_without_a_key_have_no_order_and_each_is_paired_once() -> None:
+    lefts = [of_transaction(is_left=True, pos=100, v=value) for value in (1, 2, 3)]
+    rights = [of_transaction(is_left=False, pos=100, v=value) for value in (3, 1, 2)]
+    assert Case().play([*lefts, *rights]) == []
+    for false in ((3, 1, 4), (3, 1), (3, 1, 2, 2)):
+        rights = [of_transaction(is_left=False, pos=100, v=value) for value in false]
+        assert len(Case().play([*lefts, *rights])) == 1, false
+    others = [of_transaction(is_left=False, pos=200, gtid="0-1-8", v=value) for value in (1, 2, 3)]
+    assert len(Case().play([*lefts, *others])) == 6
+
+
+@pytest.mark.parametrize(("key", "number"), [(b"21", 1), (b"foobar", 2), (b"a-little-bit-long-string", 2), (b"", 1)])
+def test_a_key_is_in_the_partition_of_its_hash(key: bytes, number: int) -> None:
+    """Hashes of Kafka's own test of murmur2."""
+    hashes = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"": 275646681}
+    assert partition_of(key, 1000) == (hashes[key] & 0x7FFFFFFF) % 1000
+    assert 0 <= partition_of(key, number) < number

@@ -11,10 +11,13 @@ from tidemark.compare.comparison import Comparison
 from tidemark.compare.difference import Difference
 from tidemark.compare.intended_differences import DIFFERENCES as GENERAL
 from tidemark.compare.pairing import is_read
+from tidemark.compare.schema_differences import is_in_other_zone
 
 SALT: Final = "abc"  # of the scenario that hashes
 DESCRIBED: Final = ("types", "keys", "modes", "ddl")
 """The databases whose statements are compared; others may be there before, and only Debezium reports them."""
+ZONE: Final = "+02:00"
+"""Of the server of the scenario `random`."""
 FOLLOWED: Final = frozenset({*DESCRIBED, "mconf", "", None})
 
 
@@ -24,6 +27,13 @@ def _hashed(debezium: Any, ours: Any) -> bool:
 
 DIFFERENCES: Final = (
     *GENERAL,
+    Difference(
+        "TIMESTAMP defaults are in UTC, those of this zone",
+        r"schema",
+        lambda debezium, ours: is_in_other_zone(debezium, ours, ZONE),
+        "the zone of this server is known",
+        scenarios="random",
+    ),
     Difference(
         "the version of Debezium is 3.6.1.Final",
         r"source\.version",

@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
+import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,11 +21,16 @@ from typing import Any, Final, Self
 from tests.conformance.listed_events import Truth
 from tests.conformance.recorded import HEARTBEATS, Recorded, compare_topic
 from tests.support.topics import Record
+from tidemark.api.record_decoding import PAYLOAD, Decoder
 from tidemark.compare.comparison import CLOCKS
 from tidemark.compare.difference import is_same
+from tidemark.compare.pairing import is_read
 from tidemark.compare.record_schemas import Types
 
 DAY_MS: Final = 86_400_000
+_FLOAT32_MAX: Final = 3.4e38
+_MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\dT)(\d\d)(:\d\d:\d\d(\.\d+)?Z)")
+_HEX: Final = re.compile(r"[0-9A-F]+")
 Path = tuple[Any, ...]
 ALIKE: Final = 2  # topics in which the records of one kind are lost, doubled and moved
 
@@ -183,6 +190,8 @@ def falsified(left: Record, right: Record, shapes: set[Any]) -> Iterator[tuple[s
     if _is_new(shapes, (what, tuple(right.headers), right.key is None)):
         yield from _headers(right)
         yield from _absent(what, right)
+    if right.wire is not None and _is_new(shapes, (what, "wire", right.key is None, right.value is None, bool(right.headers))):
+        yield from _rewritten(what, right)
     for part in ("key", "value"):
         theirs, ours = getattr(left, part), getattr(right, part)
         if theirs is None or ours is None:
@@ -195,7 +204,9 @@ def falsified(left: Record, right: Record, shapes: set[Any]) -> Iterator[tuple[s
         for name in names:
             for path, way, document in changes(ours[name], (), is_schema=name == "schema"):
                 kind = f"{what}: {part} {name} {_named(path, types, name)}{_state(theirs[name], ours[name], path)} {way}"
-                yield kind, replace(right, **{part: {**ours, name: document}})
+                yield kind, replace(right, **{part: {**ours, name: document}}, wire=None)
+        if part == "value" and isinstance(ours["payload"], dict) and _is_new(shapes, (what, "times", is_read(ours["payload"]))):
+            yield from _later(what, right)
 
 
 def _is_new(shapes: set[Any], shape: Any) -> bool:
@@ -207,9 +218,81 @@ def _is_new(shapes: set[Any], shape: Any) -> bool:
 def _absent(what: str, right: Record) -> Iterator[tuple[str, Record]]:
     for part, other in (("key", right.value), ("value", right.key)):
         if getattr(right, part) is not None:
-            yield f"{what}: no {part}", replace(right, **{part: None})
+            yield f"{what}: no {part}", replace(right, **{part: None}, wire=None)
         elif other is not None:
-            yield f"{what}: a {part} for null", replace(right, **{part: other})
+            yield f"{what}: a {part} for null", replace(right, **{part: other}, wire=None)
+
+
+def _later(what: str, right: Record) -> Iterator[tuple[str, Record]]:
+    """The record with all times of its source or boundary later, by little: each of them fits the others."""
+    payload = right.value["payload"]
+    source = payload.get("source")
+    if is_read(payload):
+        return  # of the reader's own clock
+    if isinstance(source, dict) and isinstance(source.get("ts_us"), int):
+        for us in (1, 1_000, 1_000_000):
+            later = source["ts_us"] + us
+            times = {"ts_ms": later // 1_000, "ts_us": later, "ts_ns": later * 1_000}
+            false = {**payload, "source": {**source, **times}}
+            yield f"{what}: source {us} microseconds later", replace(right, value={**right.value, "payload": false}, wire=None)
+    elif isinstance(payload.get("ts_ms"), int) and "data_collections" in payload:
+        for seconds in (-1, 1, 59):
+            false = {**payload, "ts_ms": payload["ts_ms"] + seconds * 1_000}
+            yield f"{what}: a boundary {seconds} s later", replace(right, value={**right.value, "payload": false}, wire=None)
+
+
+_DECODER: Final = Decoder()
+EMPTY: Final = b'{"schema":null,"payload":null}'
+
+
+def _rewritten(what: str, right: Record) -> Iterator[tuple[str, Record]]:
+    """The record in other bytes of the same meaning, or in bytes that a decoder takes for it."""
+    wire = right.wire
+    assert wire is not None
+    if wire.headers:
+        yield "a header twice", replace(right, wire=replace(wire, headers=(*wire.headers, wire.headers[0])))
+    for part in ("key", "value"):
+        data: bytes | None = getattr(wire, part)
+        for way, false in _other_bytes(data, part):
+            decoded = {} if false[:1] == b"\0" else {part: _DECODER.decode(false)}
+            yield f"{what}: {part} {way}", replace(right, **decoded, wire=replace(wire, **{part: false}))
+
+
+def _other_bytes(data: bytes | None, part: str) -> Iterator[tuple[str, bytes]]:
+    if data is None:
+        yield "an empty JSON value", EMPTY
+        return
+    if data[:1] != b"{":
+        return
+    yield "a field twice", _twice(data)
+    head, separator, tail = data.partition(PAYLOAD)
+    if separator and tail[:1] == b"{":
+        yield "a field of its payload twice", head + separator + _twice(tail)
+    if part == "key":  # what decides on its partition, and on what compaction keeps
+        document = json.loads(data)
+        yield "bytes with spaces", json.dumps(document, ensure_ascii=False).encode()
+        if separator:
+            other = _dumped({**document, "schema": _turned(document["schema"])})
+            yield "bytes with properties of the schema in another order", other.encode()
+        letter = data.rindex(b'"', 0, data.rindex(b'"'))
+        yield "bytes with an escape", data[: letter + 1] + b"\\u%04x" % data[letter + 1] + data[letter + 2 :]
+
+
+def _twice(data: bytes) -> bytes:
+    """The text of a JSON object with its first field a second time."""
+    name = data.partition(b":")[0][1:]
+    return data[:1] + name + b":null," + data[1:]
+
+
+def _turned(schema: Any) -> Any:
+    """A schema with its properties in another order."""
+    if isinstance(schema, dict):
+        return {name: _turned(value) for name, value in reversed(schema.items())}
+    return [_turned(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def _dumped(document: Any) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
 def _headers(right: Record) -> Iterator[tuple[str, Record]]:
@@ -293,15 +376,9 @@ def other_values(value: Any, name: Any) -> Iterator[tuple[str, Any]]:
         yield "the contrary", not value
         yield "a number", int(value)
     elif isinstance(value, int):
-        step = DAY_MS * CLOCKS[name] if name in CLOCKS else 1
-        yield "more", value + step
-        yield "less", value - step
-        yield "a text", str(value)
-        if name in CLOCKS:
-            yield "zero", 0
+        yield from _other_integers(value, name)
     elif isinstance(value, float):
-        yield "more", value + max(abs(value) * 1e-4, 1e-3)
-        yield "a text", str(value)
+        yield from _other_floats(value)
     elif isinstance(value, Decimal):
         yield "more", value + Decimal(1).scaleb(int(value.as_tuple().exponent))
         yield "a text", str(value)
@@ -310,6 +387,35 @@ def other_values(value: Any, name: Any) -> Iterator[tuple[str, Any]]:
         yield "a byte more", value + b"\0"
     elif isinstance(value, str):
         yield from _other_texts(value)
+        yield from _looking_alike(value, name)
+
+
+def _other_integers(value: int, name: Any) -> Iterator[tuple[str, Any]]:
+    step = DAY_MS * CLOCKS[name] if name in CLOCKS else 1
+    yield "more", value + step
+    yield "less", value - step
+    yield "a text", str(value)
+    if name in CLOCKS or name == "length":
+        yield "zero", 0
+
+
+def _other_floats(value: float) -> Iterator[tuple[str, Any]]:
+    yield "more", value + max(abs(value) * 1e-4, 1e-3)
+    yield "a text", str(value)
+    if value == 0:
+        yield "with the other sign", -value
+    elif abs(value) < _FLOAT32_MAX:
+        (single,) = struct.unpack("<f", struct.pack("<f", value))
+        yield "in the digits of a double", single
+
+
+def _looking_alike(text: str, name: Any) -> Iterator[tuple[str, str]]:
+    """Texts that look as if they were meant to differ so."""
+    if (moment := _MOMENT.fullmatch(text)) is not None:
+        yield "in another zone", f"{moment[1]}{(int(moment[2]) + 2) % 24:02}{moment[3]}"
+    if name == "defaultValueExpression" and _HEX.fullmatch(text):
+        yield "a digit of a hexadecimal number", f"0x{text}F"
+        yield "digits of a hexadecimal number", f"0x{text}FFF"
 
 
 def _other_texts(text: str) -> Iterator[tuple[str, str]]:
@@ -333,6 +439,8 @@ def _other_texts(text: str) -> Iterator[tuple[str, str]]:
         document = json.loads(text)
     except ValueError:
         return
+    if isinstance(document, dict) and document:
+        yield "JSON with a field twice", _twice(text.encode()).decode()
     if isinstance(document, (dict, list)):
         yield "JSON with spaces", json.dumps(document, ensure_ascii=False, indent=1)
         for _, way, changed in changes(document, ()):

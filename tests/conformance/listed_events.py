@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import struct
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import attrgetter, itemgetter
+from types import MappingProxyType
 from typing import Any, Final
 
 from devservers import Database
@@ -19,6 +22,8 @@ MISSING: Final = object()
 # What rows of an operation are in the log: a changed key is published as a delete and a create.
 ROWS: Final = {"c": ("write", "update"), "u": ("update",), "d": ("delete", "update")}
 PAYLOAD: Final = "Transaction_payload"
+BETWEEN: Final = frozenset({"Rotate", "Stop", "Binlog_checkpoint", "Gtid_list", "Format_desc", "Start_encryption"})
+MAGIC: Final = b"\xfebin"
 _TABLE: Final = re.compile(r"table_id: (\d+)(?: \((.*)\))?")
 Coordinates = tuple[str, int, int, str]
 """File, position of the event, number of the row in it; its table in a compressed transaction, else an empty text.
@@ -32,15 +37,39 @@ class Event:
     """An event of a log: where it begins in its file, its type, and the changes that have its position.
 
     Changes are `write`, `update` or `delete`, each with `database.table`; those of a compressed transaction are all its.
+    `time_us` is the time of the event in microseconds since 1970, None where it is unknown: of MySQL's GTID events that of
+    the commit, of others whole seconds. `info` is the server's text.
     """
 
     pos: int
     kind: str
     changes: frozenset[tuple[str, str]] = frozenset()
+    time_us: int | None = None
+    info: str = ""
 
 
-def listed(rows: Iterable[Sequence[Any]]) -> list[Event]:
-    """The events of a file in rows of SHOW BINLOG EVENTS.
+_HEADER: Final = struct.Struct("<IBIII")  # seconds, type, server, length, end
+_GTIDS: Final = frozenset({33, 34})
+_TAGGED: Final = 42  # a GTID event in another form: its time is not read
+_COMMIT: Final = slice(61, 68)  # of a GTID event: flags, UUID, number, type, and two numbers of the group come before
+_HAS_ORIGINAL: Final = 1 << 55
+
+
+def times_of(data: bytes) -> dict[int, int]:
+    """The times of the events in the bytes of a file of the log, in microseconds by position; MySQL's or MariaDB's."""
+    times: dict[int, int] = {}
+    pos = len(MAGIC)
+    while pos + _HEADER.size <= len(data):
+        seconds, kind, _, length, _ = _HEADER.unpack_from(data, pos)
+        commit = int.from_bytes(data[pos:][:_COMMIT.stop][_COMMIT], "little") & ~_HAS_ORIGINAL
+        if kind != _TAGGED:
+            times[pos] = commit if kind in _GTIDS and length > _COMMIT.stop else seconds * 1_000_000
+        pos += max(length, _HEADER.size)
+    return times
+
+
+def listed(rows: Iterable[Sequence[Any]], times: Mapping[int, int] = MappingProxyType({})) -> list[Event]:
+    """The events of a file in rows of SHOW BINLOG EVENTS, with their times.
 
     MySQL lists the events inside a compressed transaction behind it, where it ends. No event begins there: they are
     those without a length.
@@ -56,7 +85,7 @@ def listed(rows: Iterable[Sequence[Any]]) -> list[Event]:
         if events and events[-1].kind == PAYLOAD and pos == end:
             events[-1] = replace(events[-1], changes=events[-1].changes | changes)
         else:
-            events.append(Event(pos, kind, changes))
+            events.append(Event(pos, kind, changes, times.get(pos), info))
     return events
 
 
@@ -76,6 +105,27 @@ class Log:
         event = self._last(file, pos, lambda event: _begins(event.kind))
         return None if event is None else event.pos
 
+    def time_us(self, file: str, pos: int) -> int | None:
+        """When a change was made that is at a position: of MySQL when its transaction was committed; None if unknown."""
+        begin, event = self._last(file, pos, lambda event: _begins(event.kind)), self.event_at(file, pos)
+        if begin is None or event is None or begin.time_us is None:
+            return None
+        return event.time_us if _is_mariadb(begin) else begin.time_us
+
+    @cached_property
+    def boundaries(self) -> Mapping[str, tuple[int, int]]:
+        """The times in milliseconds of the first and last event of each transaction on MariaDB, by GTID."""
+        found: dict[str, tuple[int, int]] = {}
+        for events in self.files.values():
+            gtid = ""
+            for event in events:
+                if _begins(event.kind):
+                    gtid = event.info.rpartition("GTID ")[2].split()[0] if _is_mariadb(event) else ""
+                if gtid and event.time_us is not None and event.kind not in BETWEEN:
+                    first = found.get(gtid, (event.time_us // 1_000, 0))[0]
+                    found[gtid] = first, event.time_us // 1_000
+        return found
+
     def _last(self, file: str, pos: int, test: Callable[[Event], bool]) -> Event | None:
         events = self.files.get(file, ())
         until = bisect_right(events, pos, key=attrgetter("pos"))
@@ -89,7 +139,7 @@ def read_log(database: Database) -> Log:
         cursor.execute("SHOW BINARY LOGS")
         for name in [row[0] for row in cursor.fetchall()]:
             cursor.execute(f"SHOW BINLOG EVENTS IN '{name}'")
-            files[name] = listed(cursor.fetchall())
+            files[name] = listed(cursor.fetchall(), times_of((database.data_dir / name).read_bytes()))
     return Log(files)
 
 
@@ -118,6 +168,9 @@ class Truth:
 
     def objections(self, op: str, source: Mapping[str, Any]) -> Iterator[str]:
         """What is wrong with the place of a record of ours."""
+        if op == "b":
+            yield from self._of_boundary(source)
+            return
         version = Position.parse(source["sequence"])
         if version.epoch != 0:
             yield f"the version {source['sequence']} is of an epoch that never was"
@@ -140,9 +193,18 @@ class Truth:
         if 0 < at < len(rows) and len(threads) == 1 and source["thread"] not in threads:
             yield f"thread {source['thread']} at {source['file']}:{source['pos']}, amid rows of {threads}"
 
+    def _of_boundary(self, boundary: Mapping[str, Any]) -> Iterator[str]:
+        """The time of a BEGIN or END on MariaDB, which Debezium has from a row."""
+        times = None if self.log is None else self.log.boundaries.get(boundary["id"])
+        if times is not None and boundary["ts_ms"] != times[boundary["status"] == "END"]:
+            yield f"{boundary['status']} of {boundary['id']} is at {times}, not {boundary['ts_ms']}"
+
     def _by_log(self, log: Log, op: str, version: Position, source: Mapping[str, Any]) -> Iterator[str]:
         file, pos = source["file"], source["pos"]
         event = log.event_at(file, pos)
+        time_us = log.time_us(file, pos) if op in (*ROWS, "s", "t", "x") else None
+        if time_us is not None and source["ts_us"] != time_us:
+            yield f"the time at {file}:{pos} is {time_us}, not {source['ts_us']}"
         if event is None:
             yield f"no event begins at {file}:{pos}"
         elif op in ROWS and not event.changes.intersection((verb, _table(source)) for verb in ROWS[op]):
@@ -240,6 +302,10 @@ def _cell(source: Mapping[str, Any], image: str, row: Mapping[str, Any]) -> tupl
 
 def _most_reported(counter: Counter[Any]) -> Any:
     return counter.most_common(1)[0][0]
+
+
+def _is_mariadb(gtid: Event) -> bool:
+    return "GTID " in gtid.info and "GTID_NEXT" not in gtid.info
 
 
 def _begins(kind: str) -> bool:

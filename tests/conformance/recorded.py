@@ -66,6 +66,7 @@ class Recorded:
             witness=truth.seen,
             objections=truth.objections,
             clocks_apart_ms=CLOCKS_APART_MS,
+            statements={payload_of(item)["ddl"] or "" for item in self.topics.get(STATEMENTS, ((), ()))[0]},
         )
 
     def compared(self, truth: Truth, only: str | None = None) -> Comparison:

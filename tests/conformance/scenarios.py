@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, get_args, get_type_hints
 
 from schemas.settings import FormatSettings
-from tests.conformance.differences import DESCRIBED, SALT
+from tests.conformance.differences import DESCRIBED, SALT, ZONE
 from tests.conformance.generator import Generator
 from tests.support import golden
 
@@ -174,9 +174,8 @@ PACKED: Final = (
     "INSERT INTO products VALUES (161,'q')",
     "SET SESSION binlog_transaction_compression=OFF",
 )
-ZONE: Final = "+02:00"
 IN_ZONE: Final = (
-    "CREATE TABLE zone (id INT PRIMARY KEY, ts TIMESTAMP NOT NULL DEFAULT '2020-01-02 03:04:05', ts3 TIMESTAMP(3) NOT NULL DEFAULT '2020-01-02 03:04:05.678')",
+    "CREATE TABLE zone (id INT PRIMARY KEY, ts TIMESTAMP NOT NULL DEFAULT '2020-01-02 03:04:05', ts3 TIMESTAMP(3) NOT NULL DEFAULT '2020-01-02 03:04:05.678', v VARCHAR(30) DEFAULT '2020-01-02T03:04:05Z')",
     "INSERT INTO zone (id) VALUES (1)",
 )
 

@@ -185,6 +185,11 @@ def a_header(records: list[Record]) -> list[Record]:
     return [remade(record, headers={"x": "y"}) if record is found else record for record in records]
 
 
+def a_key_in_another_partition(records: list[Record]) -> list[Record]:
+    found = the_last_insert(records)
+    return [remade(record, partition=(record.partition + 1) % 3) if record is found else record for record in records]
+
+
 def a_record_twice(records: list[Record]) -> list[Record]:
     found = the_last_insert(records)
     position = records.index(found)
@@ -200,6 +205,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "gone": (a_record_is_gone, "only on the left: op c"),
     "tombstone": (a_tombstone_is_gone, "only on the left: a tombstone"),
     "header": (a_header, "headers names: left [], right ['x']"),
+    "partition": (a_key_in_another_partition, "key: right has it in partition"),
     "twice": (a_record_twice, "only on the right: op c"),
 }
 
@@ -218,6 +224,20 @@ def test_whatever_is_changed_in_a_copy_is_found(
     assert words in lines[0]
     assert f"{world.schema}.t [" in lines[0]
     assert records > 600
+
+
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
+def test_a_topic_of_boundaries_that_the_right_side_lacks_is_a_difference_unless_it_is_left_out(
+    world: World, kafka: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = world.right.replace("compare_right", "without_boundaries")
+    copy_topics(kafka, world, copy, list, others=False)
+    copy_topics(kafka, world, copy, list, tables=["wide", "keyless"], others=False)
+    assert world.compare(right=copy) == 1
+    lines, (_, differences, _) = reported(capsys)
+    assert differences == 1, "\n".join(lines)
+    assert lines[0].startswith(f"only on the left: topic {world.left}.transaction: the right side has no")
+    assert world.compare("--exclude", "transaction", right=copy) == 0
 
 
 @pytest.mark.parametrize("world", ["schemas"], indirect=True)

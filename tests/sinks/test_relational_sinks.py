@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import struct
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -241,6 +242,21 @@ SET: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+FLT_MAX, FLT_MIN, FLT_TINY = (struct.unpack("<f", bits)[0] for bits in (b"\xff\xff\x7f\x7f", b"\0\0\x80\0", b"\1\0\0\0"))
+EXTREMES: Sequence[Mapping[str, Any]] = (
+    {"single": FLT_MAX, "double": 1.7976931348623157e308, "big": 2**63 - 1, "whole": 2**31 - 1, "small": 32767, "tiny": 127},
+    {"single": -FLT_MAX, "double": -1.7976931348623157e308, "exact": Decimal("9" * 28 + "." + "9" * 10)},
+    {"single": FLT_MIN, "double": 2.2250738585072014e-308, "exact": Decimal("-" + "9" * 28 + "." + "9" * 10)},
+    {"single": -0.0, "double": -0.0, "wide": "", "bytes": b"", "exact": Decimal("0.0000000001")},
+    {"single": 0.0, "double": 0.0, "wide": " ", "bytes": bytes(range(256)), "day": dt.date(1, 1, 1), "moment": dt.datetime(1, 1, 1)},
+    {"single": 16777217.0 - 1, "double": 0.1, "day": dt.date(9999, 12, 31), "moment": dt.datetime(9999, 12, 31, 23, 59, 59, 999999)},
+    {"single": struct.unpack("<f", struct.pack("<f", 0.1))[0], "instant": dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC)},
+    {"instant": dt.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=dt.UTC), "wide": "\u0001\u007f\ufeff\ufffd\U0010ffff\u0301"},
+    {"instant": dt.datetime(2106, 2, 7, 6, 28, 15, 999999, tzinfo=dt.UTC), "wide": "x" * 70_000, "bytes": b"\xff" * 3_000_000},
+    {"vector": [FLT_MAX, -FLT_MAX, FLT_MIN, 0.0], "shape": {"srid": 2**31 - 1, "wkb": b""}},
+)
+
+
 def keyed(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     """Rows of all types, by key, as Python has them."""
 
@@ -291,6 +307,36 @@ class DatabaseBehaviour(KeyBehaviour):
         self.put(lab, 1, changed)
         del expected[keys[3]]
         assert keyed(lab.rows()) == expected | {keys[0]: NULLS, keys[1]: stored()}
+
+    def test_the_extremes_of_every_type_come_back_as_they_were(self, lab: Lab) -> None:
+        keys = [(Decimal(number), "", b"") for number in range(len(EXTREMES))]
+        rows = [
+            (*key, *(values.get(name) for name, _ in KINDS[len(KEYS) :]), False, at(1)) for key, values in zip(keys, EXTREMES, strict=True)
+        ]
+        self.put(lab, 0, rows)
+        assert isinstance(lab, RelationalLab)
+        read = lab.verified()
+        for key, values in zip(keys, EXTREMES, strict=True):
+            reported = {name: value for (name, _), value in zip(KINDS[len(KEYS) :], read[key], strict=True) if value is not None}
+            for name, value in reported.items():
+                if isinstance(value, dt.datetime) and value.tzinfo is not None:
+                    reported[name] = value.astimezone(dt.UTC)
+            assert repr(reported) == repr({name: values[name] for name, _ in KINDS if name in values}), "0.0 is not -0.0"
+
+    def test_a_struct_of_many_fields_keeps_its_type_and_one_of_too_many_is_refused(self, lab: Lab) -> None:
+        names = [f"field `\"' \\ {number}" for number in range(30)]
+        wide = T.StructType([T.StructField(name, T.StringType()) for name in names])
+        columns: Columns = (ID, ("wide", wide))
+        self.put(lab, 0, [(1, tuple(names), False, at(1))], columns, ("id",))
+        assert list(lab.target(lab.open()).columns() or ()) == list(columns)
+        (row,) = lab.rows()
+        assert json.loads(row["wide"]) == {name: name for name in names}
+        assert isinstance(lab, RelationalLab)
+        if lab.kind != "postgresql":
+            lab.remove()
+            many = T.StructType([T.StructField(hashlib.sha256(str(at).encode()).hexdigest(), T.StringType()) for at in range(40)])
+            with pytest.raises(SinkError, match=r"column wide: its type takes \d+ characters .* which has at most 1024"):
+                self.put(lab, 0, [], (ID, ("wide", many)), ("id",))
 
     def test_a_column_is_filled_with_a_text_that_needs_quotes(self, lab: Lab) -> None:
         record = lab.play(FIRST)
@@ -418,6 +464,13 @@ class TestPostgres(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, Sche
 
 class LoggedServerBehaviour:
     """What sinks promise that write into a server with a binary log."""
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+    def test_a_number_that_the_server_does_not_have_is_refused_with_its_column(self, lab: Lab, value: float) -> None:
+        columns: Columns = (ID, ("good", T.DoubleType()), ("bad", T.DoubleType()))
+        with pytest.raises(SinkError, match="orders: bad has NaN or an infinity: MySQL and MariaDB have neither"):
+            DatabaseBehaviour().put(lab, 0, [(1, 1.0, value, False, at(1))], columns, ("id",))
+        assert lab.rows() == []
 
     def test_rows_that_are_staged_are_not_in_the_binary_log(self, lab: Lab) -> None:
         assert isinstance(lab, MySqlLab)

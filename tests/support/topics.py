@@ -11,6 +11,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from tidemark.api.record_decoding import Wire
+
 SETTLED_S = 5.0
 _KNOWN_S = 5.0
 _PATIENCE_S = 120.0
@@ -19,7 +21,7 @@ _TURN_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record; `key` and `value` parsed where they are JSON, None where they are null."""
+    """One record; `key` and `value` parsed where they are JSON, None where they are null; `wire` are their bytes."""
 
     topic: str
     partition: int
@@ -27,6 +29,7 @@ class Record:
     key: Any
     value: Any
     headers: dict[str, str]
+    wire: Wire | None = None
 
 
 def read_topic(bootstrap_servers: str, topic: str, *, raw: bool = False) -> list[Record]:
@@ -89,6 +92,7 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
                 message.key() if raw else parsed(message.key()),
                 message.value() if raw else parsed(message.value()),
                 headers,
+                Wire(message.key(), message.value(), tuple(message.headers() or ())),
             )
         )
     consumer.close()

@@ -17,6 +17,7 @@ from tests.verify import all_types, sinks
 from tests.verify.conftest import Scene
 from tidemark.verify import DifferenceKind, TableReport, VerifyReport, verify
 from tidemark.verify.judge import Judge
+from tidemark.verify.verification import without_contradiction
 
 OLD = Position(sinks.EPOCH, 1, 4).text
 
@@ -305,6 +306,50 @@ def test_a_table_without_a_key_and_without_a_mirror_is_named_and_fails_nothing(s
     assert "no_mirror: has no mirror: it has no primary key" in report.to_text()
     assert "source equals sink: 1 tables" in report.to_text()
     assert not verify(scene.settings, tables=[r".*\.no_mirror"]).ok, "nothing was compared"
+
+
+def test_rows_in_a_partition_that_is_not_the_one_of_their_key_are_missing_in_the_sink(scene: Scene) -> None:
+    scene.sql(
+        "CREATE TABLE parts (id INT PRIMARY KEY, v INT) PARTITION BY RANGE (id)"
+        " (PARTITION p0 VALUES LESS THAN (1000), PARTITION p1 VALUES LESS THAN MAXVALUE)",
+        "CREATE TABLE aside (id INT PRIMARY KEY, v INT)",
+        f"INSERT INTO aside VALUES {', '.join(f'({number}, 1)' for number in range(1, 900))}, (5000, 1), (5001, 1)",
+        "INSERT INTO parts VALUES (2000, 1)",
+        "ALTER TABLE parts EXCHANGE PARTITION p0 WITH TABLE aside WITHOUT VALIDATION",
+        "DROP TABLE aside",
+    )
+    sinks.caught_up(scene.connection, scene.server.flavour, scene.settings, f"{scene.database}.parts")
+    right = [*range(1, 900), 2000, 5000, 5001]
+
+    def verified(ids: list[int]) -> VerifyReport:
+        rows = pa.table({"id": pa.array(ids, pa.int32()), "v": pa.array([1] * len(ids), pa.int32()), "_tm_position": [OLD] * len(ids)})
+        sinks.write_table(scene.settings, scene.database, "parts", rows)
+        return verify(scene.settings, patience_s=1.0)
+
+    report = verified(right[:-2])
+    assert (only(report).source_rows, only(report).sink_rows) == (902, 900)
+    assert {part.key["id"]: part.kind for part in only(report).differences} == dict.fromkeys(("5000", "5001"), DifferenceKind.MISSING)
+    assert "EXCHANGE PARTITION" in report.to_text()
+    assert verified(right).ok
+
+
+def test_a_table_whose_engine_keeps_no_rows_is_named_and_fails_nothing(scene: Scene) -> None:
+    with scene.connection.cursor() as cursor:
+        if not cursor.execute("SELECT 1 FROM information_schema.engines WHERE engine = 'BLACKHOLE'"):
+            scene.sql("INSTALL SONAME 'ha_blackhole'")
+    scene.sql("CREATE TABLE hole (id INT PRIMARY KEY) ENGINE=BLACKHOLE", "CREATE TABLE t (id INT PRIMARY KEY)")
+    sinks.write_table(scene.settings, scene.database, "hole", pa.table({"id": pa.array([1], pa.int32()), "_tm_position": [OLD]}))
+    sinks.write_table(scene.settings, scene.database, "t", pa.table({"id": pa.array([], pa.int32()), "_tm_position": pa.array([], pa.string())}))
+    report = verify(scene.settings)
+    assert report.ok, report.to_text()
+    assert "hole: has no mirror: its engine BLACKHOLE keeps no rows" in report.to_text()
+
+
+def test_counts_that_contradict_a_verdict_are_no_verdict() -> None:
+    for source, sink, suspects, is_ok in ((903, 901, 0, False), (901, 903, 1, False), (903, 901, 2, True), (3, 3, 0, True)):
+        report = without_contradiction(TableReport(table="t", source_rows=source, sink_rows=sink, suspects=suspects))
+        assert report.ok == is_ok
+        assert is_ok or f"{source} rows were counted in the source and {sink} in the sink" in (report.not_compared or "")
 
 
 def test_a_child_that_foreign_keys_change_in_silence_may_only_be_late(scene: Scene) -> None:

@@ -24,10 +24,20 @@ _TIMES: Final = frozenset({"date", "time", "timestamp"})
 
 
 @dataclass(frozen=True, slots=True)
+class Wire:
+    """The bytes of a record as the broker has them; headers are pairs, since a name may be there twice."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One record; key and value are `{"schema": …, "payload": …}`, None where they are null.
 
-    `schema` is Connect's JSON schema block or the registry's Avro schema, None where the record has none.
+    `schema` is Connect's JSON schema block or the registry's Avro schema, None where the record has none. `wire` are the
+    bytes that key and value were decoded from, None where they are unknown.
     """
 
     topic: str
@@ -36,6 +46,7 @@ class Record:
     key: Any
     value: Any
     headers: Mapping[str, str]
+    wire: Wire | None = None
 
 
 class Decoder:

@@ -40,7 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TABLE",
-        help="leave tables out: a regular expression on database.table (the configuration's signal table is)",
+        help="leave tables out: a regular expression on database.table (the configuration's signal table is); or "
+        "schema-changes, transaction, heartbeat: these topics",
     )
     parser.add_argument("--show", type=int, default=20, metavar="N", help="differences to print (default: %(default)s)")
 

@@ -26,6 +26,7 @@ from tidemark.compare.intended_differences import (
 )
 from tidemark.compare.own_records import VersionCheck, boundary_problems, is_one_time, table_of, version_of
 from tidemark.compare.record_schemas import Column, SchemaPairs, Types
+from tidemark.compare.wire_check import WireCheck
 
 # Of each reader's own clock: present and of one type on both sides.
 CLOCKS: Final = {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}
@@ -57,7 +58,9 @@ class Comparison:
     leaves NULL where a column has a default; where it is not known, the first such NULL shows it.
 
     `witness` gives the value of a column of a row, named by its source and image, as a mode that loses nothing has it;
-    `UNKNOWN` where none can be had. `objections` names what is wrong with a source of ours by what else is known of the log.
+    `UNKNOWN` where none can be had. `objections` names what is wrong with a source of ours, or with a boundary (`b` in the
+    place of an operation), by what else is known of the log. `statements` are the texts of DDL seen so far,
+    `partitions` the number of partitions of the topic of the right side that is compared, 0 where keys are not to be in one.
     `clocks_apart_ms` is how far the clocks of two readers that ran at the same time may be apart.
     """
 
@@ -78,16 +81,20 @@ class Comparison:
     witness: Witness | None = None
     objections: Callable[[str, Mapping[str, Any]], Iterable[str]] | None = None
     clocks_apart_ms: int | None = None
+    statements: set[str] = field(default_factory=set)
+    partitions: int = 0
     _fit: Misfits = field(default_factory=Misfits)
     _filled: int = 0
     _null_at: str | None = None
     _versions: VersionCheck = field(default_factory=VersionCheck)
     _xa_rows: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     _schemas: SchemaPairs = field(init=False)
+    _wire: WireCheck = field(init=False)
 
     def __post_init__(self) -> None:
         prefixes = (self.left_prefix, self.right_prefix)
         self._schemas = SchemaPairs(self.scenario, prefixes, self.names, self.differences)
+        self._wire = WireCheck(self._schemas.renamed_names)
 
     def topic(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
         """Compare the records of one topic, in their order; the left is Debezium's."""
@@ -183,6 +190,8 @@ class Comparison:
         return self._is_meant("record", "k", record.key and record.key["payload"], None)
 
     def _record(self, where: str, left: Record, right: Record) -> None:
+        for problem in self._wire.problems(left, right, self.names, self.partitions):
+            self.differ(f"{where}{problem}")
         is_read = left.value is not None and _op(left) == "r"
         types = self._part(f"{where} key", left.key, right.key, "r" if is_read else "k")
         self._headers(f"{where} headers", left.headers, right.headers, types)
@@ -326,10 +335,16 @@ class Comparison:
                 for side in (left, right)
             )
             self._value(f"{where}.{name}", "k", f"boundary.{name}", one, other)
+        self._object(where, "b", right)
+
+    def _object(self, where: str, op: str, struct: Mapping[str, Any]) -> None:
+        for objection in self.objections(op, struct) if self.objections is not None else ():
+            self.differ(f"{where}: {objection}")
 
     def _schema_change(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         """Compare a statement, and what its tables look like after it."""
         self._same(f"{where} fields", [*left], [*right])
+        self.statements.add(left["ddl"] or "")
         op = "r" if left["source"]["snapshot"] not in (None, "false") else "s"
         self._clocks(where, left, right)
         for name in left.keys() & right.keys():
@@ -372,9 +387,8 @@ class Comparison:
         self._clocks(where, left, right)
         for problem in self._versions.problems(op, right):
             self.differ(f"{where}: {problem}")
-        if self.objections is not None and version_of(right) is not None:
-            for objection in self.objections(op, right):
-                self.differ(f"{where}: {objection}")
+        if version_of(right) is not None:
+            self._object(where, op, right)
 
     def _sequence(self, where: str, op: str, left: Any, right: Any) -> None:
         """Debezium has none here; ours is the version of the row, the same in two of ours but for its epoch."""
@@ -415,6 +429,7 @@ class Comparison:
                 difference.covers(kind, op, self.scenario)
                 and difference.excuses(left, right)
                 and (structs is None or difference.excuses_in(*structs))
+                and (structs is None or difference.is_declared(structs[0], right, self.statements))
                 and self._is_proved(difference, seen)
             ):
                 self.intended[difference] += 1
@@ -453,7 +468,10 @@ def _impersonal(record: Record, prefix: str) -> Record:
         }
         return {**part, "payload": payload}
 
-    return replace(record, key=reworded(record.key), value=reworded(record.value))
+    wire = record.wire
+    if wire is not None and wire.key is not None:
+        wire = replace(wire, key=wire.key.replace(f'"{prefix}"'.encode(), b'"the prefix"'))
+    return replace(record, key=reworded(record.key), value=reworded(record.value), wire=wire)
 
 
 def _op(record: Record) -> Any:

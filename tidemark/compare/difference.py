@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,8 @@ class Difference:
     reported of an XA transaction, `s` for a schema change; `scenarios` a pattern of the names of scenarios of the
     conformance suite, which begin with `mariadb` on MariaDB, or of the connector. `given` tests the two structs that the
     values are fields of: the sources of two records, the models of two columns. `proof` tests the same value as Debezium
-    published it in a mode that loses nothing; only the conformance suite has such records.
+    published it in a mode that loses nothing; only the conformance suite has such records. `declared` tests the text of a
+    DDL statement, with Debezium's struct and our value: one of the statements seen so far has to pass.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Difference:
     scenarios: str = r".*"
     given: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] | None = None
     proof: Callable[[Any], bool] | None = None
+    declared: Callable[[str, Mapping[str, Any], Any], bool] | None = None
 
     def covers(self, kind: str, op: str, scenario: str) -> bool:
         """Return whether it speaks of this type in this operation and scenario."""
@@ -50,6 +53,10 @@ class Difference:
         """Return whether two values may differ in these structs."""
         return self.given is None or _holds(self.given, debezium, ours)
 
+    def is_declared(self, debezium: Mapping[str, Any], ours: Any, statements: Iterable[str]) -> bool:
+        """Return whether a statement explains our value; Debezium's struct is the one it is a field of."""
+        return self.declared is None or any(self.declared(text, debezium, ours) for text in statements)
+
 
 def _holds(test: Callable[[Any, Any], bool], debezium: Any, ours: Any) -> bool:
     try:
@@ -64,7 +71,7 @@ def is_same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(is_same(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(is_same, one, other))
-    return type(one) is type(other) and bool(one == other)
+    return _is_equal(one, other)
 
 
 def is_same_value(one: Any, other: Any) -> bool:
@@ -76,4 +83,11 @@ def is_same_value(one: Any, other: Any) -> bool:
         return [*one] == [*other] and all(is_same_value(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(is_same_value, one, other))
-    return type(one) is type(other) and bool(one == other)
+    return _is_equal(one, other)
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Return whether two values of one type are equal; 0.0 is not -0.0."""
+    if type(one) is not type(other) or one != other:
+        return False
+    return not isinstance(one, float) or math.copysign(1, one) == math.copysign(1, other)

@@ -11,7 +11,7 @@ import base64
 import json
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
@@ -24,6 +24,8 @@ from tidemark.compare.comparison import Comparison, Verdict, is_boundary
 SIDES: Final = ("left", "right")
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _MOMENT: Final = re.compile(r"\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+OF_TRANSACTION: Final = "\0transaction "
+"""What the keys of records begin with that have no order of their own."""
 _SHOWN_KEY: Final = 200
 
 
@@ -175,7 +177,8 @@ class Pairing:
     """Pairs the records of one topic. What waits for its counterpart takes at most `kept_bytes`: the oldest go first.
 
     `is_compacted` says that either topic keeps the last record of a key only. Rows of snapshots are compared only where
-    `with_snapshots` is set: the two sides read them at different moments.
+    `with_snapshots` is set: the two sides read them at different moments. `proven` is, of each side, the position before
+    which it has surely written everything: what the other side has before that is missing.
     """
 
     def __init__(
@@ -187,7 +190,9 @@ class Pairing:
         kept_bytes: int,
         with_snapshots: bool = False,
         is_compacted: bool = False,
+        proven: Sequence[Coordinates | None] = (None, None),
     ) -> None:
+        self._proven = proven
         self._comparison = comparison
         self._span = span
         self._tally = tally
@@ -207,10 +212,13 @@ class Pairing:
         elif item.coordinates is not None and self._span.is_before(item.coordinates):
             self._tally.earlier[item.side] += 1
             return
-        elif item.coordinates is not None and self._span.is_after(item.coordinates):
+        elif item.coordinates is not None and self._span.is_after(item.coordinates) and not self._must_be_there(item):
             self._tally.later[item.side] += 1
             return
         others = self._waiting[1 - item.side].get(item.key)
+        if item.key.startswith(OF_TRANSACTION):
+            self._add_unordered(item, others or ())
+            return
         while others:
             other = others[0]
             verdict = self._judge(item, other)
@@ -233,8 +241,28 @@ class Pairing:
             self._alone(other)
         self._wait(item)
 
+    def _add_unordered(self, item: Incoming, others: Iterable[Incoming]) -> None:
+        """Pair a record with any one of the other side that is equal to it; those that differ are paired at the end."""
+        for other in others:
+            verdict = self._judge(item, other)
+            if not verdict.problems:
+                self._leave(other)
+                self._comparison.accept(verdict)
+                return
+        self._wait(item)
+
+    def _pair_unequal(self) -> None:
+        """Pair what waits of one transaction on both sides: it differs."""
+        for key in [key for key in self._waiting[0] if key.startswith(OF_TRANSACTION)]:
+            while (queue := self._waiting[0].get(key)) and (others := self._waiting[1].get(key)):
+                one, other = queue[0], others[0]
+                self._leave(one)
+                self._leave(other)
+                self._comparison.accept(self._judge(one, other))
+
     def finish(self) -> None:
-        """There are no more records: what waits is alone."""
+        """There are no more records: what waits is alone, but for records of one transaction that differ."""
+        self._pair_unequal()
         while self._arrivals:
             self._give_up_oldest()
 
@@ -273,20 +301,33 @@ class Pairing:
         self._alone(item)
 
     def _leave(self, item: Incoming) -> None:
-        """Remove the record that waited longest under its key."""
+        """Remove a record that waits under its key."""
         del self._arrivals[id(item)]
         self._bytes -= item.size
         queue = self._waiting[item.side][item.key]
-        queue.popleft()
+        if queue[0] is item:
+            queue.popleft()
+        else:
+            del queue[next(at for at, other in enumerate(queue) if other is item)]
         if not queue:
             del self._waiting[item.side][item.key]
+
+    def _must_be_there(self, item: Incoming) -> bool:
+        """Return whether the other side has surely written what belongs to a record."""
+        proven = self._proven[1 - item.side]
+        order = None if item.coordinates is None else item.coordinates.order
+        return order is not None and proven is not None and order < proven.rank
 
     def _alone(self, item: Incoming) -> None:
         tally = self._tally
         coordinates = None if item.is_read else item.coordinates
         if coordinates is not None and self._span.is_begin(coordinates, is_mariadb=self._is_mariadb):
             tally.earlier[item.side] += 1
-        elif coordinates is not None and self._span.is_end(coordinates, is_mariadb=self._is_mariadb):
+        elif (
+            coordinates is not None
+            and self._span.is_end(coordinates, is_mariadb=self._is_mariadb)
+            and not self._must_be_there(item)
+        ):
             tally.later[item.side] += 1
         elif self._is_compacted:
             tally.compacted[item.side] += 1
@@ -310,12 +351,18 @@ def coordinates_of(payload: Any) -> Coordinates | None:
 
 
 def own_key(payload: Any, coordinates: Coordinates | None) -> str:
-    """Return what distinguishes a record without a key: its position and row; of snapshot rows their content."""
+    """Return what distinguishes a record without a key: its position and row; of snapshot rows their content.
+
+    Of MariaDB its transaction, operation and row: positions inside of a transaction are not the same for all readers. Several
+    records have one such key then, and no order in a topic of several partitions.
+    """
     source = payload.get("source") if isinstance(payload, dict) else None
     if not isinstance(source, dict):
         return json.dumps(payload, default=_plain, sort_keys=True)
     if is_read(payload):
         return json.dumps(payload.get("after"), default=str, sort_keys=True)
+    if source.get("connector") == "mariadb" and source.get("gtid"):
+        return f"{OF_TRANSACTION}{source['gtid']} {payload.get('op')} {source.get('row')}"
     return f"{coordinates} {source.get('row')}"
 
 

@@ -22,6 +22,13 @@ CLOCKS_APART_MS: Final = 3_600_000
 """How far the clocks of source and broker may be apart, for records before the common begin to be left unread."""
 WIDEST: Final = 2_000
 """Characters of a difference that are shown: schemas may differ as wholes."""
+HEARTBEAT: Final = "heartbeat"
+_OTHERS: Final[Mapping[str, Callable[[str], str]]] = {
+    "schema-changes": topics.schema_change_topic,
+    "transaction": topics.transaction_topic,
+    HEARTBEAT: topics.heartbeat_topic,
+}
+"""Topics that are of no table, by the names that `--exclude` takes."""
 READERS_OWN: Final = frozenset({"version"})
 
 
@@ -55,7 +62,11 @@ class Choice:
     def takes(self, table: str) -> bool:
         """Return whether a table is compared."""
         is_named = not self.tables or any(re.fullmatch(pattern, table) for pattern in self.tables)
-        return is_named and not any(re.fullmatch(pattern, table) for pattern in self.left_out)
+        return is_named and not self.is_left_out(table)
+
+    def is_left_out(self, name: str) -> bool:
+        """Return whether a table, or the topic of statements, transactions or heartbeats, is left out by name."""
+        return any(re.fullmatch(pattern, name) for pattern in self.left_out)
 
 
 @dataclass(slots=True)
@@ -128,6 +139,8 @@ class _Run:
             "mysql", *names, kept=choice.shown, names=("left", "right"), readers_own=READERS_OWN
         )
         self._report = Report(comparison)
+        self._missing: list[str] = []
+        self._proven: tuple[Coordinates | None, ...] = (None, None)
 
     def report(self) -> Report:
         """Compare topic by topic: rows, then statements, then transactions, whose XA ids the rows have.
@@ -136,6 +149,7 @@ class _Run:
         last record behind the first ends, and is read up to later ends, behind which there is nothing of it. Topics
         that came between are found by a second look; what is deleted between, by one before each topic is read.
         """
+        self._proven = tuple(side.checkpoint(name) for side, name in zip(self._sides, self._names, strict=True))
         wanted_partitions = _partitions_of(self._pairs([]))
         ends = [side.ends(wanted) for side, wanted in zip(self._sides, wanted_partitions, strict=True)]
         firsts = [side.first_coordinates(_filled(offsets)) for side, offsets in zip(self._sides, ends, strict=True)]
@@ -145,6 +159,8 @@ class _Run:
         ]
         span = spans[0].both(spans[1])
         pairs = self._pairs(self._report.notes)
+        for missing in self._missing:
+            self._report.comparison.differ(missing)
         transactions = topics.transaction_topic(self._names[0])
         self._report.comparison.has_blocks = any(pair.left == transactions for pair in pairs)
         self._say_spans(spans, span)
@@ -193,11 +209,12 @@ class _Run:
         for prefix, there in zip(self._names, existing, strict=True):
             if any(re.fullmatch(topics.snapshot_topic_pattern(prefix), name) for name in there):
                 notes.append(f"not compared: {prefix}{topics.SNAPSHOT_SUFFIX}.*, rows read for a window-aware sink")
+        others = {name: topic for name, topic in _OTHERS.items() if not self._choice.is_left_out(name)}
         wanted: list[Callable[[str], str]] = [
             *(partial(_topic, name) for name in sorted({*tables[0], *tables[1]}) if self._choice.takes(name)),
-            topics.schema_change_topic,
-            topics.transaction_topic,
+            *(topic for name, topic in others.items() if name != HEARTBEAT),
         ]
+        self._missing = [] if self._choice.tables else self._lacking(existing, others)
         pairs = []
         for name_of in wanted:
             names = [name_of(prefix) for prefix in self._names]
@@ -214,6 +231,15 @@ class _Run:
                 f"no topics of {self._names[0]} and {self._names[1]} to compare: check the prefixes, the patterns and the broker"
             )
         return pairs
+
+    def _lacking(self, existing: Sequence[Mapping[str, int]], others: Mapping[str, Callable[[str], str]]) -> list[str]:
+        """Return a difference for each topic of statements, transactions or heartbeats that only the left side has."""
+        return [
+            f"only on the left: topic {topic(self._names[0])}: the right side has no {topic(self._names[1])}; leave it out with "
+            f"--exclude {name}, if the right side is to have none"
+            for name, topic in others.items()
+            if existing[0].get(topic(self._names[0])) and not existing[1].get(topic(self._names[1]))
+        ]
 
     def _say_spans(self, spans: Sequence[Span], span: Span) -> None:
         for side, prefix, has in zip(SIDES, self._names, spans, strict=True):
@@ -272,6 +298,7 @@ class _Run:
             self._report.notes.append(
                 f"{pair.left}: compacted: records that one side does not have any more are no differences"
             )
+        comparison.partitions = pair.partitions[1]
         pairing = Pairing(
             comparison,
             span,
@@ -279,6 +306,7 @@ class _Run:
             kept_bytes=choice.kept_bytes,
             with_snapshots=choice.snapshots,
             is_compacted=is_compacted,
+            proven=self._proven,
         )
         streams = [self._stream(at, pair, ends[at], span, tally) for at in (0, 1)]
         for item in merged(*streams):

@@ -19,6 +19,9 @@ from tidemark.compare.schema_differences import with_docs
 # A prefix as names of schemas have it, by `schema.name.adjustment.mode`.
 _FORMS: Final = tuple(partial(adjusted_schema_name, mode=mode) for mode in get_args(NameMode))
 
+AVRO_FLOAT: Final = "float32"
+"""The kind of a FLOAT in Avro, which has its bits; JSON has its digits, and the kind `float`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -66,7 +69,7 @@ class SchemaPairs:
     ) -> None:
         self._scenario, self._names, self._differences = scenario, names, differences
         left, right = prefixes
-        self._renamed_names = {f'"{form(left)}.': f'"{form(right)}.' for form in _FORMS}
+        self.renamed_names = {f'"{form(left)}.': f'"{form(right)}.' for form in _FORMS}
         self._found: dict[tuple[int, int], SchemaFindings] = {}
         self._alive: list[Any] = []
 
@@ -101,7 +104,7 @@ class SchemaPairs:
 
     def _renamed(self, schema: Any) -> Any:
         """Return a schema of the left side, named as on the right side; names may be adjusted."""
-        names = self._renamed_names
+        names = self.renamed_names
         left = "|".join(map(re.escape, names))  # at once: what is renamed may begin as before
         return json.loads(re.sub(left, lambda found: names[found[0]], json.dumps(schema)))
 
@@ -143,7 +146,8 @@ def _kind(item: Mapping[str, Any]) -> str:
         return "truncated"
     if "field" in item:
         return str(item.get("name") or item["type"])
-    return str(node.get("connect.name") or node.get("connect.type") or node["type"])
+    kind = str(node.get("connect.name") or node.get("connect.type") or node["type"])
+    return AVRO_FLOAT if kind == "float" else kind
 
 
 def _is_optional(item: Mapping[str, Any]) -> bool:

@@ -140,20 +140,35 @@ _QUARTER_S: Final = 900
 _FARTHEST_S: Final = 14 * 3600
 
 
-def is_in_other_zone(debezium: Any, ours: Any) -> bool:
-    """Return whether fields differ in the default of a TIMESTAMP only, by what a zone is apart from UTC."""
+def is_in_other_zone(debezium: Any, ours: Any, zone: str | None = None) -> bool:
+    """Return whether fields differ in the default of a TIMESTAMP only, by what a zone (`+02:00`), or any, is apart from UTC."""
     if not is_same(_with_defaults(debezium, lambda _: None), _with_defaults(ours, lambda _: None)):
+        return False
+    if not _is_called(ours, "io.debezium.time.ZonedTimestamp"):
         return False
     theirs, own = _defaults(debezium), _defaults(ours)
     if debezium == ours or len(theirs) != len(own):
         return False
-    return all(is_same(value, stored) or _is_zone_apart(value, stored) for (_, value), (_, stored) in zip(theirs, own, strict=True))
+    pairs = [(value, stored) for (_, value), (_, stored) in zip(theirs, own, strict=True)]
+    return all(is_same(value, stored) or _is_zone_apart(value, stored, zone) for value, stored in pairs)
 
 
-def _is_zone_apart(debezium: str, ours: str) -> bool:
+def _is_called(node: Any, name: str) -> bool:
+    """Return whether a field of a schema is of a semantic type."""
+    if isinstance(node, list):
+        return any(_is_called(member, name) for member in node)
+    if not isinstance(node, dict):
+        return False
+    return name in (node.get("connect.name"), node.get("name")) or _is_called(node.get("type"), name)
+
+
+def _is_zone_apart(debezium: str, ours: str, zone: str | None) -> bool:
     if not all(map(_MOMENT_IN_UTC.fullmatch, (debezium, ours))) or debezium[19:] != ours[19:]:
         return False
     apart = (datetime.fromisoformat(debezium[:19]) - datetime.fromisoformat(ours[:19])).total_seconds()
+    if zone is not None:
+        wanted = datetime.fromisoformat(f"2000-01-01T00:00:00{zone}").utcoffset()
+        return wanted is not None and apart == wanted.total_seconds()
     return 0 < abs(apart) <= _FARTHEST_S and apart % _QUARTER_S == 0
 
 

@@ -17,9 +17,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from producer.kafka.client import client_config, offsets_for_times, opened, watermarks
+from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
+from schemas.documents import OffsetDocument
 from schemas.errors import DecodeError, PublishError
-from tidemark.api.record_decoding import Decoder, Record
+from schemas.state import OFFSET_PARTITION
+from tidemark.api.record_decoding import Decoder, Record, Wire
 from tidemark.compare.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
 
 BUFFERED: Final = 2_000
@@ -171,6 +174,22 @@ class Side:
             back *= 16
         return found
 
+    def checkpoint(self, prefix: str) -> Coordinates | None:
+        """Return the position before which Tidemark has written everything under a prefix; None for another writer."""
+        part = (topics.state_topic(prefix), OFFSET_PARTITION)
+        if self.topics().get(part[0], 0) <= OFFSET_PARTITION:
+            return None
+        low, high = self.ends([part])[part]
+        found: Coordinates | None = None
+        messages = self._read({part: (max(low, high - _TAIL), high)})
+        while not messages.is_at_end:
+            for message in messages.drain():
+                value = self._decoded(message, message.value())
+                document = None if value is None or message.key() != OffsetDocument.KEY.encode() else value["payload"]
+                if isinstance(document, dict) and document.get("file"):
+                    found = Coordinates(0, document["file"], document["pos"])
+        return found
+
     def read(self, topic: str, ends: Mapping[int, tuple[int, int]], *, is_single: bool) -> Stream:
         """Read the records of one topic between offsets. Ends what was read before.
 
@@ -226,13 +245,16 @@ class Side:
     def _record(self, message: Message) -> Record:
         raw_headers: Any = message.headers() or ()
         headers = {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in raw_headers}
+        key: Any = message.key()
+        value: Any = message.value()
         return Record(
             str(message.topic()),
             int(message.partition() or 0),
             int(message.offset() or 0),
-            self._decoded(message, message.key()),
-            self._decoded(message, message.value()),
+            self._decoded(message, key),
+            self._decoded(message, value),
             headers,
+            Wire(key, value, tuple(raw_headers)),
         )
 
     def _decoded(self, message: Message, data: Any) -> Any:

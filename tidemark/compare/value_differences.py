@@ -50,8 +50,14 @@ def is_some_seconds_later(debezium: Any, ours: Any) -> bool:
 
 
 def is_same_float(debezium: Any, ours: Any) -> bool:
-    """Return whether both are the same float32."""
-    return isinstance(ours, float) and struct.pack("<f", debezium) == struct.pack("<f", ours)
+    """Return whether both are the same float32, ours in the fewest digits."""
+    return isinstance(ours, float) and _is_one_float(debezium, ours) and ours == _in_fewest_digits(ours)
+
+
+def _in_fewest_digits(number: float) -> float:
+    """Return the double with the fewest digits that is the same float32."""
+    shorter = (float(f"{number:.{digits}e}") for digits in range(8))
+    return next(same for same in (*shorter, number) if _is_one_float(same, number))
 
 
 _JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[-+.\w]+|\s+|.', re.DOTALL)
@@ -123,8 +129,20 @@ def is_padded(debezium: Any, ours: Any) -> bool:
 
 
 def is_in_six_digits(debezium: Any, ours: Any) -> bool:
-    """Return whether Debezium has our float, or the first six digits of it."""
-    return isinstance(ours, float) and (is_same_float(debezium, ours) or is_same_float(debezium, float(f"{ours:.5e}")))
+    """Return whether Debezium has our float, or the first six digits of it; ours has the fewest that are enough."""
+    return is_six_digits_of_bits(debezium, ours) and bool(ours == _in_fewest_digits(ours))
+
+
+def is_six_digits_of_bits(debezium: Any, ours: Any) -> bool:
+    """Return the same of Avro, which has the bits of a float32 and no digits."""
+    return isinstance(ours, float) and (_is_one_float(debezium, ours) or _is_one_float(debezium, float(f"{ours:.5e}")))
+
+
+def _is_one_float(one: float, other: float) -> bool:
+    try:
+        return struct.pack("<f", one) == struct.pack("<f", other)
+    except OverflowError:
+        return False  # digits of FLT_MAX that were rounded up
 
 
 def is_rounded(debezium: Any, ours: Any) -> bool:
@@ -158,6 +176,21 @@ def is_default_value(debezium: Any, ours: Any) -> bool:
     digits = ours[2:] if re.fullmatch(r"0[xXbB][0-9a-fA-F]+", ours) else ""
     is_truncated = debezium != "" and digits.startswith(debezium)
     return debezium != ours and (is_truncated or debezium.replace("\\0", "\0") == ours or debezium.replace("''", "'") == ours)
+
+
+def is_literal_of(text: str, debezium: Mapping[str, Any], ours: Any) -> bool:
+    """Return whether a statement names the column of a model, and has its default as a literal, if it is hexadecimal or binary."""
+    if not re.fullmatch(r"0[xXbB][0-9a-fA-F]+", str(ours)):
+        return True
+    prefix, digits = ours[1], re.escape(ours[2:])
+    literal = rf"(0{prefix}{digits}\b|\b{prefix}'{digits}')"
+    return re.search(rf"\b{re.escape(debezium['name'])}\b[^,]*{literal}", text, re.IGNORECASE) is not None
+
+
+def is_declared_empty(text: str, debezium: Mapping[str, Any], _ours: Any) -> bool:
+    """Return whether a statement declares the column of a model as CHAR(0) or BINARY(0)."""
+    column = rf"(\b|`){re.escape(debezium['name'])}(\b|`)"
+    return re.search(rf"{column}[^,]*\b(N?CHAR|CHARACTER|BINARY)\s*\(\s*0\s*\)", text, re.IGNORECASE) is not None
 
 
 _DAY: Final = {"days": 1, "milliseconds": 86_400_000, "microseconds": 86_400_000_000}

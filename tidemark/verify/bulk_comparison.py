@@ -151,7 +151,7 @@ def compare(plan: TablePlan, source: ExpectedRows, sink: TargetRows, on_progress
     differing = np.nonzero((ours.counts != theirs.counts) | (ours.sums != theirs.sums))[0]
     result = BulkResult(int(ours.counts.sum()), int(theirs.counts.sum()), partition.size)
     if len(differing):
-        _find_suspects(plan, source, sink, partition, differing, result)
+        _find_suspects(plan, source, sink, partition, differing, (ours, theirs), result)
     return result
 
 
@@ -198,14 +198,17 @@ def _find_suspects(
     sink: TargetRows,
     partition: KeyPartition,
     differing: NDArray[np.int64],
+    sums: tuple[_Sums, _Sums],
     result: BulkResult,
 ) -> None:
-    """Read the rows of differing parts again, some parts at a time, and match them by key."""
+    """Read the rows of differing parts again, some parts at a time, and match them by key: these are the rows that count."""
     per_part = max(1, (result.source_rows + result.sink_rows) // partition.size)
     at_once = max(1, 10 * _MOST_SUSPECTS // per_part)
     for first in range(0, len(differing), at_once):
         parts = differing[first : first + at_once]
         sides = _read_parts(plan, source, sink, partition, parts)
+        result.source_rows += len(sides[0]) - int(sums[0].counts[parts].sum())
+        result.sink_rows += len(sides[1]) - int(sums[1].counts[parts].sum())
         found = _mismatched(*sides)
         room = _MOST_SUSPECTS - len(result.suspects)
         result.suspects.extend(found[:room])
@@ -221,7 +224,8 @@ def _read_parts(
     wanted[parts] = True
     blocks: Iterable[Block]
     near: KeySpan | None = None
-    if isinstance(partition, KeyRanges) and len(parts) < _SCAN_SHARE * partition.size:
+    is_near = len(parts) < _SCAN_SHARE * partition.size and not plan.table.is_partitioned
+    if isinstance(partition, KeyRanges) and is_near:
         spans = partition.spans(parts)
         near = _between(plan.key_rules[0], spans)
         blocks = source.read_between(_few(spans))

@@ -44,11 +44,16 @@ Key = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class ReadTable:
-    """A table of the source. `estimate` is the server's guess of its rows; `cascades`: foreign keys change some of them."""
+    """A table of the source. `estimate` is the server's guess of its rows; `cascades`: foreign keys change some of them.
+
+    `is_partitioned`: a row may be in a partition that is not the one of its key, where a condition on the key does not find it.
+    """
 
     schema: TableSchema
     estimate: int
     cascades: bool = False
+    is_partitioned: bool = False
+    engine: str = ""
 
     @property
     def keyed_by_primary(self) -> bool:
@@ -93,11 +98,12 @@ class Source:
         literal = {row[0] for row in rows if _is_literal(row[-2], row[-1])}
         columns = self._with_dates(database, name, described, literal)
         primary, unique = self._keys(database, name)
-        estimate = self._rows(
-            "SELECT COALESCE(table_rows, 0) FROM information_schema.tables"
-            " WHERE table_schema = %s AND table_name = %s",
+        kept = self._rows(
+            "SELECT COALESCE(table_rows, 0), COALESCE(create_options, '') LIKE '%%partitioned%%', COALESCE(engine, '')"
+            " FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
             (database, name),
         )
+        estimate, is_partitioned, engine = kept[0] if kept else (0, 0, "")
         rules = self._rows(
             "SELECT delete_rule, update_rule FROM information_schema.referential_constraints"
             " WHERE constraint_schema = %s AND table_name = %s",
@@ -105,7 +111,7 @@ class Source:
         )
         schema = TableSchema(database, name, columns, primary, unique)
         cascades = any(rule not in _NO_CASCADE for pair in rules for rule in pair)
-        return ReadTable(schema, int(estimate[0][0]) if estimate else 0, cascades)
+        return ReadTable(schema, int(estimate), cascades, bool(is_partitioned), str(engine).upper())
 
     def read_all(
         self, table: ReadTable, rules: Sequence[ColumnRule], *, in_key_order: bool
@@ -119,7 +125,7 @@ class Source:
         self, table: ReadTable, rules: Sequence[ColumnRule], spans: Sequence[tuple[int | None, int | None]]
     ) -> Iterator[list[pa.Array]]:
         """Read the rows whose (single, integer) key is in one of the half-open spans; None is no boundary."""
-        key = quoted(table.schema.record_key[0])
+        key = _as_scanned(table, quoted(table.schema.record_key[0]))
         for first, end in spans:
             conditions = [f"{key} >= {first}"] * (first is not None) + [f"{key} < {end}"] * (end is not None)
             where = " AND ".join(conditions) or "TRUE"
@@ -133,7 +139,7 @@ class Source:
         keys: Sequence[Key],
     ) -> Iterator[list[pa.Array]]:
         """Read the rows of these keys, and perhaps of keys that the server holds equal (collations)."""
-        names = [quoted(rule.name) for rule in key_rules]
+        names = [_as_scanned(table, quoted(rule.name)) for rule in key_rules]
         subject = names[0] if len(names) == 1 else f"({', '.join(names)})"
         for first in range(0, len(keys), KEYS_PER_STATEMENT):
             literals = ", ".join(
@@ -297,6 +303,14 @@ def _column(
 def _length(kind: ColumnType, column_type: str) -> int | None:
     match = re.search(r"\((\d+)\)", column_type)
     return int(match.group(1)) if match and kind not in {ColumnType.ENUM, ColumnType.SET} else None
+
+
+def _as_scanned(table: ReadTable, column: str) -> str:
+    """Return a column as conditions have it: of a partitioned table one that all partitions are read for.
+
+    EXCHANGE PARTITION ... WITHOUT VALIDATION leaves rows in partitions where a condition on their key does not find them.
+    """
+    return f"COALESCE({column})" if table.is_partitioned else column
 
 
 def key_list(schema: TableSchema) -> str:

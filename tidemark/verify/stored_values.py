@@ -18,11 +18,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.type_comments import type_json
 from tidemark.verify.text_rows import Cells
 
 Reading = Callable[[Cells], pa.Array]
 
-_MARK: Final = "tidemark "
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(-?\d+)\)")
 _MOST_DIGITS: Final = 38
 WALL_TIME: Final = pa.timestamp("us")
@@ -55,11 +55,9 @@ class StoredColumn:
 
 def type_of_comment(comment: str) -> pa.DataType | None:
     """Return the Arrow type of the Spark type that a comment of the merge job names; None for another comment."""
-    if not comment.startswith(_MARK):
-        return None
-    text = comment.removeprefix(_MARK)
+    text = type_json(comment)
     try:
-        return _arrow(json.loads(text) if text.startswith("{") else text)
+        return None if text is None else _arrow(json.loads(text))
     except (ValueError, KeyError, TypeError):
         return None
 

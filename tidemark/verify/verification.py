@@ -24,7 +24,7 @@ from tidemark.verify.comparisons import Comparison, Comparisons
 from tidemark.verify.expected_rows import ExpectedRows, TextRows
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
 from tidemark.verify.local_session import LocalSession
-from tidemark.verify.report import TableReport, VerifyReport
+from tidemark.verify.report import DifferenceKind, TableReport, VerifyReport
 from tidemark.verify.shared_keys import shared_keys
 from tidemark.verify.sink_reader import POSITION_COLUMN, SOURCE_COLUMN, SinkReader, TargetRows
 from tidemark.verify.sink_types import open_reader
@@ -40,6 +40,14 @@ _TROUBLE: Final = (pymysql.err.MySQLError, SourceError, pa.ArrowException, OSErr
 _CASCADES: Final = (
     "foreign keys change its rows, which servers before MySQL 9.6 do not log: what is read again for them comes to the sink "
     "some seconds later (tidemark status: inexact until then). Rows that differ now and not a minute later were only late"
+)
+_WITHOUT_ROWS: Final = "BLACKHOLE"
+_NO_ROWS: Final = "its engine BLACKHOLE keeps no rows: the sink has those that were logged, and nothing to compare them with"
+_ROWS_OF_OTHERS: Final = frozenset({"FEDERATED", "MRG_MYISAM", "CONNECT", "SPIDER"})
+_NOT_LOGGED: Final = "its engine {} shows rows of other tables or servers, whose changes are not logged under its name"
+_MISPLACED: Final = (
+    "rows may be in a partition that is not the one of their key (EXCHANGE PARTITION ... WITHOUT VALIDATION), where a condition on "
+    "the key does not find them: ALTER TABLE ... REPAIR PARTITION ALL moves them, then read the table again"
 )
 _NO_PLAN: Final = TablePlan(ReadTable(TableSchema("", "", ()), 0), (), ())
 _NO_COMPARISON: Final = Comparison(_NO_PLAN, lambda source: TextRows(source, _NO_PLAN))
@@ -182,7 +190,7 @@ class _Verifier:
             self._report_step(case.report.table, "judge", len(case.bulk.suspects))
             return self._pool.submit(self._judge, case, started)
         finished: Future[TableReport] = Future()
-        finished.set_result(replace(case.report, seconds=time.monotonic() - started))
+        finished.set_result(replace(without_contradiction(case.report), seconds=time.monotonic() - started))
         return finished
 
     def _compare_with_patience(self, way: Way) -> _Case:
@@ -212,6 +220,8 @@ class _Verifier:
     def _compared(self, way: Way, sink: TargetRows) -> _Case:
         comparison = self._comparisons.of(way, self._source, sink)
         plan, expected = comparison.plan, comparison.rows(self._source)
+        if plan.table.engine == _WITHOUT_ROWS:
+            return _Case(way, _NO_COMPARISON, BulkResult(0, 0, 0), TableReport(table=way.name, left_out=_NO_ROWS))
         if way.is_shared:
             self.shared[way.target] = plan
         full_name = way.name
@@ -246,7 +256,7 @@ class _Verifier:
         except (CannotJudgeError, IncomparableError, *_TROUBLE) as error:
             reason = f"{len(suspects)} rows differed as read, and {_reason(error)}"
             report = replace(case.report, not_compared=reason)
-        return replace(report, seconds=time.monotonic() - started)
+        return replace(without_contradiction(report), seconds=time.monotonic() - started)
 
     def _decided(self, judge: Judge, suspects: Sequence[Key], table: str) -> Judgement:
         """Return the judgement, of a time at whose beginning and end no row was on its way outside of the log.
@@ -307,6 +317,20 @@ def _shared(reader: SinkReader, target: TableName, plan: TablePlan) -> str | Non
     return None if found is None else f"{target.plain}: {found}"
 
 
+def without_contradiction(report: TableReport) -> TableReport:
+    """Return the report; one whose counts differ by more rows than were found to differ is no verdict."""
+    if report.not_compared is not None or report.differing:
+        return report
+    source, sink = report.source_rows or 0, report.sink_rows or 0
+    if abs(source - sink) <= report.suspects:
+        return report
+    reason = (
+        f"{source} rows were counted in the source and {sink} in the sink, but only {report.suspects} of them could be found by "
+        "their key: check the table and its indexes (CHECK TABLE), then verify again"
+    )
+    return replace(report, not_compared=reason)
+
+
 def _judged(case: _Case, judgement: Judgement, end: SinkEnd, reason: str | None) -> TableReport:
     note = None
     if case.bulk.cut_short and reason is None:
@@ -315,6 +339,10 @@ def _judged(case: _Case, judgement: Judgement, end: SinkEnd, reason: str | None)
         note = "its snapshot is not complete in the sink: rows that are missing may only be late"
     elif judgement.differences and case.comparison.plan.table.cascades:
         note = _CASCADES
+    elif judgement.differences and case.comparison.plan.table.engine in _ROWS_OF_OTHERS:
+        note = _NOT_LOGGED.format(case.comparison.plan.table.engine)
+    if case.comparison.plan.table.is_partitioned and any(item.kind is DifferenceKind.MISSING for item in judgement.differences):
+        note = _MISPLACED if note is None else f"{note}; {_MISPLACED}"
     return replace(
         case.report,
         differing=len(judgement.differences),

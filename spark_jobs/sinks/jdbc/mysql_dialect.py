@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,6 +20,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from schemas.errors import SinkError
 from schemas.identity import TableName
 from schemas.overriding import override
+from schemas.type_comments import MOST_CHARACTERS
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.sinks.contract import Columns, Evolution
 from spark_jobs.sinks.jdbc.jvm_connection import Connection
@@ -30,8 +32,8 @@ from spark_jobs.sinks.jdbc.sql_dialect import (
     Dialect,
     TableColumn,
     TableIndex,
+    comment_of,
     escaped,
-    type_comment,
     type_of_comment,
 )
 from spark_jobs.sinks.jdbc.sql_values import moment_text, number_text
@@ -82,6 +84,23 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _EXACT_TEXT: Final = (8, 0, 17)
 _INVISIBLE: Final = (8, 0, 23)
 _OLDEST_MARIADB: Final = (11, 1, 1)
+
+
+def _floating(value: Column) -> Column:
+    """Return a FLOAT or DOUBLE as SQL has it: as the double that it is, since the digits of FLT_MAX are above it.
+
+    It has an exponent: without one it is a decimal, which has no -0.0.
+    """
+    text = value.cast("double").cast("string")
+    return F.when(text.contains("E"), text).otherwise(F.concat(text, F.lit("E0")))
+
+
+def _floating_text(value: float, kind: T.DataType) -> str:
+    """Return the same of a value of Python."""
+    if isinstance(kind, T.FloatType):
+        (value,) = struct.unpack("<f", struct.pack("<f", value))
+    text = repr(value)
+    return text if "e" in text else f"{text}e0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +195,9 @@ class MySqlDialect(Dialect):
     @override
     def literal(self, value: Any, kind: T.DataType) -> str | None:
         found = plain_value(value, kind)
-        if isinstance(found, (bool, int, float, Decimal)):
+        if isinstance(found, float):
+            return _floating_text(found, kind)
+        if isinstance(found, (bool, int, Decimal)):
             return number_text(found)
         if isinstance(found, bytes):
             return f"X'{found.hex()}'"
@@ -222,11 +243,13 @@ class MySqlDialect(Dialect):
 
     @override
     def line(self, values: Sequence[tuple[Column, T.DataType]]) -> Column:
-        """As VALUES of an INSERT has it. A decimal is a text there: a number with an exponent would be a double."""
+        """As VALUES of an INSERT has it. A decimal is a text there: with an exponent it would be a double."""
         texts = []
         for value, kind in values:
             if isinstance(kind, T.BinaryType):
                 text = F.concat(F.lit("X'"), F.hex(value), F.lit("'"))
+            elif isinstance(kind, (T.FloatType, T.DoubleType)):
+                text = _floating(value)
             elif isinstance(kind, (T.StringType, T.DecimalType)):
                 text = F.concat(F.lit("'"), escaped(value.cast("string"), _ESCAPES), F.lit("'"))
             else:
@@ -287,7 +310,13 @@ class MySqlDialect(Dialect):
 
     def _defined(self, column: str, kind: T.DataType, of_key: str | None, default: str = "") -> str:
         made = of_key or self.column_type(kind)
-        comment = type_comment(kind).replace("\\", "").replace("'", "''")
+        comment = comment_of(kind)
+        if len(comment) > MOST_CHARACTERS:
+            raise SinkError(
+                f"column {column}: its type takes {len(comment)} characters in the column's comment, which has at most "
+                f"{MOST_CHARACTERS}; compute a struct of fewer fields, or its text by to_json(...)"
+            )
+        comment = comment.replace("'", "''")
         null = "NOT NULL" if of_key else "NULL"
         return f"{self.quoted(column)} {made} {null}{default} COMMENT '{comment}'"
 

@@ -28,8 +28,8 @@ from spark_jobs.sinks.jdbc.sql_dialect import (
     Dialect,
     TableColumn,
     TableIndex,
+    comment_of,
     escaped,
-    type_comment,
     type_of_comment,
 )
 from spark_jobs.sinks.jdbc.sql_values import moment_text, number_text, plain
@@ -244,7 +244,7 @@ class PostgresDialect(Dialect):
 
     def _comments(self, name: TableName, columns: Columns) -> list[str]:
         return [
-            f"COMMENT ON COLUMN {self.table(name)}.{self.quoted(column)} IS {self.literal(type_comment(kind), T.StringType())}"
+            f"COMMENT ON COLUMN {self.table(name)}.{self.quoted(column)} IS {self.literal(comment_of(kind), T.StringType())}"
             for column, kind in columns
         ]
 

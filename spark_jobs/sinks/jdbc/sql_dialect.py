@@ -6,7 +6,6 @@ A staging table has the columns `c0`, `c1`, ... in the order of the columns that
 from __future__ import annotations
 
 import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
 from schemas.identity import TableName
+from schemas.type_comments import type_comment, type_json
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.sinks.contract import Columns, Evolution
 from spark_jobs.sinks.jdbc.jvm_connection import Connection
@@ -28,7 +28,6 @@ SERVICE: Final = "tidemark"
 """The schema (PostgreSQL) or database (MySQL, MariaDB) of the sink's own tables."""
 OWNER, CHECKPOINT = "tidemark_owner", "tidemark_checkpoint"
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
-_MARK: Final = "tidemark "
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +55,16 @@ def escaped(value: Column, escapes: Mapping[str, str]) -> Column:
     return value
 
 
-def type_comment(kind: T.DataType) -> str:
+def comment_of(kind: T.DataType) -> str:
     """Return the comment of a column, which says what Spark's type is: a database has fewer of them."""
-    return _MARK + kind.json().strip('"')
+    return type_comment(kind.json().strip('"'))
 
 
 def type_of_comment(comment: str) -> T.DataType | None:
     """Return the type that a comment of ours names; None for another comment."""
-    if not comment.startswith(_MARK):
-        return None
-    text = comment.removeprefix(_MARK)
+    text = type_json(comment)
     try:
-        return T._parse_datatype_json_string(text if text.startswith("{") else json.dumps(text))  # noqa: SLF001
+        return None if text is None else T._parse_datatype_json_string(text)  # noqa: SLF001
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -36,6 +36,11 @@ _NUL_ADVICE: Final = (
     "PostgreSQL has no text with the character NUL: leave it out with select, `replace(column, char(0), '') AS column`, or take "
     "the column as bytes, `cast(column AS binary) AS column`"
 )
+_NO_NUMBERS: Final = ("'NaN", "'Infinity", "'-Infinity")
+_NO_NUMBER_ADVICE: Final = (
+    "MySQL and MariaDB have neither: make it NULL with select, `if(isnan(column) or abs(column) = double('infinity'), "
+    "null, column) AS column`, or take the column as text"
+)
 
 
 def staging_prefix(sink: str) -> str:
@@ -92,9 +97,11 @@ class StagedRows:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _explained(self, error: DatabaseError, winners: Winners, location: str) -> SinkError:
-        """Return an error with the table that it is about, and what to do about a text that PostgreSQL does not have."""
+        """Return an error with the table that it is about, and what to do about a value that the database does not have."""
         if _NUL in str(error):
             return SinkError(f"{location}: {self._with_nul(winners)}: {_NUL_ADVICE}")
+        if any(name in str(error) for name in _NO_NUMBERS):
+            return SinkError(f"{location}: {self._with_no_number(winners)} has NaN or an infinity: {_NO_NUMBER_ADVICE}")
         return error.at(location) if error.passes is None else error
 
     @staticmethod
@@ -106,6 +113,16 @@ class StagedRows:
         (found,) = winners.rows.select(*counts).collect()
         named = [name for number, name in enumerate(texts) if found[str(number)]]
         return f"{', '.join(named) or 'a nested value'} has a value with the character NUL"
+
+    @staticmethod
+    def _with_no_number(winners: Winners) -> str:
+        floats = [name for name, kind in winners.columns if isinstance(kind, (T.FloatType, T.DoubleType))]
+        if not floats:
+            return "a column"
+        values = [F.col(quoted(name)).cast("double") for name in floats]
+        bad = [F.max(F.isnan(value) | (F.abs(value) == F.lit(float("inf")))).alias(str(at)) for at, value in enumerate(values)]
+        (found,) = winners.rows.select(*bad).collect()
+        return ", ".join(name for at, name in enumerate(floats) if found[str(at)]) or "a column"
 
     def drop(self, staged: Staged) -> None:
         """Drop a table whose rows have taken effect; one that cannot be goes with the connection."""
