@@ -16,6 +16,7 @@ from schemas.topics import DELIMITER, SNAPSHOT_SUFFIX, change_topic, sanitise, s
 from spark_jobs.kafka.admin import topic_exists
 from spark_jobs.kafka.few_records import FewRecords
 from spark_jobs.kafka.state_reader import tables_with_topics
+from spark_jobs.sinks.contract import REMEDY
 
 log = structlog.get_logger()
 
@@ -57,10 +58,24 @@ class TopicTables:
         )
 
     def named(self, name: str, existing: Container[str]) -> tuple[str, str]:
-        """Return database and table of a `database.table`; if both may have dots, those that have one of the existing topics."""
+        """Return database and table of a `database.table`; if both may have dots, the topics and the producer's state decide.
+
+        `SinkError` for a name of which neither has a table.
+        """
         parts = name.split(".")
         tables = [(".".join(parts[:number]), ".".join(parts[number:])) for number in range(1, len(parts))]
-        return next((table for table in tables if any(topic in existing for topic in self.topics(table))), tables[0])
+        if len(tables) == 1:
+            return tables[0]
+        known = self._read_tables()
+        found = [table for table in tables if table in known]
+        found += [table for table in tables if not found and any(topic in existing for topic in self.topics(table))]
+        if len(found) == 1:
+            return found[0]
+        message = (
+            f"the merge job's state names a table {name}, and the producer's state (topic "
+            f"{state_topic(self._prefix, self._delimiter)}) does not say which part of it is the database: {REMEDY}"
+        )
+        raise SinkError(message)
 
     def expect(self, topics: Iterable[str]) -> None:
         """Note topics that will be asked about: the wait for the table of one is the wait for those of all."""

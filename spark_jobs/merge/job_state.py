@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from schemas.errors import DecodeError, SinkError
-from schemas.identity import SourceId, SourceTable, Target
+from schemas.identity import SourceId, SourceTable, TableName, Target
 from schemas.merge_rule import Gap, TableState
 from spark_jobs.merge.load_record import LoadRecord
 from spark_jobs.merge.tombstones import TombstoneFolder
@@ -24,6 +24,8 @@ from spark_jobs.sinks.contract import REMEDY, FedBy, StateStore, TargetRecord
 
 _ONE_TO_ONE: Final = 1
 _ROUTED: Final = 2
+_QUOTED: Final = "quoted"
+"""The names of tables in a document: a part with a dot is in backticks. In older ones none is: `Naming.tables` is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,8 @@ class JobState:
 class Naming:
     """The names of a job: its source, its sink, and where the tables of the source go.
 
-    `tables` returns database and table of a `database.table`, given the topics that there are: both names may have dots.
+    `tables` returns database and table of a `database.table` of an older document, given the topics that there are: both names may
+    have dots.
     """
 
     source: SourceId
@@ -181,8 +184,9 @@ class JobStates:
             "v": _ONE_TO_ONE,
             "query_id": state.query_id,
             "batch_id": state.batch_id,
+            "names": _QUOTED,
             "tables": {
-                table.name.plain: record_document(record, state.target(self._naming.own_target(table)))
+                table.name.text: record_document(record, state.target(self._naming.own_target(table)))
                 for table, record in state.sources.items()
             },
             "retired": list(state.retired),
@@ -194,11 +198,14 @@ class JobStates:
         self._store.save(state.batch_id, json.dumps(document, separators=(",", ":")))
 
     def _parsed(self, document: Mapping[str, Any]) -> JobState:
-        topics = dict(document.get("topics", {}))
+        topics, is_quoted = dict(document.get("topics", {})), document.get("names") == _QUOTED
         sources: dict[SourceTable, SourceRecord] = {}
         targets: dict[Target, TargetRecord] = {}
         for name, record in document["tables"].items():
-            table = self._naming.table(*self._naming.tables(name, topics))
+            if is_quoted:
+                table = SourceTable(self._naming.source, TableName.parse(name))
+            else:
+                table = self._naming.table(*self._naming.tables(name, topics))
             sources[table], targets[self._naming.own_target(table)] = records_of(record)
         if document["v"] == _ROUTED:
             targets = {Target.parse(text): target_of_document(one) for text, one in document["targets"].items()}
