@@ -66,7 +66,8 @@ class SourceRecord:
     the schemas whose column types no longer count: all their records are below the floor. `retype` says that no record above it has
     come yet, whose types the columns might take. `superseded` are value schemas that the table had and has no more, though they
     were registered after the one of today: it has come back, and it decides which columns were dropped. `left_out` are columns that
-    `schema_changes` has kept out of the target, in small letters. `trimmed` and `known_from` are of a table whose first records
+    `schema_changes` has kept out of the target, in small letters. `floors` are those that no changelog of the table has yet, by
+    name: it is appended to once its columns are known. `trimmed` and `known_from` are of a table whose first records
     Kafka no longer had (`trimmed_topics`): where its change topic began, and per partition of the snapshot topic the first marker
     after which everything is there. `is_recreated` says that the change topic was created again: it does not have everything that
     was read. `loads` are the chunks that this job reads itself. `feeds` has the rule of each feed by the text of its target, where
@@ -86,6 +87,7 @@ class SourceRecord:
     retype: bool = False
     superseded: tuple[int, ...] = ()
     left_out: tuple[str, ...] = ()
+    floors: Mapping[str, str] = field(default_factory=dict)
     trimmed: Mapping[int, int] | None = None
     known_from: Mapping[int, str] = field(default_factory=dict)
     lost: str | None = None
@@ -219,6 +221,8 @@ def record_document(source: SourceRecord, target: TargetRecord) -> dict[str, Any
         routed["superseded"] = list(source.superseded)
     if source.left_out:
         routed["left_out"] = list(source.left_out)
+    if source.floors:
+        routed["floors"] = dict(source.floors)
     return {
         "state": source.state.to_json(),
         "tombstones": [item.to_json() for item in source.tombstones],
@@ -283,6 +287,7 @@ def records_of(document: Mapping[str, Any]) -> tuple[SourceRecord, TargetRecord]
         retype=document.get("retype", False),
         superseded=tuple(document.get("superseded", ())),
         left_out=tuple(document.get("left_out", ())),
+        floors=dict(document.get("floors", {})),
         trimmed=None if document.get("trimmed") is None else _offsets(document["trimmed"]),
         known_from={int(partition): text for partition, text in document.get("known_from", {}).items()},
         lost=document.get("lost"),
