@@ -16,7 +16,6 @@ from schemas.topics import DELIMITER, SNAPSHOT_SUFFIX, change_topic, sanitise, s
 from spark_jobs.kafka.admin import topic_exists
 from spark_jobs.kafka.few_records import FewRecords
 from spark_jobs.kafka.state_reader import tables_with_topics
-from spark_jobs.sinks.contract import REMEDY
 
 log = structlog.get_logger()
 
@@ -48,6 +47,7 @@ class TopicTables:
         self._read_tables = read_tables
         self._exists = exists
         self._known: dict[str, tuple[str, str] | None] = {}
+        self._listed: frozenset[tuple[str, str]] = frozenset()
         self._seen: dict[str, float] = {}
 
     def topics(self, table: tuple[str, str]) -> tuple[str, str]:
@@ -66,14 +66,16 @@ class TopicTables:
         tables = [(".".join(parts[:number]), ".".join(parts[number:])) for number in range(1, len(parts))]
         if len(tables) == 1:
             return tables[0]
-        known = self._read_tables()
-        found = [table for table in tables if table in known]
+        if self._listed.isdisjoint(tables):
+            self._listed = frozenset(self._read_tables())
+        found = [table for table in tables if table in self._listed]
         found += [table for table in tables if not found and any(topic in existing for topic in self.topics(table))]
         if len(found) == 1:
             return found[0]
         message = (
             f"the merge job's state names a table {name}, and the producer's state (topic "
-            f"{state_topic(self._prefix, self._delimiter)}) does not say which part of it is the database: {REMEDY}"
+            f"{state_topic(self._prefix, self._delimiter)}) does not say which part of it is the database. "
+            "Start the merge job on an empty sink path (another sinks.path) and snapshot again"
         )
         raise SinkError(message)
 
