@@ -114,7 +114,7 @@ def test_a_history_with_deaths_folds_to_the_rows_of_the_source(
 
 
 @pytest.mark.parametrize("form", ["changelog-json", pytest.param("parquet", marks=pytest.mark.slow)])
-def test_every_change_before_a_truncate_of_the_same_batch_is_appended_in_its_place(
+def test_every_change_before_a_truncate_of_the_same_batch_is_appended_before_its_floor(
     form: str, spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
     settings = changelog(merge_settings(), form)
@@ -146,10 +146,10 @@ def of_folder(settings: Settings, name: str) -> Settings:
     return changelog(settings, path=f"{settings.sink.path}-{name}")
 
 
-def appended(spark: SparkSession, settings: Settings, history: History, cuts: int, most: int) -> Counter[tuple[str, str, Any]]:
-    """Merge a history into a changelog in batches that are cut at random; return its events."""
+def appended(spark: SparkSession, settings: Settings, history: History, seed: int, most: int) -> Counter[tuple[str, str, Any]]:
+    """Merge a history into a changelog in batches that end at random records; return its events."""
     topics = topics_of(settings, ORDERS)
-    for _ in Played(history, topics, cuts).produce_pieces(most):
+    for _ in Played(history, topics, seed).produce_pieces(most):
         merge_all(spark, settings)
     assert amounts(settings) == history.source
     return Counter((one["_tm_op"], one["_tm_position"], one.get("id")) for one in events(settings))
@@ -159,7 +159,7 @@ def appended(spark: SparkSession, settings: Settings, history: History, cuts: in
     ("seed", "cascades"),
     [(3, 0.0), *(pytest.param(seed, seed % 2 / 10, marks=pytest.mark.slow) for seed in (11, 12, 13, 14, 15, 17, 18, 19))],
 )
-def test_the_events_of_a_history_are_the_same_wherever_its_batches_are_cut(
+def test_the_events_of_a_history_are_the_same_wherever_its_batches_end(
     seed: int, cascades: float, spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
     shape = replace(SHAPE, steps=60, truncates=0.05, cascades=cascades, zombies=0.3)
@@ -167,9 +167,9 @@ def test_the_events_of_a_history_are_the_same_wherever_its_batches_are_cut(
     assert history.counts["truncates"] > 0
     whole = appended(spark, of_folder(merge_settings(), "whole"), history, 1, 10_000)
     assert whole.total() > len([one for part in history.changes for one in part])
-    for cuts in (2, 3) if cascades else (2,):
-        other = appended(spark, of_folder(merge_settings(), f"cut-{cuts}"), history, cuts, 25)
-        assert other == whole, f"cut {cuts}: {other - whole} more, {whole - other} less"
+    for bounds in (2, 3) if cascades else (2,):
+        other = appended(spark, of_folder(merge_settings(), f"pieces-{bounds}"), history, bounds, 25)
+        assert other == whole, f"bounds {bounds}: {other - whole} more, {whole - other} less"
 
 
 def test_rows_that_start_and_stop_to_match_come_and_go(spark: SparkSession, merge_settings: SinkFactory) -> None:
