@@ -29,7 +29,7 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge import rule
 from spark_jobs.merge.changelog_rows import change_of, events_of, failed_of, row_after, with_images
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.group_members import Member, why_it_fails
+from spark_jobs.merge.group_members import Member, errors_of, why_it_fails
 from spark_jobs.merge.group_steps import (
     GroupRecords,
     leave_out_failed,
@@ -103,7 +103,8 @@ class ChangelogBatch:
         for one in self._targets.values():
             one.sink.require_not_gone(one.record)
         for member in self._members:
-            self._begin(member)
+            with errors_of(member.table):
+                self._begin(member)
         for target in self._targets:
             self._require_same_keys(target)
         with ExitStack() as computed:

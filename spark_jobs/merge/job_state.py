@@ -116,6 +116,13 @@ class JobState:
         """Return what is remembered of a source table."""
         return self.sources.get(table, SourceRecord())
 
+    def is_unmerged(self, table: SourceTable) -> bool:
+        """Return whether a table was set aside before anything of it was merged: it may go into other targets, by other rules."""
+        record = self.source(table)
+        if record.set_aside is None or record.change_offsets or record.snapshot_offsets:
+            return False
+        return all(self.target(Target.parse(text)).last_commit < 0 for text in record.feeds or ())
+
     def target(self, name: Target) -> TargetRecord:
         """Return what is remembered of a target."""
         return self.targets.get(name, TargetRecord())
