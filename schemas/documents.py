@@ -20,7 +20,7 @@ since other versions read them. One that was added later has a default, which is
     inexact                   InexactDocument        tables that change without a word in the log
     coverage                  CoverageDocument       what the settings name and the source does not show
 
-`<table>` is `database.table`.
+`<table>` is `database.table`; of a table that is set aside, a name with a dot is in backticks.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 from schemas.columns import Column
+from schemas.identity import TableName
 from schemas.json_codec import INLINE, Form, json_field
 from schemas.position import Position, file_number
 
@@ -305,8 +306,8 @@ class AsideDocument:
 
     @property
     def key(self) -> str:
-        """Return its key in the state topic."""
-        return f"{self.PREFIX}{self.database}.{self.table}"
+        """Return its key in the state topic: two tables that are set aside may have one `database.table`."""
+        return f"{self.PREFIX}{TableName(self.database, self.table).text}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ _SINK: Final = re.compile(r"[^:]+\Z")
 _PLAIN_PART: Final = r"[^.:`]+"
 _QUOTED_PART: Final = r"`(?:[^`]|``)+`"
 _TABLE: Final = re.compile(rf"({_QUOTED_PART}|{_PLAIN_PART})\.({_QUOTED_PART}|{_PLAIN_PART})\Z")
+_WRITTEN_PART: Final = r"[^.`][^.]*"
+_WRITTEN: Final = re.compile(rf"({_QUOTED_PART}|{_WRITTEN_PART})\.({_QUOTED_PART}|{_WRITTEN_PART})", re.DOTALL)
 _NEEDS_QUOTES: Final = re.compile(r"[.:`]")
 
 
@@ -82,7 +84,19 @@ class TableName:
         if match is None:
             message = f"not a table: {text!r}; expected database.table"
             raise ValueError(message)
-        return TableName(_unquoted(match[1]), _unquoted(match[2]))
+        return TableName(unquoted(match[1]), unquoted(match[2]))
+
+    @staticmethod
+    def written(text: str) -> TableName:
+        """Return the table that a person has written; `ValueError` for a text of another form.
+
+        Only a part with a dot, or one that begins with a backtick, has to be quoted.
+        """
+        match = _WRITTEN.fullmatch(text)
+        if match is None:
+            message = f"{text!r} is not of the form database.table; write a name that has a dot in backticks: `my.db`.orders"
+            raise ValueError(message)
+        return TableName(unquoted(match[1]), unquoted(match[2]))
 
     @override
     def __str__(self) -> str:
@@ -160,5 +174,6 @@ def _quoted(part: str) -> str:
     return "`" + part.replace("`", "``") + "`" if _NEEDS_QUOTES.search(part) else part
 
 
-def _unquoted(part: str) -> str:
+def unquoted(part: str) -> str:
+    """Return the name of a part that may be in backticks."""
     return part[1:-1].replace("``", "`") if part.startswith("`") else part

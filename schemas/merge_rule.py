@@ -167,6 +167,8 @@ class TableState:
       so: only a snapshot says whether it is there.
     * `gap`: records that were read and not merged, None where all were. Nothing is concluded from a snapshot that they may be of:
       it waits until they are merged after all, or is superseded by a snapshot that began after them.
+    * `completed`: the first bounds of the snapshots of the whole table that the batch which led to this state has completed, by the
+      request and the position of its end; not remembered.
     * `due`: what the batch that led to this state sweeps, after its rows; not remembered. A sweep of some rows leaves
       no floor: it waits until the horizon is at its first bound, so that nothing it takes can return.
     """
@@ -185,6 +187,7 @@ class TableState:
     gap: Gap | None = None
     source: SourceId | None = json_field(None, omits_default=True)
     due: tuple[DueSweep, ...] = json_field((), absent=True, compare=False)
+    completed: Mapping[str, str] = json_field(factory=dict, absent=True, compare=False)
 
     def advance(self, markers: Iterable[Marker], end_offsets: Mapping[int, int]) -> TableState:
         """Return the state after a batch that had these markers and read the change topic up to `end_offsets`.
@@ -200,6 +203,14 @@ class TableState:
         What follows from complete snapshots is up to `settled`.
         """
         return _concluded(_noted(self, markers, keeps), end_offsets)
+
+    def floors_of(self, markers: Iterable[Marker], keeps: Container[str] = ()) -> tuple[str, ...]:
+        """Return the floors of these markers that no marker read before has set, the lowest first: each counts once.
+
+        The markers of a partition are in the order of the log, so one that is not above the floor was read in another partition.
+        """
+        floors = {_floor_text(one.position) for one in markers if isinstance(one, FloorMarker) and one.cause not in keeps}
+        return tuple(sorted(floor for floor in floors if floor > self.floor))
 
     @property
     def doomed(self) -> tuple[str, str]:
@@ -358,6 +369,7 @@ def _concluded(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
         applied_position=max(state.applied_position, last.position),
         safe_horizon=max(state.safe_horizon, *(mark.promise.horizon for mark in reached), NOTHING),
         due=(),
+        completed={},
     )
 
 
@@ -370,7 +382,8 @@ def _settled(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
         and (completion.sweep is None or completion.first_bound <= state.safe_horizon)
         and not _is_pending(completion, state)
     }
-    whole = [one for one in done.values() if one.sweep is None and one.whole_table]
+    completed = {name: one for name, one in done.items() if one.sweep is None and one.whole_table}
+    whole = list(completed.values())
     bound = max((one.first_bound for one in whole), default=NOTHING)
     waiting = {
         name: one
@@ -386,6 +399,7 @@ def _settled(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
         emptied=NOTHING if empty_at else state.emptied,
         swept=max(state.swept, *(one.first_bound for one in done.values() if one.sweep is not None), NOTHING),
         gap=None if whole else state.gap,
+        completed={name: one.first_bound for name, one in completed.items()},
         due=tuple(DueSweep(one.sweep, one.first_bound, state.kept) for one in done.values() if one.sweep is not None),
     )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schemas.errors import SignalError
+from schemas.identity import unquoted
 from schemas.loads import LOAD_ANSWER
 
 EXECUTE_SNAPSHOT: Final = "execute-snapshot"
@@ -398,9 +399,9 @@ def _condition(value: object, where: str, *, selects: bool) -> Condition:
     return Condition(pattern, predicate)
 
 
-_NAME: Final = r"(?:`[^`]+`|[\w$]+)"
+_NAME: Final = r"`(?:[^`]|``)+`|[\w$]+"
 _SELECT: Final = re.compile(
-    rf"SELECT\s+\*\s+FROM\s+(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)(?:\s+WHERE\s(?P<predicate>.+))?",
+    rf"SELECT\s+\*\s+FROM\s+(?P<first>{_NAME})(?:\s*\.\s*(?P<second>{_NAME}))?(?:\s+WHERE\s(?P<predicate>.+))?",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -410,8 +411,8 @@ def _selected(text: str, pattern: str, where: str) -> str:
     if not re.match(r"select\b", text, re.IGNORECASE):
         return text
     found = _SELECT.fullmatch(text.rstrip().removesuffix(";").rstrip())
-    table = "" if found is None else re.sub(r"[\s`]", "", found["table"])
-    if found is None or ("." in table and not re.fullmatch(pattern, table, re.IGNORECASE)):
+    names = [] if found is None else [unquoted(name) for name in (found["first"], found["second"]) if name]
+    if found is None or (names[1:] and not re.fullmatch(pattern, ".".join(names), re.IGNORECASE)):
         message = f"{where} must be a predicate, or a SELECT of all columns of that very table with one, not {text[:80]!r}"
         raise SignalError(message)
     return (found["predicate"] or "TRUE").strip()

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from schemas.errors import ConfigError
+from schemas.identity import TableName
 
 DELIMITER: Final = "."
 """The separator of the parts of a topic's name, unless the settings say otherwise."""
@@ -108,8 +109,9 @@ def require_distinct_topics(
 def without_topics(
     prefix: str, tables: Iterable[tuple[str, str]], delimiter: str = DELIMITER
 ) -> dict[tuple[str, str], str]:
-    """Return the tables that can have no topics of their own beside those named before them, and why."""
+    """Return the tables that can have no topics or no name of their own beside those named before them, and why."""
     found: dict[tuple[str, str], str] = {}
+    named: dict[str, tuple[str, str]] = {}
     seen: dict[str, tuple[tuple[str, str], str]] = {
         _collision(topic): ((prefix, name), topic)
         for name, topic in (
@@ -128,11 +130,17 @@ def without_topics(
                 ways = "" if delimiter == DELIMITER and theirs == topic else ", or choose another kafka.topic_delimiter"
                 shared = "would share the topic" if theirs == topic else f"would have topics Kafka takes for one, {theirs!r} and"
                 message = (
-                    f"tables {'.'.join(other)} and {database}.{table} {shared} {topic!r}; "
+                    f"tables {TableName(*other).text} and {TableName(database, table).text} {shared} {topic!r}; "
                     f"capture only one of them{ways}"
                 )
                 found.setdefault((database, table), message)
+        twin = named.get(f"{database}.{table}", (database, table))
+        if twin != (database, table):
+            texts = f"{TableName(*twin).text} and {TableName(database, table).text}"
+            message = f"tables {texts} would both be called {database}.{table} in signals, markers and messages"
+            found.setdefault((database, table), f"{message}; capture only one of them, or rename one")
         if (database, table) not in found:
+            named[f"{database}.{table}"] = database, table
             seen |= {_collision(topic): ((database, table), topic) for topic in wanted}
     return found
 

@@ -271,6 +271,10 @@ class SnapshotCoordinator:
 
     # ---- tables that are set aside
 
+    def name_of(self, table: TableId) -> str:
+        """[log] Return what a table is called here: `database.table`, unless a table that is published is called so."""
+        return self._shared.table_name(table)
+
     def set_aside(self, table: str, reason: str, report: Notification) -> None:
         """[log] Read nothing of a table that cannot be published, until it is taken up."""
         with self._shared.changed:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.reader import AbandonedError, WindowWatch
 from producer.snapshot.snapshot_state import TableId, Window, WindowState
+from schemas.identity import TableName
 from schemas.overriding import override
 from schemas.position import Position
 
@@ -76,12 +77,18 @@ class SharedLedger:
             self.changed.wait_for(lambda: self.stopping, seconds)
 
     def table_id(self, name: str) -> TableId:
-        """Return database and table of `database.table`, also where one of the names contains a dot."""
-        for table in self.captured():
-            if ".".join(table) == name:
-                return table
+        """Return database and table of `database.table`; of a table that has no topics, the first dot divides the names."""
+        found = self._published(name)
         database, _, table_name = name.partition(".")
-        return database, table_name
+        return found or (database, table_name)
+
+    def table_name(self, table: TableId) -> str:
+        """Return `database.table`, which `table_id` reads; with backticks if another table that has topics is called so."""
+        plain = ".".join(table)
+        return plain if self._published(plain) in (None, table) else TableName(*table).text
+
+    def _published(self, name: str) -> TableId | None:
+        return next((table for table in self.captured() if ".".join(table) == name), None)
 
 
 class LedgerWatch(WindowWatch):

@@ -298,7 +298,7 @@ def missing_grant(text: str) -> str:
     """Return the statement that grants what a server says is missing, as a sentence; "" where it says nothing of the kind."""
     denied = _COMMAND_DENIED.search(text)
     if denied is not None:
-        table = denied["table"].replace("`", "")
+        table = denied["table"]
         return f". Run: GRANT {denied['what']} ON {table if '.' in table else f'<database>.{table}'} TO {_OUR_USER}"
     needed = _PRIVILEGE_NEEDED.search(text)
     return "" if needed is None else f". Run: GRANT {needed['what']} ON *.* TO {_OUR_USER}"

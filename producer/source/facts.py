@@ -43,7 +43,9 @@ LOG_STATUS_SINCE: Final = (8, 2, 0)
 XA_PATIENCE_S: Final = 30.0
 """How long a first start waits for XA transactions that were prepared before it."""
 _XA_POLL_S: Final = 0.2
-_GRANT: Final = re.compile(r"GRANT (?P<what>.+?) ON (?P<where>.+?) TO ", re.IGNORECASE)
+_GRANT: Final = re.compile(
+    r"GRANT (?P<what>(?:`(?:[^`]|``)*`|[^`])+?) ON (?P<where>(?:`(?:[^`]|``)*`|[^`])+?) TO ", re.IGNORECASE | re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def grants_of(statements: Iterable[str]) -> Mapping[str, frozenset[str]]:
         match = _GRANT.match(statement)
         if match is None:
             continue
-        text = re.sub(r"\([^)]*\)", "", match["what"])
+        text = re.sub(r"\((?:`(?:[^`]|``)*`|[^)`])*\)", "", match["what"])
         privileges = {part.strip().upper() for part in text.split(",")}
         found.setdefault(match["where"].strip(), set()).update(privileges)
     return {where: frozenset(privileges) for where, privileges in found.items()}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Final, Literal
 
+from schemas.identity import TableName
 from schemas.settings.declaration import check_patterns, checking, compiled, found_by, problem, setting
 
 _MICROSECOND: Final = 1_000_000
@@ -89,7 +91,7 @@ class SourceSettings:
         help="tables left out though `tables` names them; the default: shadow tables of gh-ost and pt-online-schema-change",
     )
     signal_table: str | None = setting(
-        None, help="`database.table` of the signal table; snapshots need one, the log alone does not"
+        None, help="`database.table` of the signal table, a name with a dot in backticks; snapshots need one, the log does not"
     )
     read_only: bool = setting(
         default=False,
@@ -122,8 +124,8 @@ class SourceSettings:
 
     def captures(self, database: str, table: str) -> bool:
         """Return whether the rows of a table are published and merged; never so for the signal table."""
-        full_name = f"{database}.{table}"
-        if self.signal_table is not None and full_name.casefold() == self.signal_table.casefold():
+        signals, full_name = self.signal_names, f"{database}.{table}"
+        if signals is not None and (database.casefold(), table.casefold()) == tuple(map(str.casefold, signals)):
             return False
         return self.names(database, table) and not any(
             compiled(pattern).fullmatch(full_name) for pattern in self.exclude_tables
@@ -138,8 +140,13 @@ class SourceSettings:
         """Return database and name of the signal table, None when there is none."""
         if self.signal_table is None:
             return None
-        database, _, table = self.signal_table.partition(".")
-        return database, table
+        return _names(self.signal_table)
+
+
+@cache
+def _names(text: str) -> tuple[str, str]:
+    name = TableName.written(text)
+    return name.database, name.table
 
 
 @checking
@@ -149,8 +156,10 @@ def check_source(source: SourceSettings) -> Iterator[str]:
         yield problem("source.tables", "no table is named; for all tables of a database: 'shop\\..*'")
     yield from found_by(check_patterns, "source.tables", source.tables)
     yield from found_by(check_patterns, "source.exclude_tables", source.exclude_tables)
-    if source.signal_table is not None and source.signal_table.count(".") != 1:
-        yield problem("source.signal_table", f"{source.signal_table!r} is not of the form database.table")
+    try:
+        _ = source.signal_names
+    except ValueError as error:
+        yield problem("source.signal_table", str(error))
     yield from found_by(_check_start, source.start_at)
     if source.password and source.password_file is not None:
         yield problem("source.password_file", "password and password_file are both given; keep the file")

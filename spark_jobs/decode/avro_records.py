@@ -78,7 +78,7 @@ def decoded_changes(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> D
         return F.when(there, F.struct(*[_column(plan, name, kind, part).alias(name) for name, kind in plan.columns]))
 
     return _opened(raw, plan, snapshot_topic, of_both=True).select(
-        *_own_columns(plan),
+        *_own_columns(plan, of_both=True),
         _op(plan).alias(CHANGE),
         F.struct(*keys).alias(KEYS),
         *[image(part, exists).alias(name) for part, name, exists in sides],
@@ -103,10 +103,10 @@ def _opened(raw: DataFrame, plan: TableLayout, snapshot_topic: str, *, of_both: 
     return opened.where(~truncates)
 
 
-def _own_columns(plan: TableLayout) -> list[str | Column]:
+def _own_columns(plan: TableLayout, *, of_both: bool = False) -> list[str | Column]:
     return [
         *ORIGIN,
-        _reason(plan).alias(REASON),
+        _reason(plan, of_both=of_both).alias(REASON),
         _position(plan).alias(POSITION),
         _chosen("value", plan.value_writers, lambda writer, _record: F.lit(writer.id)).alias(WRITER),
         _committed(plan).alias(COMMITTED),
@@ -303,16 +303,22 @@ def _committed(plan: TableLayout) -> Column:
     return F.when(~F.col(SNAPSHOT) & (_op(plan) != F.lit("r")), _chosen("value", plan.value_writers, time_of))
 
 
-def _reason(plan: TableLayout) -> Column:
-    """Return why a record cannot be merged, null if it can."""
+def _reason(plan: TableLayout, *, of_both: bool) -> Column:
+    """Return why a record cannot be merged, null if it can.
+
+    `of_both`: the row before a change is decoded, and has the columns of today's key where the record's key lacks them.
+    """
     op, position = _op(plan), _position(plan)
+    keyless = _lacks_key(plan) & (op == F.lit("d"))
+    if of_both:
+        keyless &= _chosen("value", plan.value_writers, lambda _writer, record: record["before"].isNull())
     after = _chosen("value", plan.value_writers, lambda _writer, record: record["after"].isNull())
     key = _chosen("key", plan.key_writers, lambda writer, record: record[writer.fields[0].name].isNull())
     return (
         F.when(F.col("_tm_frame").isNotNull(), F.col("_tm_frame"))
         .when(op.isNull(), F.lit("value does not fit its schema"))
         .when(key, F.lit("key does not fit its schema"))
-        .when(_lacks_key(plan) & (op == F.lit("d")), F.lit("deleted under a key the table no longer has"))
+        .when(keyless, F.lit("deleted under a key the table no longer has"))
         .when(~op.isin(*_OPS), F.concat(F.lit("unknown op "), op))
         .when(
             F.coalesce(F.length(position) != F.lit(_POSITION_CHARACTERS), F.lit(True)), F.lit("no position")

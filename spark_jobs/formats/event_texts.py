@@ -51,7 +51,7 @@ class EventSource:
 
 
 def texts(events: DataFrame, name: str, source: EventSource) -> DataFrame:
-    """Return `KEY` and `VALUE`, both texts, of events in the format of a name. The order of the events is kept."""
+    """Return `KEY` and `VALUE`, both texts, of events in the format of a name, with `POSITION`. The order of the events is kept."""
     return _FORMATS[name](events, source)
 
 
@@ -72,7 +72,7 @@ def notice(op: str, position: str, source: str, detail: str | None = None) -> st
 def _changelog(events: DataFrame, source: EventSource) -> DataFrame:
     rows = row_of(kinds_of(events))
     value = _object({"data": json_of(F.col("row")), "op": _text(F.col(OP)), **_own(source)})
-    return rows.select(_key(F.col("row"), source).alias(KEY), value.alias(VALUE))
+    return rows.select(_key(F.col("row"), source).alias(KEY), value.alias(VALUE), POSITION)
 
 
 def _debezium(events: DataFrame, source: EventSource) -> DataFrame:
@@ -138,7 +138,7 @@ _FORMATS: Final[Mapping[str, Callable[[DataFrame, EventSource], DataFrame]]] = {
 
 def _messages(events: DataFrame, source: EventSource, value: Mapping[str, Column]) -> DataFrame:
     row = F.when(F.col(CHANGE) == F.lit("d"), F.col(BEFORE)).otherwise(F.col(AFTER))
-    return events.select(_key(row, source).alias(KEY), _object({**value, **_own(source)}).alias(VALUE))
+    return events.select(_key(row, source).alias(KEY), _object({**value, **_own(source)}).alias(VALUE), POSITION)
 
 
 def _own(source: EventSource) -> dict[str, Column]:

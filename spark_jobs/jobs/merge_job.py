@@ -243,7 +243,8 @@ class MergeJob:
         """
         states = JobStates(self._sink.states(), parts.naming)
         self._state = states.load(self._checkpoint.query_id or "", self._checkpoint.newest_done)
-        require_same_rules(parts.naming.routes, {table: record.feeds for table, record in self._state.sources.items()})
+        merged = {table: record.feeds for table, record in self._state.sources.items() if not self._state.is_unmerged(table)}
+        require_same_rules(parts.naming.routes, merged)
         known = self._state.topics
         anchor = state_topic(self._settings.name, self._settings.kafka.topic_delimiter)
         read = {topic: ident for topic, ident in known.items() if topic != anchor}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -88,12 +88,21 @@ def _chosen(state: JobState, parts: MergeParts, names: Sequence[str]) -> list[Ta
     known = set(state.targets)
     for table in state.sources:
         known |= set(parts.naming.targets_of(table))
-    by_name = {TableName.parse(target.name).plain: target for target in known}
-    for name in names:
-        if name not in by_name:
-            message = f"{parts.naming.sink}: there is no target {name!r}; there are {', '.join(sorted(by_name))}"
-            raise ConfigError(message)
-    return [by_name[name] for name in dict.fromkeys(names)]
+    return [_target(parts.naming.sink, known, name) for name in dict.fromkeys(names)]
+
+
+def _target(sink: str, known: Iterable[Target], name: str) -> Target:
+    """Return the target of a name: `database.table`, or with backticks, which only two targets of one such name need."""
+    found = {target for target in known if name in (target.name, TableName.parse(target.name).plain)}
+    exact = {target for target in found if target.name == name}
+    if len(found) == 1 or exact:
+        return next(iter(exact or found))
+    if found:
+        message = f"{sink}: {name!r} can be {' and '.join(sorted(target.name for target in found))}; write it so"
+        raise ConfigError(message)
+    names = ", ".join(sorted(TableName.parse(target.name).plain for target in known))
+    message = f"{sink}: there is no target {name!r}; there are {names}"
+    raise ConfigError(message)
 
 
 def emptied(

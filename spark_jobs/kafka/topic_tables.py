@@ -47,6 +47,7 @@ class TopicTables:
         self._read_tables = read_tables
         self._exists = exists
         self._known: dict[str, tuple[str, str] | None] = {}
+        self._listed: frozenset[tuple[str, str]] = frozenset()
         self._seen: dict[str, float] = {}
 
     def topics(self, table: tuple[str, str]) -> tuple[str, str]:
@@ -57,10 +58,26 @@ class TopicTables:
         )
 
     def named(self, name: str, existing: Container[str]) -> tuple[str, str]:
-        """Return database and table of a `database.table`; if both may have dots, those that have one of the existing topics."""
+        """Return database and table of a `database.table`; if both may have dots, the topics and the producer's state decide.
+
+        `SinkError` for a name of which neither has a table.
+        """
         parts = name.split(".")
         tables = [(".".join(parts[:number]), ".".join(parts[number:])) for number in range(1, len(parts))]
-        return next((table for table in tables if any(topic in existing for topic in self.topics(table))), tables[0])
+        if len(tables) == 1:
+            return tables[0]
+        if self._listed.isdisjoint(tables):
+            self._listed = frozenset(self._read_tables())
+        found = [table for table in tables if table in self._listed]
+        found += [table for table in tables if not found and any(topic in existing for topic in self.topics(table))]
+        if len(found) == 1:
+            return found[0]
+        message = (
+            f"the merge job's state names a table {name}, and the producer's state (topic "
+            f"{state_topic(self._prefix, self._delimiter)}) does not say which part of it is the database. "
+            "Start the merge job on an empty sink path (another sinks.path) and snapshot again"
+        )
+        raise SinkError(message)
 
     def expect(self, topics: Iterable[str]) -> None:
         """Note topics that will be asked about: the wait for the table of one is the wait for those of all."""

@@ -43,6 +43,7 @@ from spark_jobs.merge.batch_loads import Loads
 from spark_jobs.merge.changelog_batch import run_changelog
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_batch import run_group
+from spark_jobs.merge.group_members import MemberError
 from spark_jobs.merge.group_steps import GroupRecords
 from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
@@ -298,7 +299,7 @@ class BatchMerger:
         return GroupRecords(sources, targets)
 
     def _merge_group(self, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> GroupRecords:
-        """Merge the tables of a group; set aside one that cannot be read, and all of them for an error of a target."""
+        """Merge the tables of a group; set aside one that cannot be read or planned, and all of them for an error of a target."""
         context, stops_on_errors = self._shared_by_tables(), self._settings.on_table_error == "stop"
         run = _RUNS[self._settings.sink.mode]
         sources: dict[SourceTable, SourceRecord] = {}
@@ -325,6 +326,11 @@ class BatchMerger:
                 ", ".join(target.name for target in group.targets),
                 batch_id,
             )
+        except MemberError as error:
+            if stops_on_errors or not is_of_one_table(error.error, context.sink.passing):
+                raise error.error from error
+            forget()
+            return self._merge_without(error, group, inputs, before, batch_id)
         except Exception as error:  # an error of one group ends with it
             if stops_on_errors or not is_of_one_table(error, context.sink.passing):
                 raise
@@ -336,6 +342,17 @@ class BatchMerger:
             if before.source(one.table).set_aside is not None:
                 log.info("merge.table_taken_up", table=one.full_name)
         return replace(done, sources={**sources, **done.sources})
+
+    def _merge_without(
+        self, error: MemberError, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int
+    ) -> GroupRecords:
+        """Merge the other tables of a group, and set this one aside."""
+        aside = {error.table: self._set_aside_for(error.table, before.source(error.table), error.error, batch_id)}
+        others = [one for one in inputs if one.table != error.table]
+        if not others:
+            return GroupRecords(aside, self._half_written(group.targets, before, batch_id))
+        done = self._merge_group(group, others, before, batch_id)
+        return replace(done, sources={**done.sources, **aside})
 
     def _merged_alone(self, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> dict[SourceTable, TableRecords]:
         """Merge the tables that go as they are into a target of their own."""

@@ -29,7 +29,7 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge import rule
 from spark_jobs.merge.changelog_rows import change_of, events_of, failed_of, row_after, with_images
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.group_members import Member, why_it_fails
+from spark_jobs.merge.group_members import Member, errors_of, why_it_fails
 from spark_jobs.merge.group_steps import (
     GroupRecords,
     leave_out_failed,
@@ -41,6 +41,7 @@ from spark_jobs.merge.group_steps import (
 from spark_jobs.merge.job_state import JobState
 from spark_jobs.merge.observed_rows import ObservedRows
 from spark_jobs.merge.progress_report import table_progress
+from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.pipeline.table_plan import Group
 from spark_jobs.pipeline.target_layout import target_layout
@@ -102,7 +103,8 @@ class ChangelogBatch:
         for one in self._targets.values():
             one.sink.require_not_gone(one.record)
         for member in self._members:
-            self._begin(member)
+            with errors_of(member.table):
+                self._begin(member)
         for target in self._targets:
             self._require_same_keys(target)
         with ExitStack() as computed:
@@ -188,18 +190,19 @@ class ChangelogBatch:
         rows = events_of(member.rows, number, seen) if member.rows is not None and count else None
         if rows is not None and _overlap(seen, part.input):
             count = rows.count()
-        floor = part.record.state.floor if part.has_risen and part.record.state.floor > had.floor else None
-        due = mapped_sweeps(self._context, self._spark, self._group, member, target) if exists or count else []
-        texts = tuple(text for text in map(_sweep_text, due) if text not in had.sweeps)
         is_first = not exists and image is not None
-        if not (count or texts or is_first or (floor is not None and exists)):
+        due = mapped_sweeps(self._context, self._spark, self._group, member, target) if exists or is_first else []
+        texts = tuple(text for text in map(_sweep_text, due) if text not in had.sweeps)
+        floors = {name: floor for name, floor in _floors(part).items() if not had.has_floor(name, floor)}
+        if not (is_first or (exists and (count or texts or floors))):
             return None
         columns = image.columns if image is not None else ()
         ends = {name: ends for name, ends in {**had.ends, **until}.items() if name in until}
-        after = Appended(ends, max(floor or had.floor, had.floor), texts or had.sweeps)
+        highest = max((had.floor, *floors.values()))
+        after = Appended(ends, highest, texts or had.sweeps, tuple(_floors(part)) or had.floors)
         keys = image.record_keys if image is not None else ()
         frame = rows if rows is not None and count else self._no_rows(columns)
-        return Events(member.table, frame, count, keys, columns, after, floor if exists or count else None, texts)
+        return Events(member.table, frame, count, keys, columns, after, tuple(sorted(floors.values())), texts)
 
     def _no_rows(self, columns: Sequence[tuple[str, T.DataType]]) -> DataFrame:
         image = T.StructType([T.StructField(name, kind) for name, kind in columns])
@@ -222,6 +225,9 @@ class ChangelogBatch:
         return Stamp(self._context.query_id, self._batch_id, target.name, progress)
 
     def _end(self) -> GroupRecords:
+        for member in self._members:
+            exist = all(self._targets[feed.target].sink.exists() for feed in self._group.feeds_of(member.table))
+            member.part.record = replace(member.part.record, floors={} if exist else _floors(member.part))
         for target, one in self._targets.items():
             for member in self._members:
                 image = member.images.get(target)
@@ -264,6 +270,15 @@ def run_changelog(
         for target in group.targets:
             context.sink.forget(target)
         return ChangelogBatch(context, spark, group, inputs, before, batch_id, isolates=True).run()
+
+
+def _floors(part: SourcePart) -> dict[str, str]:
+    """Return the floors that are due, by name: of the batch, and of those before it while a target did not exist.
+
+    Each is due once, in whichever batch its first marker is read, or the last one that a complete snapshot needs.
+    """
+    read = part.before.state.floors_of(part.input.markers, part.rule.keeps)
+    return {**part.before.floors, **{floor: floor for floor in read}, **part.record.state.completed}
 
 
 def _sweep_text(one: DueSweep) -> str:

@@ -26,7 +26,7 @@ from schemas.identity import Target
 from spark_jobs.decode.record_columns import CHANGED, DELETED
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.group_members import Member, as_target, failed, gone, why_it_fails
+from spark_jobs.merge.group_members import Member, as_target, errors_of, failed, gone, why_it_fails
 from spark_jobs.merge.group_steps import (
     GroupRecords,
     leave_out_failed,
@@ -103,7 +103,8 @@ class GroupBatch:
         for batch in self._targets.values():
             batch.require_not_gone()
         for member in self._members:
-            self._begin(member)
+            with errors_of(member.table):
+                self._begin(member)
         layouts = {target: self._layout(target) for target in self._targets}
         self._judge_values(layouts)
         had_rows = {target for target, batch in self._targets.items() if batch.exists}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
+from schemas.errors import SchemaMismatchError, SinkError, TidemarkError, TransformError, UnsupportedTypeError
 from schemas.identity import SourceTable, Target
 from spark_jobs.decode.record_columns import DELETED, POSITION, SOURCE
 from spark_jobs.decode.spark_types import converted, literal, quoted
@@ -19,6 +21,24 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.spark_errors import expression_error
+
+
+class MemberError(SinkError):
+    """The error of a table of a group that cannot be merged; the others can. No target was written to by then."""
+
+    def __init__(self, table: SourceTable, error: TidemarkError) -> None:
+        super().__init__(str(error))
+        self.table = table
+        self.error = error
+
+
+@contextmanager
+def errors_of(table: SourceTable) -> Iterator[None]:
+    """Raise `MemberError` for an error of the columns of a table, or of a transform that is bound to them."""
+    try:
+        yield
+    except (TransformError, SchemaMismatchError, UnsupportedTypeError) as error:
+        raise MemberError(table, error) from error
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from schemas.errors import DecodeError, SinkError
-from schemas.identity import SourceId, SourceTable, Target
+from schemas.identity import SourceId, SourceTable, TableName, Target
 from schemas.merge_rule import Gap, TableState
 from spark_jobs.merge.load_record import LoadRecord
 from spark_jobs.merge.tombstones import TombstoneFolder
@@ -24,6 +24,8 @@ from spark_jobs.sinks.contract import REMEDY, FedBy, StateStore, TargetRecord
 
 _ONE_TO_ONE: Final = 1
 _ROUTED: Final = 2
+_QUOTED: Final = "quoted"
+"""The names of tables in a document: a part with a dot is in backticks. In older ones none is: `Naming.tables` is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ class SourceRecord:
     the schemas whose column types no longer count: all their records are below the floor. `retype` says that no record above it has
     come yet, whose types the columns might take. `superseded` are value schemas that the table had and has no more, though they
     were registered after the one of today: it has come back, and it decides which columns were dropped. `left_out` are columns that
-    `schema_changes` has kept out of the target, in small letters. `trimmed` and `known_from` are of a table whose first records
+    `schema_changes` has kept out of the target, in small letters. `floors` are those that no changelog of the table has yet, by
+    name: it is appended to once its columns are known. `trimmed` and `known_from` are of a table whose first records
     Kafka no longer had (`trimmed_topics`): where its change topic began, and per partition of the snapshot topic the first marker
     after which everything is there. `is_recreated` says that the change topic was created again: it does not have everything that
     was read. `loads` are the chunks that this job reads itself. `feeds` has the rule of each feed by the text of its target, where
@@ -84,6 +87,7 @@ class SourceRecord:
     retype: bool = False
     superseded: tuple[int, ...] = ()
     left_out: tuple[str, ...] = ()
+    floors: Mapping[str, str] = field(default_factory=dict)
     trimmed: Mapping[int, int] | None = None
     known_from: Mapping[int, str] = field(default_factory=dict)
     lost: str | None = None
@@ -112,6 +116,13 @@ class JobState:
         """Return what is remembered of a source table."""
         return self.sources.get(table, SourceRecord())
 
+    def is_unmerged(self, table: SourceTable) -> bool:
+        """Return whether a table was set aside before anything of it was merged: it may go into other targets, by other rules."""
+        record = self.source(table)
+        if record.set_aside is None or record.change_offsets or record.snapshot_offsets:
+            return False
+        return all(self.target(Target.parse(text)).last_commit < 0 for text in record.feeds or ())
+
     def target(self, name: Target) -> TargetRecord:
         """Return what is remembered of a target."""
         return self.targets.get(name, TargetRecord())
@@ -121,7 +132,8 @@ class JobState:
 class Naming:
     """The names of a job: its source, its sink, and where the tables of the source go.
 
-    `tables` returns database and table of a `database.table`, given the topics that there are: both names may have dots.
+    `tables` returns database and table of a `database.table` of an older document, given the topics that there are: both names may
+    have dots.
     """
 
     source: SourceId
@@ -181,8 +193,9 @@ class JobStates:
             "v": _ONE_TO_ONE,
             "query_id": state.query_id,
             "batch_id": state.batch_id,
+            "names": _QUOTED,
             "tables": {
-                table.name.plain: record_document(record, state.target(self._naming.own_target(table)))
+                table.name.text: record_document(record, state.target(self._naming.own_target(table)))
                 for table, record in state.sources.items()
             },
             "retired": list(state.retired),
@@ -194,11 +207,14 @@ class JobStates:
         self._store.save(state.batch_id, json.dumps(document, separators=(",", ":")))
 
     def _parsed(self, document: Mapping[str, Any]) -> JobState:
-        topics = dict(document.get("topics", {}))
+        topics, is_quoted = dict(document.get("topics", {})), document.get("names") == _QUOTED
         sources: dict[SourceTable, SourceRecord] = {}
         targets: dict[Target, TargetRecord] = {}
         for name, record in document["tables"].items():
-            table = self._naming.table(*self._naming.tables(name, topics))
+            if is_quoted:
+                table = SourceTable(self._naming.source, TableName.parse(name))
+            else:
+                table = self._naming.table(*self._naming.tables(name, topics))
             sources[table], targets[self._naming.own_target(table)] = records_of(record)
         if document["v"] == _ROUTED:
             targets = {Target.parse(text): target_of_document(one) for text, one in document["targets"].items()}
@@ -212,6 +228,8 @@ def record_document(source: SourceRecord, target: TargetRecord) -> dict[str, Any
         routed["superseded"] = list(source.superseded)
     if source.left_out:
         routed["left_out"] = list(source.left_out)
+    if source.floors:
+        routed["floors"] = dict(source.floors)
     return {
         "state": source.state.to_json(),
         "tombstones": [item.to_json() for item in source.tombstones],
@@ -276,6 +294,7 @@ def records_of(document: Mapping[str, Any]) -> tuple[SourceRecord, TargetRecord]
         retype=document.get("retype", False),
         superseded=tuple(document.get("superseded", ())),
         left_out=tuple(document.get("left_out", ())),
+        floors=dict(document.get("floors", {})),
         trimmed=None if document.get("trimmed") is None else _offsets(document["trimmed"]),
         known_from={int(partition): text for partition, text in document.get("known_from", {}).items()},
         lost=document.get("lost"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,6 +11,7 @@ import structlog
 from schemas.merge_rule import NOTHING
 from schemas.topics import key_subject, value_subject
 from spark_jobs.decode.avro_records import newest_positions
+from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.decode.table_layout import TableLayout, kept_to, layout
 from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
 from spark_jobs.merge.evolution import outgrown
@@ -194,11 +195,17 @@ class LayoutPlanner:
         """
         have = {name.lower() for name, _ in existing} | set(versions[-1].by_name)
         more = [writer for writer in versions[:-1] if not have.issuperset(writer.by_name)]
-        if not more or not self._raw or self._raw.frames[1].isdisjoint(writer.frame for writer in more):
+        free = sorted(versions, key=lambda writer: POSITION not in writer.by_name)  # the last one has a layout, if any has
+        is_refused = free[-1] is not versions[-1]
+        if not more and not is_refused:
             return versions
-        positions = newest_positions(self._raw.frame, layout(keys, versions, existing), self._raw.snapshot_topic)
+        seen: Mapping[int, str] = {}
+        if self._raw:
+            if not is_refused and self._raw.frames[1].isdisjoint(writer.frame for writer in more):
+                return versions
+            seen = newest_positions(self._raw.frame, layout(keys, free, existing), self._raw.snapshot_topic).values
         known = [] if self.record.written_by is None else [self.record.written_by]
-        today, _ = max([*known, *positions.values.items()], key=lambda item: item[1], default=(versions[-1].id, ""))
+        today, _ = max([*known, *seen.items()], key=lambda item: item[1], default=(versions[-1].id, ""))
         return sorted(versions, key=lambda writer: writer.id == today)
 
     def _present(self, versions: Sequence[Writer]) -> list[Writer] | None:

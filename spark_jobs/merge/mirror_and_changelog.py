@@ -30,4 +30,5 @@ def run_both(
     except Exception:
         context.fed_by.update({target: record.fed_by for target, record in done.targets.items()})
         raise
-    return replace(done, targets={**done.targets, **appended.targets})
+    sources = {table: replace(record, floors=appended.sources[table].floors) for table, record in done.sources.items()}
+    return replace(done, sources=sources, targets={**done.targets, **appended.targets})

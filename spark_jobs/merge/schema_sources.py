@@ -81,7 +81,7 @@ class SchemaSources:
         for schema in schemas:
             name = (subject, schema.id, schema.text)
             if name not in self.writers:
-                self.writers[name] = _built(subject, schema, build)
+                self.writers[name] = built(subject, schema, build)
                 if schema.id in reused:
                     log.error("merge.schema_id_reused", subject=subject, schema_id=schema.id)
             writer = self.writers[name]
@@ -92,7 +92,7 @@ class SchemaSources:
         return writers
 
 
-def _built(subject: str, schema: RegisteredSchema, build: Callable[[RegisteredSchema], Writer]) -> Writer | None:
+def built(subject: str, schema: RegisteredSchema, build: Callable[[RegisteredSchema], Writer]) -> Writer | None:
     """Return the writer of a schema; None for one that no source table has."""
     try:
         return build(schema)

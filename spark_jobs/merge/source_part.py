@@ -80,7 +80,7 @@ class SourcePart:
         self.keeps_deleted = False
         self.image_step: QuarantineStep = "images"
         self.keeps_change = False
-        self._marks_changes = False
+        self._marks_changes = self._has_changes = False
         self._label = f"{batch_id}-{redrive}" if redrive else str(batch_id)
         record, markers = trimmed_topics.noted(before, table_input)
         self.rule = context.schema_rule
@@ -247,10 +247,16 @@ class SourcePart:
         return rows if observed is None else rows.observe(observed.rows, *observed.measures)
 
     def changes(self, plan: TableLayout, observed: ObservedRows) -> DataFrame:
-        """Return all records that guard and floor admit, as `decoded_changes` has them: for a changelog."""
-        judged = decoded_changes(self.raw.frame, plan, self.input.snapshot_topic)
-        judged = judged.observe(observed.records, *observed.judgements)
-        return rule.admitted(judged, self.before.state, self.record.state)
+        """Return all records that can be decoded, as `decoded_changes` has them: for a changelog.
+
+        Neither guard nor floor leaves any out: which of them have been read by now depends on the bounds of batches. Of an identity
+        the highest position counts in a changelog, and its floors and deletes stay.
+        """
+        self._has_changes = True
+        return self._changes(plan).observe(observed.records, *observed.judgements).where(F.col(REASON).isNull())
+
+    def _changes(self, plan: TableLayout) -> DataFrame:
+        return decoded_changes(self.raw.frame, plan, self.input.snapshot_topic)
 
     def count(self, observed: BatchCounts, plan: TableLayout) -> None:
         """Remember what was counted, and quarantine the records that could not be decoded."""
@@ -259,7 +265,7 @@ class SourcePart:
         if self.rule.drops and newest is not None:
             self._note_superseded(newest[0], plan)
         if observed.bad:
-            self._quarantine(self._decoded(plan), observed.bad)
+            self._quarantine(self._changes(plan) if self._has_changes else self._decoded(plan), observed.bad)
 
     def _decoded(self, plan: TableLayout) -> DataFrame:
         return decoded(

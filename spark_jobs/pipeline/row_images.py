@@ -15,7 +15,8 @@ from functools import reduce
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from pyspark.errors import AnalysisException, ParseException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
@@ -26,6 +27,7 @@ from spark_jobs.decode.spark_types import converted, holds, quoted
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.pipeline.select_items import KEY_PREFIX, STAR, listed_names
 from spark_jobs.pipeline.table_routes import Feed
+from spark_jobs.spark_errors import expression_error, reason_of
 
 METADATA: Final[Mapping[str, T.DataType]] = {
     "__database__": T.StringType(), "__table__": T.StringType(), "__position__": T.StringType(), "__op__": T.StringType(),
@@ -42,6 +44,8 @@ _STORED: Final = (
 _UNRESOLVED_COLUMN: Final = "UNRESOLVED_COLUMN"
 _OF_MORE_ROWS: Final = ("Exists", "ListQuery", "WindowExpression", "UnresolvedWindowExpression")
 _VALUE: Final = "value"
+_SHOWN: Final = 200
+_OF_PATTERNS: Final = re.compile(r"INVALID_PARAMETER_VALUE\.PATTERN|INVALID_DATETIME_PATTERN|PatternSyntaxException")
 _OF_ONE_ROW: Final = ("LocalRelation", "LogicalRDD", "Project")
 
 
@@ -372,8 +376,8 @@ class _Binding:
         parser = self._spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - PySpark has no other way
         try:
             parsed = parser.parseExpression(text)
-        except ParseException as error:
-            self.refuse(path, f"{text!r} is no expression of Spark SQL: {_first_line(error)}")
+        except (PySparkException, Py4JJavaError) as error:
+            self.refuse(path, f"{shown(text)} is no expression of Spark SQL: {reason_of(error)}")
         for node in _walk(parsed):
             if "Star" in _kind(node):
                 self.refuse(path, f"{text!r}: a * must be an item of its own, `*` or `* EXCEPT (…)`; name the columns")
@@ -387,6 +391,8 @@ class _Binding:
             fields = found.schema.fields
         except AnalysisException as error:
             self.refuse(path, self._words_of(text, error))
+        except (PySparkException, Py4JJavaError) as error:
+            self.refuse(path, f"Spark cannot bind {shown(text)}: {reason_of(error)}")
         plan = found._jdf.queryExecution().analyzed()  # noqa: SLF001 - as above
         if _kind(plan) != "Project" or _kind(plan.child()) not in _OF_ONE_ROW or len(fields) != 1:
             self.refuse(path, f"{text!r} is no function of one row: compute it downstream")
@@ -396,13 +402,32 @@ class _Binding:
         if changing:
             name = changing[-1].prettyName()
             self.refuse(path, f"{name}() gives another value when a batch is run again; compute it from the row")
+        self._require_evaluable(path, text, found, frame)
         return fields[0].dataType
+
+    def _require_evaluable(self, path: str, text: str, found: DataFrame, frame: DataFrame) -> None:
+        """Raise `TransformError` for an expression that fails on every row: by a constant part, or by a wrong pattern.
+
+        Spark evaluates constant parts when it optimises a plan, and a pattern only with a row. No job runs for either.
+        """
+        try:
+            _optimised(found)
+        except (PySparkException, Py4JJavaError) as error:
+            self.refuse(path, f"{shown(text)} fails on every row: {expression_error(error)}")
+        if not any(mark in text for mark in "'\""):
+            return
+        try:
+            sample = [_sample(field.dataType).alias(field.name) for field in frame.schema.fields]
+            _optimised(self._spark.range(1).select(*sample).select(F.expr(text)))
+        except (PySparkException, Py4JJavaError) as error:
+            if _OF_PATTERNS.search(str(error)):
+                self.refuse(path, f"{shown(text)}: {expression_error(error)}")
 
     def _words_of(self, text: str, error: AnalysisException) -> str:
         """Return what to say of an error of the analyzer."""
         condition = error.getCondition() or ""
         if not condition.startswith(_UNRESOLVED_COLUMN):
-            return f"{text!r}: {_first_line(error)}"
+            return f"{shown(text)}: {reason_of(error)}"
         name = str((error.getMessageParameters() or {}).get("objectName", "")).replace("`", "")
         close = difflib.get_close_matches(name.lower(), self._names, n=1, cutoff=0.5)
         hint = f"; did you mean {self._names[close[0]]!r}?" if close else f"; it has {', '.join(self._layout.names)}"
@@ -436,16 +461,33 @@ def _require_distinct(binding: _Binding, items: Sequence[Item]) -> None:
 
 
 def _walk(node: Any) -> Iterator[Any]:
-    """Yield a node of a Catalyst tree and all below it."""
-    yield node
-    children = node.children()
-    for number in range(children.length()):
-        yield from _walk(children.apply(number))
+    """Yield a node of a Catalyst tree and all below it, each before those below it. A tree may be deeper than Python's stack."""
+    left = [node]
+    while left:
+        one = left.pop()
+        yield one
+        children = one.children()
+        left += [children.apply(number) for number in reversed(range(children.length()))]
 
 
 def _kind(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def _optimised(frame: DataFrame) -> None:
+    """Have Spark optimise a plan, which evaluates what is constant in it."""
+    frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - PySpark has no other way
+
+
+def _sample(kind: T.DataType) -> Column:
+    """Return a value of a type: a text and a number that are patterns of nothing in particular."""
+    if isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType)):
+        return F.lit("2000-01-01").cast(kind)
+    if isinstance(kind, (T.NumericType, T.StringType, T.BinaryType, T.BooleanType)):
+        return F.lit("1").cast(kind)
+    return F.lit(None).cast(kind)
+
+
+def shown(text: str) -> str:
+    """Return an expression for a message: in quotes, and its beginning alone if it is long."""
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r} ..."

@@ -15,6 +15,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import ConfigError
 from schemas.settings import UdfSettings
+from spark_jobs.spark_errors import reason_of
 
 
 def register_udfs(spark: SparkSession, udfs: Sequence[UdfSettings]) -> None:
@@ -29,7 +30,11 @@ def register_udfs(spark: SparkSession, udfs: Sequence[UdfSettings]) -> None:
         except PySparkException:
             message = f"udfs.{number}.returns: {udf.returns!r} is no type of Spark SQL"
             raise ConfigError(message) from None
-        spark.udf.register(udf.name, function, kind)
+        try:
+            spark.udf.register(udf.name, function, kind)
+        except Exception as error:  # of pickling, which runs code of the module
+            message = f"udfs.{number}.function: {udf.function!r} cannot be sent to workers: {reason_of(error)}"
+            raise ConfigError(message) from error
 
 
 def _function(path: str, name: str) -> Callable[..., Any]:

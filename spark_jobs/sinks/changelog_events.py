@@ -17,12 +17,18 @@ class Appended:
     """How far the events of a source table are in a changelog.
 
     `ends` are offsets, exclusive, by partition and by the topic with its id: those of a topic that was created again say nothing.
-    `floor` is the highest floor that was appended, `sweeps` are texts of the sweeps of the last batch that had some.
+    `floor` is the highest floor that was appended, `floors` are the names of those of the last batch that had some, none in
+    documents of older versions; `sweeps` are texts of the sweeps of the last batch that had some.
     """
 
     ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     floor: str = NOTHING
     sweeps: tuple[str, ...] = ()
+    floors: tuple[str, ...] = ()
+
+    def has_floor(self, name: str, position: str) -> bool:
+        """Return whether a floor was appended."""
+        return name in self.floors or (not self.floors and position <= self.floor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +37,9 @@ class Events:
 
     `rows` has `POSITION`, `COMMITTED`, `CHANGE`, and `BEFORE` and `AFTER`, which are structs of the `columns`; the rows of a
     partition are in the order in which they are to be appended, and `count` is their number. `keys` are the names of the
-    record's key in the target, which has the identity, without `SOURCE`. `floor` and `sweeps` (texts of JSON with `columns`,
-    `values` and `below`) are events of their own. `until` is how far the table is appended with all of them.
+    record's key in the target, which has the identity, without `SOURCE`. `floors` (positions) and `sweeps` (texts of JSON with
+    `columns`, `values` and `below`) are events of their own: each is appended between the rows below it and the others. `until` is
+    how far the table is appended with all of them.
     """
 
     table: SourceTable
@@ -41,5 +48,5 @@ class Events:
     keys: tuple[str, ...]
     columns: Sequence[tuple[str, T.DataType]]
     until: Appended
-    floor: str | None = None
+    floors: tuple[str, ...] = ()
     sweeps: tuple[str, ...] = ()

@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
 from schemas.errors import SinkError
 from schemas.identity import SourceTable
 from schemas.merge_rule import DueSweep
@@ -31,6 +34,8 @@ CHANGELOG_ONLY: Final = Capabilities(
     reserved_names=frozenset({OP, POSITION, SOURCE, DETAIL}),
     schema_changes=frozenset(),
 )
+_RANK: Final = "_tm_rank "
+_NUMBER: Final = "_tm_number "
 MADE: Final = -1
 """The number of the batch of a commit that made a target, and appended nothing."""
 
@@ -80,16 +85,27 @@ class ChangelogWriter(Writer):
 
 
 def notices_of(events: Events) -> list[tuple[str, str, str | None]]:
-    """Return the floor and the sweeps of events: kind, position, and what a sweep takes, as JSON."""
-    floors: list[tuple[str, str, str | None]] = [(FLOOR, events.floor, None)] if events.floor is not None else []
+    """Return the floors and the sweeps of events: kind, position, and what a sweep takes, as JSON."""
+    floors: list[tuple[str, str, str | None]] = [(FLOOR, floor, None) for floor in events.floors]
     return floors + [(SWEEP, json.loads(text)["below"], text) for text in events.sweeps]
+
+
+def in_order(rows: DataFrame, notices: DataFrame, parts: int) -> DataFrame:
+    """Return the rows of events and of notices by their positions, in partitions one after the other.
+
+    A notice comes before the rows at its position: it is about those below. Rows at one position keep their order.
+    """
+    order = (POSITION, _RANK, _NUMBER)
+    number = F.monotonically_increasing_id()
+    ranked = [frame.withColumns({_RANK: F.lit(rank), _NUMBER: number}) for rank, frame in enumerate((notices, rows))]
+    return ranked[1].unionByName(ranked[0]).repartitionByRange(parts, *order).sortWithinPartitions(*order).drop(_RANK, _NUMBER)
 
 
 def appended_document(appended: Mapping[str, Appended]) -> dict[str, Any]:
     """Return how far tables are appended, by their texts, as JSON that `appended_of` reads."""
     return {
         table: {"ends": {topic: {str(n): end for n, end in ends.items()} for topic, ends in one.ends.items()},
-                "floor": one.floor, "sweeps": list(one.sweeps)}
+                "floor": one.floor, "sweeps": list(one.sweeps), "floors": list(one.floors)}
         for table, one in sorted(appended.items())
     }  # fmt: skip
 
@@ -101,6 +117,7 @@ def appended_of(document: Mapping[str, Any]) -> dict[str, Appended]:
             {topic: {int(n): int(end) for n, end in ends.items()} for topic, ends in one["ends"].items()},
             str(one["floor"]),
             tuple(one["sweeps"]),
+            tuple(one.get("floors", ())),
         )
         for table, one in document.items()
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -347,9 +348,9 @@ class MemoryWriter(Writer):
     def append(self, events: Events) -> None:
         of_tables({events.table: events}, self._fed_by)
         source = events.table.text
-        self._events += [{**row.asDict(), SOURCE: source} for row in events.rows.collect()]
-        for op, position, text in notices_of(events):
-            self._events.append({CHANGE: op, POSITION: position, DETAIL: text, SOURCE: source})
+        made = [{CHANGE: op, POSITION: position, DETAIL: text, SOURCE: source} for op, position, text in notices_of(events)]
+        rows = [{**row.asDict(), SOURCE: source} for row in events.rows.collect()]
+        self._events += sorted([*made, *rows], key=itemgetter(POSITION)) if made else rows
         self._appended[source] = events.until
 
     def publish(self) -> None:

@@ -295,6 +295,15 @@ def test_a_table_that_is_set_aside_is_called_so_with_the_reason_and_is_not_caugh
     assert "no name in Avro" in json.loads(as_json(status, status))["tables"]["shop.bad"]["set_aside"]
 
 
+def test_a_table_that_is_set_aside_for_its_name_does_not_set_aside_the_other_one_of_that_name() -> None:
+    twin = {"database": "a", "table": "b.c", "reason": "taken", "position": LOG.text, "since_ms": 60_000}
+    known = {"topics/a.b.c": topic("a.b.c") | {"database": "a.b", "table": "c"}, "aside/a.`b.c`": twin}
+    status = status_of(documents() | known, progress(), 1_000_000)
+    assert {one.table: one.set_aside is not None for one in status.tables if one.table not in ("shop.orders", "shop.quiet")} == {
+        "a.b.c": False, "a.`b.c`": True,
+    }  # fmt: skip
+
+
 def test_a_released_table_is_called_so_and_the_others_decide_how_far_the_sink_is() -> None:
     known = documents() | {"topics/shop.quiet": topic("shop.quiet") | {"released": True}}
     status = status_of(known, progress(consistent_at=LOG.text), 1_000_000)

@@ -36,7 +36,7 @@ def pattern(database: str, table: str) -> str:
 @pytest.mark.parametrize("name", ["mysql80", pytest.param("mariadb114", marks=pytest.mark.slow)])
 def test_names_and_values_of_every_kind_arrive_as_they_are(name: str, make_pipeline: MakePipeline) -> None:
     server = server_named(name)
-    database = unique_name("h%s 1% `x\"'; --")
+    database = unique_name("h%s 1.2% `x\"'; --")
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {quoted(database)} CHARACTER SET utf8mb4")
     try:
@@ -59,7 +59,7 @@ def _pipeline(server: Database, database: str, make_pipeline: MakePipeline) -> P
         connection.commit()
     source = {
         "host": server.host, "port": server.port, "user": server.user, "password": server.password,
-        "tables": [rf"{re.escape(database)}\..*"], "signal_table": f"{database}.{SIGNAL_TABLE}",
+        "tables": [rf"{re.escape(database)}\..*"], "signal_table": f"{quoted(database)}.{SIGNAL_TABLE}",
     }  # fmt: skip
     snapshot = {"mode": "initial", "readers": 2, "chunk_rows": 4}
     return make_pipeline(server, database, source=source, snapshot=snapshot)

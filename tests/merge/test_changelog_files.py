@@ -113,6 +113,65 @@ def test_a_history_with_deaths_folds_to_the_rows_of_the_source(
     assert history.counts["sweeps of children"] > 0 or not cascades
 
 
+@pytest.mark.parametrize("form", ["changelog-json", pytest.param("parquet", marks=pytest.mark.slow)])
+def test_every_change_before_a_truncate_of_the_same_batch_is_appended_before_its_floor(
+    form: str, spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = changelog(merge_settings(), form)
+    topics = topics_of(settings, ORDERS)
+    marker(topics, FloorMarker, 50, reason="create")
+    flush(topics)
+    merge_all(spark, settings)
+    rows = [{"id": "201", "amount": 1}, {"id": "201", "amount": 2}, {"id": "202", "amount": 3}, {"id": "203", "amount": 4}]
+    topics.change("c", rows[0], at(100, 1).text)
+    topics.change("u", rows[1], at(101, 1).text, before=rows[0])
+    topics.change("d", rows[1], at(102, 1).text)
+    topics.change("c", rows[2], at(103, 1).text, 1)
+    marker(topics, FloorMarker, 200, reason="truncate")
+    topics.change("c", rows[3], at(201, 1).text)
+    marker(topics, FloorMarker, 300, reason="drop")
+    flush(topics)
+    merge_all(spark, settings)
+    found = events(settings)
+    assert [one["_tm_position"] for one in found] == sorted(one["_tm_position"] for one in found), "a floor is between the changes"
+    assert ops(found) == [
+        ("floor", None, None), ("+I", "201", 1), ("-U", "201", 1), ("+U", "201", 2), ("-D", "201", 2), ("+I", "202", 3),
+        ("floor", None, None), ("+I", "203", 4), ("floor", None, None),
+    ]  # fmt: skip
+    assert amounts(settings) == {}
+
+
+def of_folder(settings: Settings, name: str) -> Settings:
+    """Return the settings with a changelog in a folder of this name."""
+    return changelog(settings, path=f"{settings.sink.path}-{name}")
+
+
+def appended(spark: SparkSession, settings: Settings, history: History, seed: int, most: int) -> Counter[tuple[str, str, Any]]:
+    """Merge a history into a changelog in batches that end at random records; return its events."""
+    topics = topics_of(settings, ORDERS)
+    for _ in Played(history, topics, seed).produce_pieces(most):
+        merge_all(spark, settings)
+    assert amounts(settings) == history.source
+    return Counter((one["_tm_op"], one["_tm_position"], one.get("id")) for one in events(settings))
+
+
+@pytest.mark.parametrize(
+    ("seed", "cascades"),
+    [(3, 0.0), *(pytest.param(seed, seed % 2 / 10, marks=pytest.mark.slow) for seed in (11, 12, 13, 14, 15, 17, 18, 19))],
+)
+def test_the_events_of_a_history_are_the_same_wherever_its_batches_end(
+    seed: int, cascades: float, spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    shape = replace(SHAPE, steps=60, truncates=0.05, cascades=cascades, zombies=0.3)
+    history = History(seed, shape).run()
+    assert history.counts["truncates"] > 0
+    whole = appended(spark, of_folder(merge_settings(), "whole"), history, 1, 10_000)
+    assert whole.total() > len([one for part in history.changes for one in part])
+    for bounds in (2, 3) if cascades else (2,):
+        other = appended(spark, of_folder(merge_settings(), f"pieces-{bounds}"), history, bounds, 25)
+        assert other == whole, f"bounds {bounds}: {other - whole} more, {whole - other} less"
+
+
 def test_rows_that_start_and_stop_to_match_come_and_go(spark: SparkSession, merge_settings: SinkFactory) -> None:
     transform = TransformSettings(tables=r"shop\.orders", into="ods.many", select=("id", "amount", "100 / amount AS share"), where="amount > 5")
     settings = changelog(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,32 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from schemas.avro import to_avro
+from schemas.columns import ColumnType
+from schemas.connect import key_schema
 from schemas.identity import SourceId, SourceTable, Target
 from spark_jobs.decode.avro_records import decoded_changes
 from spark_jobs.decode.record_columns import AFTER, BEFORE, CHANGE, COMMITTED, KEYS, POSITION, REASON
 from spark_jobs.decode.table_layout import layout
+from spark_jobs.decode.writer_schemas import key_writer
+from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.files.files_sink import FilesSink
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.store.sink_layout import SinkLayout
-from tests.merge.test_decode import TYPES, envelope, framed, key_writers, raw, table, value_writers
+from tests.merge.lake import column
+from tests.merge.test_decode import (
+    ID,
+    KEY_ID,
+    OLD,
+    TYPES,
+    envelope,
+    framed,
+    key_writers,
+    raw,
+    table,
+    value_writers,
+)
 from tests.support.changelogs import events_of_files
 
 TABLE = SourceTable.of(SourceId("p"), "shop", "things")
@@ -89,3 +107,16 @@ def test_a_row_before_that_a_record_lacks_is_not_known(op: str, change: str, spa
     frame = decoded_changes(raw(spark, [(framed(keys[0], {"id": 7}), framed(writer, record))]), layout(keys, [writer]), "s")
     (found,) = frame.select(CHANGE, BEFORE, F.col(KEYS)["id"].alias("id"), REASON).collect()
     assert tuple(found) == (change, None, 7, None)
+
+
+def test_a_delete_under_a_key_that_the_table_no_longer_has_is_an_event_of_the_row_before_it(spark: SparkSession) -> None:
+    wide = replace(OLD, columns=(ID, column("a", ColumnType.INT, nullable=False)), primary_key=("id", "a"))
+    writers, (old,) = value_writers(OLD, wide), key_writers(OLD)
+    schema = key_schema(wide, "p")
+    assert schema is not None
+    plan = layout([old, key_writer(RegisteredSchema(1, KEY_ID + 1, to_avro(schema)))], writers)
+    records = [envelope("d", {"id": 5, "a": 6}, None), envelope("d", None, None)]
+    found = decoded_changes(raw(spark, [(framed(old, {"id": 5}), framed(writers[0], one)) for one in records]), plan, "s").collect()
+    assert {row[REASON]: row[BEFORE] and row[BEFORE].asDict() for row in found} == {
+        None: {"id": 5, "a": 6}, "deleted under a key the table no longer has": None,
+    }  # fmt: skip

@@ -179,6 +179,13 @@ def test_of_a_name_with_several_dots_the_topics_say_what_is_the_table() -> None:
     assert found.named("a.b", ()) == ("a", "b")
 
 
+def test_where_topics_are_named_alike_the_producers_state_says_what_is_the_table() -> None:
+    found = TopicTables("shop", ".", lambda: {("my.db", "t"), ("my", "t")}, lambda _: False)
+    assert found.named("my.db.t", {"shop.my.db.t"}) == ("my.db", "t")
+    with pytest.raises(SinkError, match=r"names a table my\.db\.u, and the producer's state \(topic shop\.state\) does not say"):
+        found.named("my.db.u", {"shop.my.db.u"})
+
+
 def test_a_name_that_does_not_say_whose_a_topic_is_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "_PAUSE_S", 0)
     tables = {("a b", "x.y"), ("eu", "a_b"), ("eu", "state"), ("db", "dot.ted")}
@@ -256,6 +263,21 @@ def test_the_state_of_a_batch_is_read_back_as_it_was_and_only_by_its_query(tmp_p
     (tmp_path / "5.json").write_text("{")
     with pytest.raises(SinkError):
         store.load("q", 5)
+
+
+def test_the_state_of_a_batch_keeps_apart_tables_with_dots_in_their_names(tmp_path: Path) -> None:
+    def guess(name: str, _: object) -> tuple[str, str]:
+        raise AssertionError(name)
+
+    naming = Naming(SourceId("p"), "lake", guess)
+    names = (("my.db", "t"), ("my", "db.t"), ("a:b", "c`d"), ("my", "t"))
+    tables = [naming.table(*name) for name in names]
+    sources = {table: SourceRecord(merged=number) for number, table in enumerate(tables)}
+    targets = {naming.own_target(table): TargetRecord(number) for number, table in enumerate(tables)}
+    store = JobStates(StateFiles(LocalFiles(tmp_path), "."), naming)
+    state = JobState("q", 5, sources, targets)
+    store.save(state)
+    assert store.load("q", 5) == state
 
 
 def test_only_a_checkpoint_at_least_as_new_as_the_sink_is_accepted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from schemas.errors import ConfigError, SinkError
 from schemas.identity import SourceId, SourceTable
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, LoadMarker
 from schemas.settings import RouteSettings, Settings, TransformSettings, UdfSettings
+from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.target_rebuild import rebuild
 from spark_jobs.merge import group_batch, group_workers
@@ -22,7 +24,7 @@ from spark_jobs.merge.group_batch import GroupBatch
 from spark_jobs.pipeline.udfs import register_udfs
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
-from tests.merge.lake import ORDERS, Crash, at, column, marker, merge_all, progress, quarantined
+from tests.merge.lake import ORDERS, Crash, at, column, flush, marker, merge_all, progress, quarantined
 from tests.merge.test_spark_model import Dying, Played, merge_through_crashes
 from tests.merge.topics import TableTopics
 
@@ -275,6 +277,72 @@ def test_a_changed_plan_and_a_wrong_one_are_refused_before_anything_is_written(
     with pytest.raises(SinkError, match=r"crm.people was built of crm.people by another rule"):
         merge_all(spark, plain)
     merge_all(spark, where("state = 'open'"))
+
+
+def test_a_table_whose_schema_came_back_is_merged_by_it_after_a_restart(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    twice = TransformSettings(tables=r"shop\.orders", select=("id", "amount * 2 AS twice"))
+    settings = routed(merge_settings(), transforms=(twice,))
+    topics = topics_of(settings, ORDERS)
+    topics.register()
+    topics.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.alter(replace(ORDERS, columns=ORDERS.columns[:1]))  # the column is dropped, and added again as it was
+    topics.alter(ORDERS)
+    topics.change("c", {"id": "b", "amount": 2}, at(200, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    marker(topics, HeartbeatMarker, 300)
+    flush(topics)
+    merge_all(spark, settings)
+    assert {row["id"]: row["twice"] for row in rows(settings, "shop.orders")} == {"a": 2, "b": 4}
+    assert progress(settings)["set_aside"] is None
+
+
+def test_a_table_with_a_column_of_ours_holds_up_neither_the_others_of_its_target_nor_itself_once_it_is_gone(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = routed(merge_settings(), INTO_ONE)
+    one, two = begun_shards(settings)
+    one.register()
+    two.register()
+    ours = replace(two.table, columns=(*two.table.columns, Column(POSITION, ColumnType.INT, nullable=True)))
+    shard = two.table
+    two.alter(ours)
+    two.change("c", {"id": "x", "amount": 5, POSITION: 7}, at(300, 1).text)
+    one.change("c", {"id": "y", "amount": 6}, at(300, 1).text)
+    flush(one, two)
+    merge_all(spark, settings)
+    assert 6 in {row["amount"] for row in rows(settings, "ods.orders")}
+    assert progress(settings, SHARDS[0])["set_aside"] is None
+    assert "its column _tm_position has the name of the one column" in progress(settings, SHARDS[1])["set_aside"]["reason"]
+    two.alter(shard)
+    two.change("c", {"id": "z", "amount": 8}, at(400, 1).text)
+    flush(two)
+    merge_all(spark, settings)
+    assert {5, 6, 8} <= {row["amount"] for row in rows(settings, "ods.orders")}
+    assert progress(settings, SHARDS[1])["set_aside"] is None
+
+
+def test_an_expression_that_cannot_be_bound_sets_aside_its_own_table(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    plain = merge_settings()
+    good, bad = topics_of(plain, PEOPLE), topics_of(plain, ORDERS)
+    good.register()
+    bad.register()
+    good.change("c", {"id": 1, "email": "1", "state": "open"}, at(100, 1).text)
+    bad.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
+    flush(good, bad)
+
+    def settings(text: str) -> Settings:
+        return routed(plain, transforms=(TransformSettings(tables=r"shop\.orders", select=("id", text)),))
+
+    merge_all(spark, settings("to_timestamp_ltz(amount, 3) AS at"))
+    assert len(rows(plain, "crm.people")) == 1
+    reason = progress(plain)["set_aside"]["reason"]
+    assert re.match(r"lake: transforms\.0\.select\.1: Spark cannot bind 'to_timestamp_ltz\(amount, 3\) AS at': \S", reason)
+    assert "\n" not in reason
+    merge_all(spark, settings("timestamp_millis(amount) AS at"))
+    assert len(rows(plain, "shop.orders")) == 1, "a rule by which nothing was merged may change"
 
 
 def test_a_table_that_is_left_out_is_not_merged(spark: SparkSession, merge_settings: SinkFactory) -> None:

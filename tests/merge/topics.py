@@ -179,7 +179,8 @@ class TableTopics:
         document = json.dumps({"v": 1, **names, "partitions": self.partitions})
         topic = state_topic(self.prefix)
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(PATIENCE_S)
+        if topic not in admin.list_topics(timeout=PATIENCE_S).topics:
+            admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(PATIENCE_S)
         key = f"{TopicsDocument.PREFIX}{self.table.full_name}".encode()
         self._producer.produce(topic, document.encode(), key, partition_of(key.decode()), on_delivery=self._delivered)
         self.flush()

@@ -98,3 +98,23 @@ def test_the_order_of_two_sources_positions_is_a_type_error(other: SourceId) -> 
     ):
         with pytest.raises(TypeError):
             compared()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("shop.orders", ("shop", "orders")),
+        ("`my.db`.t", ("my.db", "t")),
+        ("my.`d.b`", ("my", "d.b")),
+        ("`a``.b`.`c`", ("a`.b", "c")),
+        ("a`b.c:d e/%", ("a`b", "c:d e/%")),
+    ],
+)
+def test_a_person_quotes_a_name_that_has_a_dot(text: str, names: tuple[str, str]) -> None:
+    assert TableName.written(text) == TableName(*names)
+
+
+@pytest.mark.parametrize("text", ["", "t", ".t", "db.", "my.db.t", "`my.db.t`", "`my.db`t", "`my`.`db`.t"])
+def test_what_a_person_may_have_meant_in_two_ways_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="write a name that has a dot in backticks"):
+        TableName.written(text)

@@ -224,6 +224,19 @@ def test_a_blocking_snapshot_takes_predicates_and_debeziums_selects(text: str, p
     assert command == ExecuteSnapshot("s", ("db\\.t",), (Condition("db\\.t", predicate),), blocking=True)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "table"), [(r"my\.db\.a b", "`my.db`.`a b`"), ("db.a`b", "`db`.`a``b`"), (r"d\.b\.c", "`d` . `b.c`")]
+)
+def test_a_select_names_its_table_in_backticks(pattern: str, table: str) -> None:
+    command = execute(
+        data_collections=[pattern],
+        type="blocking",
+        additional_conditions=[{"data-collection": pattern, "filter": f"SELECT * FROM {table} WHERE a.b < 4"}],
+    )
+    assert isinstance(command, ExecuteSnapshot)
+    assert command.conditions == (Condition(pattern, "a.b < 4"),)
+
+
 def test_a_select_of_many_spaces_takes_no_longer_than_another() -> None:
     text = f"SELECT * FROM db.t WHERE id{' ' * 60_000}< 4 ;"
     began = time.thread_time()

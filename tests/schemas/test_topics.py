@@ -37,6 +37,16 @@ def test_tables_that_would_share_a_topic_are_refused() -> None:
         topics.require_distinct_topics("p", [("db", "a$b"), ("db", "a#b")])
 
 
+def test_tables_that_would_share_a_name_are_refused_where_their_topics_differ() -> None:
+    twins = [("a.b", "c"), ("a", "b.c")]
+    assert not {topics.change_topic("p", *twins[0], "__")} & {topics.change_topic("p", *twins[1], "__")}
+    found = topics.without_topics("p", [*twins, ("a", "d")], "__")
+    assert list(found) == [("a", "b.c")]
+    assert "tables `a.b`.c and a.`b.c` would both be called a.b.c" in found["a", "b.c"]
+    with pytest.raises(ConfigError, match=r"tables `a\.b`\.c and a\.`b\.c` would share the topic 'p\.a\.b\.c'"):
+        topics.require_distinct_topics("p", twins)
+
+
 def test_another_delimiter_is_in_every_name_as_debezium_puts_it() -> None:
     assert topics.change_topic("shop", "my_db", "a$b", "_") == "shop_my_db_a_b"
     assert topics.snapshot_topic("shop", "db", "orders", "-") == "shop-snapshot-db-orders"

@@ -56,7 +56,7 @@ class AppendLab(ABC):
         image = T.StructType([T.StructField(name, kind) for name, kind in COLUMNS])
         typed = ((POSITION, T.StringType()), (COMMITTED, T.LongType()), (CHANGE, T.StringType()), (BEFORE, image), (AFTER, image))
         rows = [(at(position), None, op, before, after) for op, position, before, after in changes]
-        cursor = Appended({"changes@1": {0: until}}, more.get("floor") or "", tuple(more.get("sweeps", ())))
+        cursor = Appended({"changes@1": {0: until}}, max(more.get("floors", ("",))), tuple(more.get("sweeps", ())))
         return Events(table, self.frame(rows, typed), len(rows), ("id",), COLUMNS, cursor, **more)
 
     def play(
@@ -98,7 +98,7 @@ class AppendBehaviour:
     def test_a_batch_that_is_repeated_after_a_crash_is_appended_once(self, lab: AppendLab, crash_point: str) -> None:
         record = lab.play(0, *self.first(lab))
         news = (
-            lab.events(ONE, 8, ("u", 200, (1, 1), (1, 2)), ("d", 210, (2, 7), None), floor=at(95), sweeps=(SWEEP,)),
+            lab.events(ONE, 8, ("u", 200, (1, 1), (1, 2)), ("d", 210, (2, 7), None), floors=(at(95),), sweeps=(SWEEP,)),
             lab.events(TWO, 4, ("c", 60, None, (2, 6))),
         )
         before, faults = lab.ops(), Faults()

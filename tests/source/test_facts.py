@@ -15,11 +15,13 @@ from devservers import Database, start_database
 from producer.catalog import read_table_schema
 from producer.source import source_preflight
 from producer.source.connection import Connection, connect, password_of
+from producer.source.coverage import privileges_on
 from producer.source.facts import (
     ServerFacts,
     available_log,
     current_position,
     flavour_of,
+    grants_of,
     require_logged,
     require_stored_name,
     server_facts,
@@ -313,3 +315,22 @@ def test_the_password_comes_from_its_file(mysql80: Database, tmp_path: pytest.Te
     connect(settings).close()
     with pytest.raises(SourceError, match=r"source\.password_file: cannot read"):
         password_of(settings_of(mysql80, password_file=path + "x"))
+
+
+@pytest.mark.parametrize(
+    ("grant", "table"),
+    [
+        ("GRANT SELECT ON `my.db`.* TO `u`@`%`", ("my.db", "t")),
+        ("GRANT SELECT ON `my`.`d.b` TO `u`@`%`", ("my", "d.b")),
+        ("GRANT SELECT, INSERT (`a`, `b)`) ON `a TO b ON c`.`t``x` TO `u`@`%`", ("a TO b ON c", "t`x")),
+        ("GRANT SELECT ON db.t TO u", ("db", "t")),
+        ("GRANT SELECT ON *.* TO `u`@`%`", ("any", "t")),
+    ],
+)
+def test_a_grant_is_of_the_table_whose_names_it_has_in_backticks(grant: str, table: tuple[str, str]) -> None:
+    grants = grants_of([grant, "GRANT EXECUTE ON PROCEDURE `my.db`.`t` TO `u`@`%`"])
+    assert "SELECT" in privileges_on(grants, *table)
+    assert "EXECUTE" not in privileges_on(grants, "my.db", "t")
+    if table[0] != "any":
+        assert not privileges_on(grants, "my", "db.t")
+        assert not privileges_on(grants, "my.d", "b")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,8 @@ from schemas.applied.kafka_security import client_options
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError, DecodeError, PublishError
 from schemas.settings import Settings
+from tidemark.api.observe import Observer
+from tidemark.api.overview import tables_with_topics
 from tidemark.api.record_decoding import Decoder
 from tidemark.api.value_text import kinds_of
 from tidemark.process import config
@@ -35,6 +37,7 @@ from tidemark.process import config
 _BROKER_S: Final = 20.0
 _POLL_S: Final = 0.2
 _LOOK_FOR_TOPICS_S: Final = 5.0
+_PLAIN: Final = re.compile(r"[A-Za-z0-9-]+\.[A-Za-z0-9-]+")
 _TRANSIENT: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - its public name
 
 
@@ -88,6 +91,7 @@ class ChangeReader:
         }
         self._consumer = opened(Consumer, client_config(kafka.bootstrap_servers, options))
         self._assigned: dict[tuple[str, int], int] = {}
+        self._names: dict[str, str] = {}
         self._kinds: dict[int, tuple[Any, Mapping[str, str]]] = {}
         self._looked: float | None = None
         self._answered: float | None = None
@@ -146,6 +150,7 @@ class ChangeReader:
         try:
             listed = self._consumer.list_topics(timeout=_BROKER_S).topics
             self._looked = self._answered = time.monotonic()
+            self._read_names(name for name, topic in listed.items() if topic.error is None)
             new = [
                 TopicPartition(name, partition)
                 for name, topic in sorted(listed.items())
@@ -173,8 +178,21 @@ class ChangeReader:
             return False
         return not self._tables or any(pattern.fullmatch(self._table_of(topic)) for pattern in self._tables)
 
+    def _read_names(self, listed: Iterable[str]) -> None:
+        """Ask the producer's state for the tables of new topics whose names do not say it: a `_` may be another character."""
+        name, delimiter = self._settings.name, self._settings.kafka.topic_delimiter
+        here = [topic for topic in listed if self._pattern.fullmatch(topic) and topic not in self._others]
+        is_plain = delimiter == topics.DELIMITER
+        if all(topic in self._names or (is_plain and _PLAIN.fullmatch(self._table_of(topic))) for topic in here):
+            return
+        with Observer(self._settings) as observer:
+            known = tables_with_topics(observer.state())
+        self._names |= {topics.change_topic(name, *table, delimiter): plain for plain, table in known.items()}
+
     def _table_of(self, topic: str) -> str:
-        """Return the table by its topic: the names are those in Kafka, where other characters than letters and digits are `_`."""
+        """Return the table of a topic; if the producer's state lacks it, with `_` for characters that Kafka does not allow."""
+        if topic in self._names:
+            return self._names[topic]
         delimiter = self._settings.kafka.topic_delimiter
         return ".".join(topic.removeprefix(topics.sanitise(self._settings.name) + delimiter).split(delimiter, 1))
 

@@ -23,7 +23,7 @@ from schemas.documents import (
     TaskDocument,
     TopicsDocument,
 )
-from schemas.identity import SourceId
+from schemas.identity import SourceId, TableName
 from schemas.liveness import JobState, MergeFacts, ProducerFacts, Sign, Standing, merge_state, producer_state
 from schemas.merge_progress import MergeProgress, SetAside, TableProgress
 from schemas.position import Position
@@ -268,7 +268,10 @@ def _tables(state: State, progress: MergeProgress, facts: SinkFacts) -> tuple[Ta
     snapshots = {task.table: _snapshot(task) for task, _ in tasks}
     sink = progress.tables
     inexact = _inexact(state, tasks, sink)
-    aside = {one.name: _aside_text(one.reason, "producer", one.since_ms, one.position) for one in state.all(AsideDocument).values()}
+    aside = {
+        _aside_name(one, tables_with_topics(state)): _aside_text(one.reason, "producer", one.since_ms, one.position)
+        for one in state.all(AsideDocument).values()
+    }
     delays, nothing = state.all(RecentDelays), TableProgress()
     return tuple(
         replace(
@@ -282,6 +285,12 @@ def _tables(state: State, progress: MergeProgress, facts: SinkFacts) -> tuple[Ta
         )
         for name in sorted(set(tables_with_topics(state)) | set(snapshots) | set(sink) | set(aside))
     )
+
+
+def _aside_name(one: AsideDocument, known: Mapping[str, tuple[str, str]]) -> str:
+    """Return `database.table`; with backticks if another table, which has topics, is called so."""
+    table = (one.database, one.table)
+    return one.name if known.get(one.name, table) == table else TableName(*table).text
 
 
 def _with_waits(tables: tuple[TableStatus, ...], state: State, now_ms: int) -> tuple[TableStatus, ...]:

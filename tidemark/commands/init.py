@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import ConfigError, SourceError
 from schemas.findings import Remedy
+from schemas.identity import TableName
 from schemas.settings import Settings, from_mapping
 from tidemark.commands.action import add_output
 from tidemark.commands.initial_file import SIGNAL_TABLE, InitialFile, name_of, pattern_of
@@ -144,7 +145,7 @@ def inspect(arguments: argparse.Namespace, source: Mapping[str, object], *, is_t
     databases = list(dict.fromkeys(database for database, _ in captured))
     patterns = patterns or tuple(pattern_of(database) for database in databases)
     name = arguments.name or name_of(databases[0])
-    signal_table = arguments.signal_table or f"{databases[0]}.{SIGNAL_TABLE}"
+    signal_table = arguments.signal_table or TableName(databases[0], SIGNAL_TABLE).text
     settings = from_mapping({"name": name, "source": {**source, "tables": list(patterns), "signal_table": signal_table}})
     try:
         findings = tuple(source_findings_of(settings))

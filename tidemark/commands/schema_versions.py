@@ -40,7 +40,8 @@ def _configure_diff(parser: argparse.ArgumentParser) -> None:
 
 def _show(arguments: argparse.Namespace) -> int:
     """Print the columns that the table has at the committed offset."""
-    settings, name = config.load(arguments.config), _name(arguments.table)
+    settings = config.load(arguments.config)
+    name = _name(arguments.table, settings)
     from schemas.documents import ColumnsDocument
     from schemas.schema_changes import TableModel
     from tidemark.api.schema_history import columns_of
@@ -93,7 +94,8 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 
 def _history_of(arguments: argparse.Namespace) -> SchemaHistory:
-    settings, name = config.load(arguments.config), _name(arguments.table)
+    settings = config.load(arguments.config)
+    name = _name(arguments.table, settings)
     from tidemark.api.schema_history import history_of
     from tidemark.api.schema_reader import read_schema_topic
 
@@ -113,11 +115,17 @@ def _state(settings: Settings) -> State:
         return observer.state()
 
 
-def _name(text: str) -> TableName:
+def _name(text: str, settings: Settings) -> TableName:
+    """Return the table that a person has written; one with several dots may be called as `tidemark tables` lists it."""
     try:
-        return TableName.parse(text)
+        return TableName.written(text)
     except ValueError as error:
-        raise ConfigError(f"TABLE: {error}") from None
+        from tidemark.api.overview import tables_with_topics
+
+        known = tables_with_topics(_state(settings)) if text.count(".") > 1 else {}
+        if text not in known:
+            raise ConfigError(f"TABLE: {error}") from None
+        return TableName(*known[text])
 
 
 def _refuse_unknown(name: TableName, state: State) -> NoReturn:

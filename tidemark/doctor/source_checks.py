@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -14,7 +15,7 @@ from producer.preparation import require_own_server_id
 from producer.snapshot.ranges import quoted as quoted_name
 from producer.snapshot.strategies.watermark import SignalTable
 from producer.source.connection import connect, source_errors
-from producer.source.coverage import coverage, privileges_on
+from producer.source.coverage import coverage, privileges_on, unreadable_tables
 from producer.source.facts import (
     account,
     ask,
@@ -151,16 +152,15 @@ class _SourceExamination:
             severity, near = Severity.ERROR if none else Severity.WARNING, _near(reason)
             fix = f"export TIDEMARK_SOURCE__TABLES='{json.dumps(self._tables_with(pattern, near))}'" if near else ""
             yield Finding("source.no_match", severity, evidence, what, fix, Remedy.SETTING if fix else Remedy.NONE, _advice(reason))
-        yield from listed("source.privilege.table", "tables that may not be read", self._unreadable(document["unreadable"]))
+        yield from listed("source.privilege.table", "tables that may not be read", self._unreadable(tables, grants))
 
-    def _unreadable(self, names: list[str]) -> Iterator[Finding]:
+    def _unreadable(self, tables: list[Table], grants: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
         _, quoted = account(self.connection)
-        for name in names:
-            database, _, table = name.partition(".")
+        for database, table in unreadable_tables(self.settings.source, tables, grants):
             yield Finding(
                 "source.privilege.table",
                 Severity.ERROR,
-                f"{name} may not be read",
+                f"{database}.{table} may not be read",
                 "it cannot be snapshotted",
                 f"GRANT SELECT ON {quoted_name(database)}.{quoted_name(table)} TO {quoted}",
                 Remedy.SOURCE_SQL,
@@ -168,7 +168,7 @@ class _SourceExamination:
 
     def _tables_with(self, pattern: str, near: str) -> list[str]:
         """Return `source.tables` with a table in the place of a pattern that matches none."""
-        plain = near.replace(".", "\\.", 1)
+        plain = re.escape(near)
         return [plain if one == pattern else one for one in self.settings.source.tables]
 
     def _signal_table(self, grants: Mapping[str, frozenset[str]]) -> Iterator[Finding]:

@@ -75,6 +75,8 @@ class AsideTables:
                 continue
             one = parse(AsideDocument, key, document)
             if self._may_be(one.database, one.table):
+                if key != one.key:  # as versions wrote it that knew no backticks
+                    self._unsaved |= {key: None, one.key: encode(one)}
                 self._put(one)
                 self._check_at[one.database, one.table] = float("-inf")
             else:  # not captured any more
@@ -124,22 +126,27 @@ class AsideTables:
         since, since_ms = (position, self._now_ms()) if known is None else (known.position, known.since_ms)
         one = AsideDocument(database, table, reason, since, since_ms)
         self._unsaved[one.key] = encode(one)
-        log.error("table.set_aside", table=one.name, reason=reason, position=since.text, others="continue")
+        log.error("table.set_aside", table=self._name_of(one), reason=reason, position=since.text, others="continue")
         self._put(one)
 
     def _put(self, one: AsideDocument) -> None:
         self._tables[one.database, one.table] = one
-        notification = table_set_aside(self._name, one.name, one.reason, one.position.text, self._now_ms())
-        self._coordinator.set_aside(one.name, one.reason, notification)
+        name = self._name_of(one)
+        notification = table_set_aside(self._name, name, one.reason, one.position.text, self._now_ms())
+        self._coordinator.set_aside(name, one.reason, notification)
+
+    def _name_of(self, one: AsideDocument) -> str:
+        return self._coordinator.name_of((one.database, one.table))
 
     def resume_table(self, database: str, table: str) -> None:
         """Publish the table again, and have it read whole; do nothing for one that is not set aside."""
         one = self._forget(database, table)
         if one is None:
             return
-        log.info("table.taken_up", table=one.name, since=one.position.text)
-        self._coordinator.resume_table(one.name, table_taken_up(self._name, one.name, self._now_ms()))
-        self._coordinator.request_table(one.name, f"its changes were not published for some time: {one.reason}")
+        name = self._name_of(one)
+        log.info("table.taken_up", table=name, since=one.position.text)
+        self._coordinator.resume_table(name, table_taken_up(self._name, name, self._now_ms()))
+        self._coordinator.request_table(name, f"its changes were not published for some time: {one.reason}")
 
     def release(self, holds_data: Callable[[str, str], bool]) -> None:
         """Forget the tables that are not captured any more."""
@@ -150,14 +157,14 @@ class AsideTables:
         """Forget a table that was dropped or left: there is nothing to read."""
         one = self._forget(database, table)
         if one is not None:
-            log.info("table.gone", table=one.name, since=one.position.text)
-            self._coordinator.resume_table(one.name)
+            log.info("table.gone", table=self._name_of(one), since=one.position.text)
+            self._coordinator.resume_table(self._name_of(one))
 
     def _forget(self, database: str, table: str) -> AsideDocument | None:
         one = self._tables.pop((database, table), None)
         if one is not None:
             del self._check_at[database, table]
-            self._unsaved[_key(database, table)] = None
+            self._unsaved[one.key] = None
         return one
 
     def statement(self, statement: Statement) -> None:
@@ -196,7 +203,7 @@ class AsideTables:
                 self._put_for(*found, reason, position)
         requested = self._coordinator.asked_for_aside() if self._tables else set()
         for key, one in list(self._tables.items()):
-            if self._check_at[key] > self._clock() and one.name not in requested:
+            if self._check_at[key] > self._clock() and self._name_of(one) not in requested:
                 continue
             try:
                 if is_publishable(*key):
@@ -205,7 +212,7 @@ class AsideTables:
             except TidemarkError as error:
                 self.put(*key, error, position)
             self._check_at[key] = self._clock() + CHECK_EVERY_S
-            self._coordinator.refuse_aside(one.name)
+            self._coordinator.refuse_aside(self._name_of(one))
 
 
 class AsideCheckpoint:
@@ -234,7 +241,3 @@ class AsideCheckpoint:
 
     def committed(self, boundary: Position) -> None:
         """Do nothing: documents are returned once."""
-
-
-def _key(database: str, table: str) -> str:
-    return f"{AsideDocument.PREFIX}{database}.{table}"

@@ -21,12 +21,12 @@ from schemas.errors import SinkError
 from schemas.identity import SourceTable, TableName, Target
 from schemas.names import folder_name
 from schemas.overriding import override
-from spark_jobs.decode.record_columns import AFTER
+from spark_jobs.decode.record_columns import AFTER, POSITION
 from spark_jobs.formats.event_texts import VALUE, EventSource, notice, texts
 from spark_jobs.formats.row_kinds import notice_rows, table_rows
 from spark_jobs.sinks.arrival import require_all
 from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.changelog_only import ChangelogTarget, ChangelogWriter, notices_of
+from spark_jobs.sinks.changelog_only import ChangelogTarget, ChangelogWriter, in_order, notices_of
 from spark_jobs.sinks.contract import REMEDY, TargetRecord, Writer
 from spark_jobs.sinks.files.manifest import FOLDER, Manifest, Manifests, Part
 from spark_jobs.sinks.stamp import Stamp
@@ -164,25 +164,25 @@ class FilesWriter(ChangelogWriter):
         count = F.count(F.lit(1)).alias("count")
         if self._target.form == PARQUET:
             self._target.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # INT96 ends in 2262 for many
-            rows = self._as_rows(events, notices)
-            rows.coalesce(parts).observe(counted, count).write.parquet(str(path))
+            self._as_rows(events, notices, parts).observe(counted, count).write.parquet(str(path))
         else:
-            lines = texts(events.rows, self._target.form, self._target.event_source(events)).select(VALUE)
+            lines = texts(events.rows, self._target.form, self._target.event_source(events)).select(VALUE, POSITION)
             if notices:
-                more = [(notice(op, position, events.table.text, text),) for op, position, text in notices]
-                lines = lines.union(self._target.spark.createDataFrame(more, f"{VALUE} string"))
-            measured = lines.coalesce(parts).observe(counted, count)
+                more = [(notice(op, position, events.table.text, text), position) for op, position, text in notices]
+                lines = in_order(lines, self._target.spark.createDataFrame(more, f"{VALUE} string, {POSITION} string"), parts)
+            measured = lines.select(VALUE).coalesce(parts).observe(counted, count)
             measured.write.option("compression", "none").option("lineSep", "\n").text(str(path))
         files = [file for file in sorted(path.iterdir()) if file.name.startswith("part-")] if path.is_dir() else []
         written, found = int(counted.get.get("count", 0)), sum(map(_events_in, files))
         require_all(f"events to {path}", max(written, events.count + len(notices)), found)  # a change has one or two
         return tuple(_durable(file, self._target.path) for file in files)
 
-    def _as_rows(self, events: Events, notices: Sequence[tuple[str, str, str | None]]) -> DataFrame:
+    def _as_rows(self, events: Events, notices: Sequence[tuple[str, str, str | None]], parts: int) -> DataFrame:
         rows = table_rows(events.rows, events.table.text)
         if not notices:
-            return rows
-        return rows.unionByName(notice_rows(self._target.spark, events.rows.schema[AFTER].dataType, notices, events.table.text))
+            return rows.coalesce(parts)
+        image = events.rows.schema[AFTER].dataType
+        return in_order(rows, notice_rows(self._target.spark, image, notices, events.table.text), parts)
 
 
 def _events_in(file: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -12,9 +13,10 @@ from pyspark.sql import SparkSession
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, TableName, Target
 from schemas.overriding import override
+from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.formats.event_texts import KEY, VALUE, EventSource, notice, texts
 from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.changelog_only import ChangelogTarget, ChangelogWriter, notices_of
+from spark_jobs.sinks.changelog_only import ChangelogTarget, ChangelogWriter, in_order, notices_of
 from spark_jobs.sinks.contract import REMEDY, TargetRecord, Writer
 from spark_jobs.sinks.kafka.commit_records import CommitRecord
 from spark_jobs.sinks.kafka.committed_topic import CommittedTopic
@@ -111,15 +113,21 @@ class KafkaWriter(ChangelogWriter):
     @override
     def append(self, events: Events) -> None:
         target, produce = self._target, self._transaction.produce
+        notices = [(notice(op, position, events.table.text, text), None, position) for op, position, text in notices_of(events)]
         if events.count:
-            rows = texts(events.rows, target.form, target.event_source(events)).select(KEY, VALUE)
+            rows = texts(events.rows, target.form, target.event_source(events)).select(KEY, VALUE, POSITION)
+            parts = -(-events.count // _EVENTS_AT_ONCE)
+            if notices:
+                made = target.spark.createDataFrame(notices, f"{KEY} string, {VALUE} string, {POSITION} string")
+                rows = in_order(rows, made, parts)
             sent = 0
-            for row in rows.coalesce(-(-events.count // _EVENTS_AT_ONCE)).toLocalIterator():
+            for row in rows.select(KEY, VALUE).coalesce(parts).toLocalIterator():
                 produce(target.topic, row[0], row[1])
                 sent += 1
-            if sent < events.count:  # an update has one message or two; the error ends the transaction
+            if sent < events.count + len(notices):  # an update has one message or two; the error ends the transaction
                 message = f"{target.location()}: {sent} messages for {events.count} changes of {events.table.text} came"
                 raise SinkError(f"{message} to the driver")
-        for op, position, text in notices_of(events):
-            produce(target.topic, notice(op, position, events.table.text, text), None)
+        else:
+            for text, _, _ in sorted(notices, key=itemgetter(2)):
+                produce(target.topic, text, None)
         self.appended[events.table.text] = events.until
