@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from schemas.settings.declaration import checking, problem, setting
+from schemas.settings.text_forms import http_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class FormatSettings:
     type: Literal["avro", "json"] | None = setting(
         None, help="Avro in Confluent wire format, or JSON; by default Avro where a registry is given"
     )
-    registry: str | None = setting(None, help="URL of the schema registry (Confluent API); Avro needs it")
+    registry: str | None = setting(None, help="URL of the schema registry (Confluent API); Avro needs it", form=http_url)
     registry_access: RegistrySettings = setting(RegistrySettings(), help="how the registry is reached")
     schemas: bool = setting(default=False, help="JSON: write the schema block into every key and value")
     decimal: Literal["precise", "double", "string"] = setting(

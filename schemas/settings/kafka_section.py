@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from schemas.settings.declaration import checking, problem, setting
+from schemas.settings.text_forms import brokers
 from schemas.topics import DELIMITER
 
 _DELIMITER: Final = re.compile(r"[A-Za-z0-9._-]{1,20}\Z")
@@ -45,8 +46,8 @@ class SaslSettings:
 class KafkaSettings:
     """The cluster between producer and merge job."""
 
-    bootstrap_servers: str = setting("127.0.0.1:9092", help="brokers to begin with, `host:port,host:port`")
-    partitions: int = setting(4, help="partitions of a change or snapshot topic we create", minimum=1)
+    bootstrap_servers: str = setting("127.0.0.1:9092", help="brokers to begin with, `host:port,host:port`", form=brokers)
+    partitions: int = setting(4, help="partitions of a change or snapshot topic we create", minimum=1, maximum=10_000)
     topic_delimiter: str = setting(
         DELIMITER,
         help="the separator of the parts of topic names, and of the names of schemas, as Debezium's `topic.delimiter`; "
