@@ -40,7 +40,7 @@ def _advice(pattern: str, names: list[str], user: str) -> str:
     plain = re.sub(r"\\(.)", r"\1", pattern)
     near = difflib.get_close_matches(plain.lower(), [name.lower() for name in names], n=3, cutoff=0.6)
     found = [name for name in names if name.lower() in near]
-    hint = f"; did you mean {' or '.join(found)}?" if found else "."
+    hint = f"; did you mean {', '.join(found)}?" if found else "."
     database = plain.partition(".")[0]
     where = f"`{database}`.*" if re.fullmatch(r"\w+", database) else "<database>.*"
     return f"no table that {user!r} can see matches{hint} A table without a right is not seen: GRANT SELECT ON {where}"

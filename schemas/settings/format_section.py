@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from schemas.settings.declaration import checking, problem, setting
-from schemas.settings.text_forms import http_url
+from schemas.settings.text_forms import http_url, plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrySettings:
     """Who we are to the schema registry, and whom we trust to be it."""
 
-    user: str | None = setting(None, help="user of the registry (basic authentication)")
+    user: str | None = setting(None, help="user of the registry (basic authentication)", form=plain)
     password: str = setting("", help="that user's password; better: `password_file`", secret=True)
     password_file: str | None = setting(None, help="file whose first line is the password", file=True)
     ca: str | None = setting(

@@ -8,7 +8,7 @@ from typing import Final
 
 from schemas.columns import Mask
 from schemas.settings.declaration import check_patterns, checking, compiled, found_by, problem, setting
-from schemas.settings.text_forms import plain
+from schemas.settings.text_forms import outbox_topic, plain
 
 _OPERATIONS: Final = ("c", "u", "d", "t", "none")
 
@@ -41,7 +41,9 @@ class OutboxSettings:
     key: str = setting("aggregateid", help="column of the record key", form=plain)
     payload: str = setting("payload", help="column of the record value, written as it is", form=plain)
     route_by: str = setting("aggregatetype", help="column that names the topic", form=plain)
-    topic: str = setting("outbox.event.${routedByValue}", help="the topic; `${routedByValue}` is the value of `route_by`")
+    topic: str = setting(
+        "outbox.event.${routedByValue}", help="the topic; `${routedByValue}` is the value of `route_by`", form=outbox_topic
+    )
 
     def holds(self, database: str, table: str) -> bool:
         """Return whether a table is an outbox."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.settings.declaration import checking, problem, setting
-from schemas.settings.text_forms import host
+from schemas.settings.text_forms import host, plain
 from schemas.topics import signal_topic
 
 _CHANNELS: Final = ("source", "kafka", "file")
@@ -56,7 +56,8 @@ class ServiceSettings:
         (), help="names under which browsers reach `tidemark page` besides those of this machine, behind a proxy for example"
     )
     token: str = setting(
-        "", help="what a signal must show as `Authorization: Bearer …`; better: `token_file`", secret=True
+        "", help="what a signal must show as `Authorization: Bearer …`; better: `token_file`", secret=True,
+        form=plain,
     )
     token_file: str | None = setting(None, help="file whose first line is the token", file=True)
 

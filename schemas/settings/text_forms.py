@@ -11,6 +11,7 @@ _HOST: Final = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s/:\[\]@,]+")
 _BROKER: Final = re.compile(rf"(?:[A-Z_]+://)?(?:{_HOST.pattern}):(\d{{1,5}})")
 _MEMORY: Final = re.compile(r"[1-9]\d{0,8}[kmgt]b?", re.IGNORECASE)
 _MASTER: Final = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://\S+|k8s://\S+|yarn")
+_TOPIC: Final = re.compile(r"(?:[A-Za-z0-9._-]|\$\{routedByValue\})+")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _GTIDS: Final = re.compile(r"\d+-\d+-\d+(?:,\s*\d+-\d+-\d+)*|(?:[A-Za-z0-9-]+(?::[A-Za-z_0-9-]+)+,?\s*)+")
 _LARGEST_PORT: Final = 65_535
@@ -46,6 +47,13 @@ def brokers(text: str) -> str:
         if found is None or not 0 < int(found[1]) <= _LARGEST_PORT:
             return f"{one.strip()!r} is not of the form <host>:<port>, for example kafka:9092"
     return ""
+
+
+def outbox_topic(text: str) -> str:
+    """Check the topic of events, which may have the value of a column in it."""
+    if _TOPIC.fullmatch(text):
+        return ""
+    return f"{text!r} is not a topic: A-Z a-z 0-9 . _ -, and ${{routedByValue}} for the value of a column"
 
 
 def http_url(text: str) -> str:

@@ -45,13 +45,12 @@ class LivenessFile:
         self._stages: dict[str, Any] = {}
         self._state, self._reason = "running", ""
         self._since_ms: int | None = None
-        self._lasts = ("", 0)
         self._failed = False
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        reason, since_ms = self._lasts
-        self._begin("waiting" if reason else "running", reason, since_ms or None)
+        if not self._is_writing:  # else it waits from before its entry on (`lasts`)
+            self._begin("running", "", None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -67,22 +66,25 @@ class LivenessFile:
             self._stop()
 
     def lasts(self, reason: str, since_ms: int) -> None:
-        """Write, from its entry on, that the job waits although it tries again, until `succeeded`."""
-        self._lasts = reason, since_ms
+        """Write from now on that the job waits although it tries again, until `succeeded` or its end."""
+        self._begin("waiting", reason, since_ms)
 
     def succeeded(self) -> None:
         """Write that the job runs."""
         if self._state == "waiting":
-            self._lasts = ("", 0)
             self._state, self._reason, self._since_ms = "running", "", None
             self._give("running")
 
     def note_end(self, reason: str, begun_ms: int) -> None:
         """Write why a job ended that began at a time and may not have been entered here.
 
-        Nothing is written if the file has its end already, or the record of another job that may run, or has no folder.
+        Nothing is written if the file has its end already, or the record of another job that may run, or has no folder; and nothing
+        of a job that was stopped before it began.
         """
-        if not self._path.parent.is_dir():
+        if self._is_writing:
+            self._end(reason)
+            return
+        if not reason or not self._path.parent.is_dir():
             return
         try:
             last = read_sign(self._path)
@@ -93,6 +95,7 @@ class LivenessFile:
             self._give("ended", reason)
 
     def _begin(self, state: str, reason: str, since_ms: int | None) -> None:
+        self._stop()
         self._batch, self._state, self._reason, self._since_ms = {}, state, reason, since_ms
         self._ended.clear()
         self._thread = threading.Thread(target=self._run, name="liveness", daemon=True)
@@ -108,6 +111,11 @@ class LivenessFile:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
+        self._thread = None
+
+    @property
+    def _is_writing(self) -> bool:
+        return self._thread is not None
 
     def note_stages(self, recent: Sequence[BatchStages]) -> None:
         """Write with the next record how long the stages of the last batches took."""

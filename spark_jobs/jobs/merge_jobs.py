@@ -250,6 +250,7 @@ class MergeJobs(Merging):
                     _require_nothing_set_aside(job)
             except Exception as error:
                 if self._stop.is_set() or not may_pass(error) or has_jvm_ended():
+                    job.note_end(reason_of(error), self._begun_ms)
                     raise
                 lost = lost_class(error)
                 if lost is not None:
@@ -263,6 +264,7 @@ class MergeJobs(Merging):
                 job.wait(pause_s, self._waits[name], since_ms)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:
+                job.note_end("", self._begun_ms)
                 return
 
     def _note_end(self, name: str, error: Exception) -> None:

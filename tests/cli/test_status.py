@@ -260,7 +260,7 @@ def test_a_batch_that_takes_long_is_reported_with_what_it_has_to_merge() -> None
         (Sign(at_ms=9_000_000, state="reading"), "unknown: its last liveness record is 133 min in the future"),
         (Sign(at_ms=999_000, state="waiting", reason="db:3306 refuses", since_ms=990_000), "waiting: db:3306 refuses; for 10 s"),
         (Sign(at_ms=999_000, state="starting", reason="it connects"), "starting: it connects"),
-        (Sign(at_ms=999_000, state="ended", reason="db.u cannot be read"), "not running: start `tidemark run`; it ended at 1970-01-01 00:16:40Z: db.u"),
+        (Sign(at_ms=999_000, state="ended", reason="db.u cannot be read"), "not running: start `tidemark run`; it ended at 1970-01-01 00:16:39Z: db.u"),
         (Sign(at_ms=900_000, state="ended"), "not running: start `tidemark run`"),
     ],
 )

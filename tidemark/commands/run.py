@@ -13,9 +13,6 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import TYPE_CHECKING, Final, Self
 
-import structlog
-
-from schemas.settings import why_no_merge
 from tidemark.process import config
 from tidemark.process.heap import share_heaps
 from tidemark.process.shutdown import stop_on_signals
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
     from producer.reloads import Reloads
     from schemas.settings import Settings
     from tidemark.api.service import Service
-
-log = structlog.get_logger(__name__)
 
 HELP: Final = "copy the source's log, and its tables when asked, to Kafka until stopped"
 
@@ -45,8 +40,6 @@ def execute(arguments: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT; the exit code is 0 then."""
     environment = dict(os.environ)
     settings = config.load(arguments.config, environment)
-    for problem in why_no_merge(settings) if settings.sinks else ():
-        log.warning("settings.no_merge_job", reason=problem)
     share_heaps()
     stop = threading.Event()
     with ExitStack() as stack:

@@ -258,7 +258,7 @@ class _SourceExamination:
 def _near(reason: str) -> str:
     """Return the first table that the advice on a pattern names; "" where it names none."""
     _, _, named = reason.partition("; did you mean ")
-    return named.partition("?")[0].partition(" or ")[0].strip()
+    return named.partition("?")[0].partition(",")[0].strip()
 
 
 def _advice(reason: str) -> str:

@@ -151,9 +151,9 @@ class Milestones:
             return
         for name, status in statuses.items():
             yield from self.reached(name, status)
-        self._awaited = "; ".join(filter(None, (self._awaited_of(name, status) for name, status in statuses.items())))
+        self._awaited = "; ".join(filter(None, (self.awaited_of(name, status) for name, status in statuses.items())))
 
-    def _awaited_of(self, name: str, status: Status) -> str:
+    def awaited_of(self, name: str, status: Status) -> str:
         """Return what is awaited before a sink has caught up for the first time; "" after that."""
         if f"all {name}" in self._reached or (not status.has_sink and "reading" in self._reached):
             return ""
