@@ -66,7 +66,7 @@ class LivenessFile:
             self._stop()
 
     def lasts(self, reason: str, since_ms: int) -> None:
-        """Write from now on that the job waits although it tries again, until `succeeded` or its end."""
+        """Write from now on that the job waits although it retries, until `succeeded` or its end."""
         self._begin("waiting", reason, since_ms)
 
     def succeeded(self) -> None:

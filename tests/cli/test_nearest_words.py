@@ -37,6 +37,10 @@ def refused(capsys: pytest.CaptureFixture[str], *line: str) -> str:
         (["completion", "fishh"], "did you mean 'fish'?"),
         (["page", "--port", "99999"], "'99999' is not a TCP port: a number from 0 to 65535"),
         (["page", "--port", "-1"], "--port"),
+        (["init", "--port", "99999"], "is not a TCP port"),
+        (["lag", "--watch", "x"], "x is not a number of seconds above 0"),
+        (["snapshot", "start", "a", "--wait", "soon"], "'soon' is not a number of seconds"),
+        (["tail", "--count", "0"], "'0' is not a number of 1 or more"),
     ],
 )
 def test_a_word_that_is_unknown_is_answered_with_the_nearest(line: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,19 +9,19 @@ from typing import Final
 
 import structlog
 
+from tidemark.commands import numbers
 from tidemark.process import config
 from tidemark.process.shutdown import stop_on_signals
 
 log = structlog.get_logger(__name__)
 
-_LARGEST_PORT: Final = 65_535
 HELP: Final = "show the state of the pipeline in a browser, and start and stop snapshots there"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Where it listens."""
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default: service.host)")
-    parser.add_argument("--port", type=_port, metavar="PORT", help="TCP port (default: service.page_port); 0 for a free one")
+    parser.add_argument("--port", type=numbers.port, metavar="PORT", help="TCP port (default: service.page_port); 0 for a free one")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -45,14 +45,6 @@ def execute(arguments: argparse.Namespace) -> int:
             log.info("page.listening", port=server.port)
             stop.wait()
     return 0
-
-
-def _port(text: str) -> int:
-    """Return the number of a TCP port."""
-    if not text.isdecimal() or int(text) > _LARGEST_PORT:
-        message = f"{text!r} is not a TCP port: a number from 0 to {_LARGEST_PORT}"
-        raise argparse.ArgumentTypeError(message)
-    return int(text)
 
 
 def _shown(host: str) -> str:

@@ -211,7 +211,7 @@ _ADVICE: Final = (
     ("snapshot failed", "Remove the cause, then read the table again: `tidemark snapshot start`, or the view Snapshots"),
     ("start `tidemark run`", "Start the producer: `tidemark run`. It continues where it ended"),
     ("start `tidemark merge`", "Start the merge job: `tidemark merge`. It continues where it ended"),
-    (": waiting", "It tries again by itself, and continues when the cause is over: `tidemark doctor` asks all servers"),
+    (": waiting", "It retries by itself, and continues when the cause is over: `tidemark doctor` asks all servers"),
     (": starting", "Nothing: it connects. If that takes long, `tidemark doctor` asks all servers"),
     ("was not started", "Start the job: `tidemark run` or `tidemark merge`"),
     ("cannot be read", "Check that the folder is mounted, and that this user may read it"),
