@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka import Producer as KafkaProducer
 
 from producer.kafka.client import client_config, opened
+from producer.standstill import Standstill
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.delay_histogram import RecentDelays
@@ -46,7 +47,7 @@ class LivenessWriter:
         self._ended = threading.Event()
         self._client: KafkaProducer | None = None
         self._producer: Producer | None = None
-        self._waits_because = ""
+        self._standstill = Standstill()
         self._said: tuple[str, str] = ("", "")
         self._since_ms = 0
         self._in_kafka_known_ms = 0
@@ -72,16 +73,16 @@ class LivenessWriter:
 
     def watch(self, producer: Producer) -> None:
         """Report from now on what this producer does."""
-        self._producer, self._waits_because = producer, ""
+        self._producer = producer
 
     def waits(self, reason: str) -> None:
         """Report from now on that the producer waits for its next attempt, and why."""
-        self._waits_because = reason
+        self._standstill.note(reason, self._producer)
 
     def state(self) -> tuple[str, str]:
         """Return what the producer does at the moment, and the reason."""
-        if self._waits_because:
-            return "waiting", self._waits_because
+        if reason := self._standstill.reason(self._producer):
+            return "waiting", reason
         if self._producer is None or self._producer.reader is None:
             return "starting", _STARTING
         still_s = time.monotonic() - self._producer.reader.progress.alive_s
@@ -92,7 +93,7 @@ class LivenessWriter:
     def snapshot_waits(self) -> str:
         """Return why chunk readers wait at the moment, "" where they do not."""
         producer = self._producer
-        if producer is None or producer.coordinator is None or self._waits_because:
+        if producer is None or producer.coordinator is None or self._standstill.reason(producer):
             return ""
         return producer.coordinator.waits_because
 
@@ -124,8 +125,9 @@ class LivenessWriter:
 
     def _write(self, state: str, reason: str) -> None:
         now_ms = time.time_ns() // 1_000_000
-        if (state, reason) != self._said:
-            self._said, self._since_ms = (state, reason), now_ms
+        if state != self._said[0]:  # another reason is no other standstill
+            self._since_ms = self._standstill.since_ms or now_ms
+        self._said = (state, reason)
         sign = Sign(
             at_ms=now_ms,
             state=state,

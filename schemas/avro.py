@@ -162,13 +162,16 @@ def _default(value: DefaultValue) -> bool | int | float | str:
 def require_distinct_field_names(record: str, names: Iterable[str], mode: NameMode = "none") -> None:
     """Refuse columns whose names become one and the same in Avro, or in `format.field_names` (`SchemaMismatchError`)."""
     seen: dict[str, str] = {}
+    advice = "rename one of them, or use format.field_names: avro_unicode, which keeps names apart"
+    if mode == "avro_unicode":
+        advice = "rename one of them, or use format.type json and format.field_names none"
     where = "Avro" if mode == "none" else f"format.field_names {mode}"
     for name in names:
         adjusted = avro_field_name(name) if mode == "none" else adjusted_field_name(name, mode)
         if adjusted in seen:
             message = (
                 f"columns {seen[adjusted]!r} and {name!r} of {record} are both called {adjusted!r} in {where}; "
-                "rename one of them, or use format.type json and format.field_names none"
+                f"{advice}"
             )
             raise SchemaMismatchError(message)
         seen[adjusted] = name

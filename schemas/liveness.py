@@ -1,4 +1,4 @@
-"""In which state producer and merge job are: from facts to words. The functions are pure, but for `machine`.
+"""In which state producer and merge job are: from facts to words. The functions are pure, but for `read_sign` and `machine`.
 
 Both jobs write a *liveness record*: a small document with a time and the interval after which the next one is due. What a
 person or a tool sees (text, JSON, HTTP, metrics) comes from `producer_state` and `merge_state`; nothing else decides it.
@@ -7,13 +7,16 @@ A fact that is not known is None, and no good state follows from it: the state i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from schemas.json_codec import Form, json_field
+from schemas.errors import StateError
+from schemas.json_codec import Form, decode, json_field
 
 EVERY_S: Final = 2.0
 """How often a job writes a liveness record."""
@@ -104,7 +107,8 @@ class MergeFacts:
     process on this machine has the sink's lock. `behind` counts, per table, the records between what is merged and what
     readers can see in Kafka, zeros left out; it is None where Kafka did not answer, for the reason `behind_unknown`.
     `set_aside` names tables that are not merged at the moment. `is_moving`: a new sign was seen to come a moment
-    ago, which proves life whatever the clocks show.
+    ago, which proves life whatever the clocks show. `disk` says that the disk of the sink's folder is full: what the job
+    writes of itself is then missing or old.
     """
 
     now_ms: int
@@ -116,6 +120,7 @@ class MergeFacts:
     behind: Mapping[str, int] | None = None
     behind_unknown: str = ""
     set_aside: tuple[str, ...] = ()
+    disk: str = ""
 
 
 def merge_state(facts: MergeFacts) -> Standing:
@@ -125,7 +130,7 @@ def merge_state(facts: MergeFacts) -> Standing:
     sign = facts.sign
     if sign is None and not facts.merged and not facts.locked:
         reason = "nothing was merged into it, as far as this machine sees: `tidemark merge` was not started, or runs elsewhere"
-        return Standing(JobState.UNKNOWN, reason)
+        return Standing(JobState.UNKNOWN, _joined(reason, facts.disk))
     alive = _merge_life(sign, facts)
     if alive is not None:
         return alive
@@ -144,11 +149,10 @@ def _merge_life(sign: Sign | None, facts: MergeFacts) -> Standing | None:
     waiting = "" if not facts.behind else _amount(facts.behind)
     is_fresh = sign is not None and not sign.silent_ms(facts.now_ms) and not sign.is_of_another_clock(facts.now_ms)
     if sign is not None and sign.state == "waiting" and (facts.is_moving or is_fresh):
-        return Standing(JobState.WAITING, _joined(sign.reason, waiting), alive=True)
+        return Standing(JobState.WAITING, _joined(sign.reason, _since(sign, facts.now_ms), waiting), alive=True)
     has_ended = sign is not None and sign.state == "ended"
     if facts.locked is False or has_ended:
-        ended = sign.reason if sign is not None and has_ended else ""
-        reason = _joined("start `tidemark merge`", waiting, ended and f"it ended: {ended}")
+        reason = _joined("start `tidemark merge`", waiting, _end_of(sign), "" if has_ended else facts.disk)
         return Standing(JobState.NOT_RUNNING, reason, alive=False)
     if sign is None:
         return Standing(JobState.UNKNOWN, "it writes no liveness record: is it of an earlier version?")
@@ -159,7 +163,8 @@ def _merge_life(sign: Sign | None, facts: MergeFacts) -> Standing | None:
     silent_ms = sign.silent_ms(facts.now_ms)
     if silent_ms:
         who = "a process has the sink's lock" if facts.locked else "is `tidemark merge` running?"
-        reason = _joined(f"no liveness record for {_seconds(silent_ms)}", who, waiting)
+        last = f"the last one is of {time_text(sign.at_ms)}"
+        reason = _joined(f"no liveness record for {_seconds(silent_ms)}", who, last, facts.disk, waiting)
         return Standing(JobState.SILENT, reason, alive=False, needs_sign=True)
     return None
 
@@ -187,24 +192,52 @@ def producer_state(facts: ProducerFacts) -> Standing:
             return Standing(JobState.UNKNOWN, "it writes no liveness record: is it of an earlier version?")
         return Standing(JobState.UNKNOWN, "`tidemark run` was not started, or has not reached the source and Kafka yet")
     if sign.state == "ended":
-        ended = sign.reason and f"it ended: {sign.reason}"
-        return Standing(JobState.NOT_RUNNING, _joined("start `tidemark run`", ended), alive=False)
+        return Standing(JobState.NOT_RUNNING, _joined("start `tidemark run`", _end_of(sign)), alive=False)
     if sign.is_of_another_clock(facts.now_ms) and not facts.is_moving:
         return Standing(JobState.UNKNOWN, _of_the_future(sign, facts.now_ms), needs_sign=True)
     silent_ms = 0 if facts.is_moving else sign.silent_ms(facts.now_ms)
     if silent_ms:
-        reason = f"no liveness record for {_seconds(silent_ms)}: it was killed, is stopped, or does not reach Kafka"
+        last = f"the last one is of {time_text(sign.at_ms)}"
+        reason = f"no liveness record for {_seconds(silent_ms)}: it was killed, is stopped, or does not reach Kafka; {last}"
         before = sign.reason and f"before that: {sign.reason}"
         return Standing(JobState.SILENT, _joined(reason, before), alive=False, needs_sign=True)
-    since = "" if sign.since_ms is None else f"for {_seconds(max(0, facts.now_ms - sign.since_ms))}"
     if sign.state in {"starting", "waiting"}:
-        return Standing(JobState(sign.state), _joined(sign.reason, since), alive=True)
+        return Standing(JobState(sign.state), _joined(sign.reason, _since(sign, facts.now_ms)), alive=True)
     behind = "how far it is behind is unknown" if facts.behind_bytes is None else f"{facts.behind_bytes:,} bytes behind"
     return Standing(JobState.READING, behind, alive=True)
 
 
+def _since(sign: Sign, now_ms: int) -> str:
+    return "" if sign.since_ms is None else f"for {_seconds(max(0, now_ms - sign.since_ms))}"
+
+
+def _end_of(sign: Sign | None) -> str:
+    """Return the last line of a job that ended, "" if it was stopped; a job that was killed has none."""
+    if sign is None:
+        return ""
+    if sign.state != "ended":
+        return f"it ended without a word after {time_text(sign.at_ms)}: it was killed, or could not write its last record"
+    return sign.reason and f"it ended at {time_text(sign.at_ms)}: {sign.reason}"
+
+
+def time_text(at_ms: int) -> str:
+    """Return a time for a person."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
 def _of_the_future(sign: Sign, now_ms: int) -> str:
     return f"its last liveness record is {_seconds(sign.at_ms - now_ms)} in the future: compare the machines' clocks"
+
+
+def read_sign(path: Path) -> Sign | None:
+    """Return the liveness record in a file, None if there is none; raises `StateError` if it cannot be read."""
+    try:
+        return decode(Sign, json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"{path} cannot be read: {error}"
+        raise StateError(message) from error
 
 
 def machine() -> str:

@@ -15,6 +15,7 @@ from pyspark.logger import PySparkLogger
 CANCELLED: Final = ("SPARK_JOB_CANCELLED", "SPARK_JOB_CANCELED", "InterruptedException")
 """What an error says of a job whose query was stopped."""
 _LONGEST_REASON: Final = 500
+_UDF: Final = re.compile(r"\[UDF_FAILED\] ([^\n]+)")
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z_.]+)\] ([^\n]+)")
 
 
@@ -46,7 +47,9 @@ def _is_of_another(record: logging.LogRecord) -> bool:
 def reason_of(error: Exception) -> str:
     """Return an error in one line, for a person."""
     text = str(error)
-    if isinstance(error, (PySparkException, Py4JError)):
+    if udf := _UDF.findall(text):
+        text = udf[-1]
+    elif isinstance(error, (PySparkException, Py4JError)):
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         causes = [line for line in lines if line.startswith((": ", "Caused by: "))] if isinstance(error, Py4JJavaError) else []
         text = causes[-1].partition(": ")[2] if causes else "".join(lines[:1])
@@ -78,7 +81,7 @@ def lost_class(error: BaseException) -> str | None:
 
 def expression_error(error: Exception) -> str:
     """Return why an expression failed on a row: what Spark names in brackets, with its words; else the reason in one line."""
-    found = _CONDITION.findall(str(error))
+    found = [] if _UDF.search(str(error)) else _CONDITION.findall(str(error))
     return f"{found[-1][0]}: {found[-1][1].strip()}"[:_LONGEST_REASON] if found else reason_of(error)
 
 

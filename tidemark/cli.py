@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import faulthandler
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module, metadata
 from types import ModuleType
-from typing import Final
+from typing import Final, NoReturn
 
 from schemas.errors import ConfigError, TidemarkError
 from schemas.overriding import override
@@ -22,6 +24,8 @@ from tidemark.api import build_info
 from tidemark.commands.action import Action
 from tidemark.process import config, logs, shutdown
 
+_INVALID_CHOICE: Final = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
+_UNKNOWN_OPTION: Final = re.compile(r"unrecognized arguments: (--[\w-]+)(?:[= ].*)?")
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
@@ -78,6 +82,36 @@ _OF_ALL_VERBS: Final = ("completion",)
 _WITHOUT_SETTINGS: Final = ("demo", "import-debezium", "import-flink-cdc", "init", "version", "completion")
 
 
+class CommandParser(argparse.ArgumentParser):
+    """A parser that names the nearest word for one that it does not know; the parsers of verbs are of this class, too."""
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        choice = _INVALID_CHOICE.search(message)
+        if choice is not None:
+            known = [one.strip().strip("'\"") for one in choice[2].split(",")]
+            super().error(f"{message[: choice.start()]}there is no {choice[1]!r}; {_nearest(choice[1], known)}")
+        unknown = _UNKNOWN_OPTION.fullmatch(message)
+        if unknown is not None:
+            super().error(f"{message}; {_nearest(unknown[1], sorted(_options_of(self)))}")
+        super().error(message)
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+
+
+def _options_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Return the options of a parser and of all parsers below it."""
+    found: set[str] = set()
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public list of them
+        found |= {one for one in action.option_strings if one.startswith("--")}
+        if isinstance(action.choices, dict):
+            found |= {one for below in action.choices.values() for one in _options_of(below)}
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code; errors of ours are one line on standard error.
 
@@ -129,7 +163,7 @@ def _verb_of(argv: Sequence[str]) -> str | None:
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the whole command, or of the command with one verb alone."""
-    root = argparse.ArgumentParser(
+    root = CommandParser(
         prog="tidemark",
         description="MySQL and MariaDB tables, and every later change, to Kafka and into Delta tables.",
         epilog="exit codes: 0 done; 1 failed, or a difference was found; 2 wrong usage or configuration",

@@ -19,8 +19,8 @@ def nameless_columns(table_map: TableMap, why: str) -> SourceError:
     return SourceError(
         f"the log does not name the columns of {table_map.database}.{table_map.table}, and which they were there is "
         f"not certain: {why}. Run SET GLOBAL binlog_row_metadata=FULL where the server has it (MySQL 8.0.1, "
-        f"MariaDB 10.5; and put it into its configuration). What is in the log already stays unreadable: start "
-        f"under another name, so that the tables are read again"
+        f"MariaDB 10.5; and put it into its configuration). A table that is set aside is read again by itself "
+        f"then; with on_table_error: stop, start under another name, so that the tables are read again"
     )
 
 

@@ -150,7 +150,7 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
     def complete(self, task: TableTask) -> None:
         """Forget a task whose rows have been read."""
         parents = 0 if task.children is None else len(task.children.old)
-        log.info("snapshot.children_read", table=task.table, parents=parents, rows=task.rows)
+        log.debug("snapshot.children_read", table=task.table, parents=parents, rows=task.rows)
         self.forget(task)
 
     @override

@@ -120,7 +120,7 @@ def _nothing_matches(patterns: Sequence[str], captured: Sequence[str]) -> str:
     plain = patterns[0].replace("\\", "")
     near = difflib.get_close_matches(plain, captured, n=_NEAR, cutoff=0.6)
     if near:
-        return f"{asked} matches no captured table; near are {', '.join(near)}"
+        return f"{asked} matches no captured table; did you mean {', '.join(near)}?"
     some = ", ".join(sorted(captured)[:_NEAR]) or "none"
     return (
         f"{asked} matches no captured table (patterns match 'database.table' in full); captured are {some}"

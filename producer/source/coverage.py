@@ -50,10 +50,10 @@ def _advice(pattern: str, names: list[str], user: str) -> str:
     plain = re.sub(r"\\(.)", r"\1", pattern)
     near = difflib.get_close_matches(plain.lower(), [name.lower() for name in names], n=3, cutoff=0.6)
     found = [name for name in names if name.lower() in near]
-    hint = f"; there is {', '.join(found)}" if found else ""
+    hint = f"; did you mean {', '.join(found)}?" if found else "."
     database = re.match(r"(\w+)\.[^.]*", plain)
     where = "<database>.*" if database is None or database.end() < len(plain) else f"`{database[1]}`.*"
-    return f"no table that {user!r} can see matches{hint}. A table without a right is not seen: GRANT SELECT ON {where}"
+    return f"no table that {user!r} can see matches{hint} A table without a right is not seen: GRANT SELECT ON {where}"
 
 
 def privileges_on(grants: Mapping[str, frozenset[str]], database: str, table: str) -> frozenset[str]:

@@ -102,6 +102,11 @@ class LogReader:
         """The offset of the last commit: everything before it is in Kafka."""
         return self._checkpoints.committed
 
+    @property
+    def boundary(self) -> Position:
+        """The end of the last whole transaction that was read."""
+        return self._boundary_position()
+
     def resume_point(self) -> ResumePoint:
         """Return where the log is now: the boundary, or the beginning of the open transaction."""
         return self._assembler.resume_point()

@@ -16,7 +16,7 @@ from schemas.settings.service_section import ServiceSettings, SignalSettings
 from schemas.settings.sink_section import SinkSettings, SparkSettings
 from schemas.settings.snapshot_section import PauseWhen, SnapshotFlags, SnapshotSettings, StartBehaviour
 from schemas.settings.source_section import SourceSettings, StartAtSettings, TlsSettings
-from schemas.settings.tree import Settings, from_mapping, parse_text
+from schemas.settings.tree import Settings, from_mapping, parse_text, why_no_merge
 
 __all__ = [
     "CharsMaskSettings",
@@ -52,4 +52,5 @@ __all__ = [
     "json_schema",
     "parse_text",
     "secret_keys",
+    "why_no_merge",
 ]

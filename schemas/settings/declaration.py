@@ -16,6 +16,7 @@ from functools import cache, wraps
 from typing import Any, ParamSpec, get_type_hints
 
 from schemas.errors import ConfigError
+from schemas.settings.text_forms import path as path_form
 
 _Arguments = ParamSpec("_Arguments")
 
@@ -28,15 +29,18 @@ def setting(
     maximum: int | None = None,
     secret: bool = False,
     file: bool = False,
+    form: Callable[[str], str] | None = None,
     unavailable: Mapping[str, str] | None = None,
 ) -> Any:
     """Return a dataclass field with the text of the configuration reference and its bounds.
 
     A `secret` is in no `repr` and no message. `file` names a file: a relative one is beside the YAML file. `unavailable` are values
-    that users may expect, each with the reason why it is none.
+    that users may expect, each with the reason why it is none. `form` returns what is wrong with a text, "" if nothing is
+    (`text_forms`).
     """
     metadata = {
-        "help": help, "minimum": minimum, "maximum": maximum, "secret": secret, "file": file, "unavailable": unavailable or {},
+        "help": help, "minimum": minimum, "maximum": maximum, "secret": secret, "file": file,
+        "form": form or (path_form if file else None), "unavailable": unavailable or {},
     }  # fmt: skip
     if isinstance(default, (dict, list)):
         return field(default_factory=default.copy, metadata=metadata, repr=not secret)

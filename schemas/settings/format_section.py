@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from schemas.settings.declaration import checking, problem, setting
+from schemas.settings.text_forms import http_url, plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrySettings:
     """Who we are to the schema registry, and whom we trust to be it."""
 
-    user: str | None = setting(None, help="user of the registry (basic authentication)")
+    user: str | None = setting(None, help="user of the registry (basic authentication)", form=plain)
     password: str = setting("", help="that user's password; better: `password_file`", secret=True)
     password_file: str | None = setting(None, help="file whose first line is the password", file=True)
     ca: str | None = setting(
@@ -30,7 +31,7 @@ class FormatSettings:
     type: Literal["avro", "json"] | None = setting(
         None, help="Avro in Confluent wire format, or JSON; by default Avro where a registry is given"
     )
-    registry: str | None = setting(None, help="URL of the schema registry (Confluent API); Avro needs it")
+    registry: str | None = setting(None, help="URL of the schema registry (Confluent API); Avro needs it", form=http_url)
     registry_access: RegistrySettings = setting(RegistrySettings(), help="how the registry is reached")
     schemas: bool = setting(default=False, help="JSON: write the schema block into every key and value")
     decimal: Literal["precise", "double", "string"] = setting(

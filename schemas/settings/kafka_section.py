@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from schemas.settings.declaration import checking, problem, setting
+from schemas.settings.text_forms import brokers, plain
 from schemas.topics import DELIMITER
 
 _DELIMITER: Final = re.compile(r"[A-Za-z0-9._-]{1,20}\Z")
@@ -34,7 +35,7 @@ class SaslSettings:
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = setting(
         "SCRAM-SHA-512", help="how the password is shown"
     )
-    username: str | None = setting(None, help="user of the brokers")
+    username: str | None = setting(None, help="user of the brokers", form=plain)
     password: str = setting("", help="that user's password; better: `password_file`", secret=True)
     password_file: str | None = setting(
         None, help="file whose first line is the password, read again for each connection of a start", file=True
@@ -45,8 +46,8 @@ class SaslSettings:
 class KafkaSettings:
     """The cluster between producer and merge job."""
 
-    bootstrap_servers: str = setting("127.0.0.1:9092", help="brokers to begin with, `host:port,host:port`")
-    partitions: int = setting(4, help="partitions of a change or snapshot topic we create", minimum=1)
+    bootstrap_servers: str = setting("127.0.0.1:9092", help="brokers to begin with, `host:port,host:port`", form=brokers)
+    partitions: int = setting(4, help="partitions of a change or snapshot topic we create", minimum=1, maximum=10_000)
     topic_delimiter: str = setting(
         DELIMITER,
         help="the separator of the parts of topic names, and of the names of schemas, as Debezium's `topic.delimiter`; "

@@ -61,7 +61,8 @@ def _member(kind: type, item: Field[Any], value: object, path: str) -> object:
     except ConfigError as error:
         if not item.metadata["secret"]:
             raise
-        raise ConfigError(*(f"{one.partition(', got ')[0]}, got something else" for one in error.problems)) from None
+        shown = _typed(value) if isinstance(value, (int, float)) else "something else"
+        raise ConfigError(*(f"{one.partition(', got ')[0]}, got {shown}" for one in error.problems)) from None
 
 
 def join(path: str, key: str) -> str:
@@ -134,8 +135,15 @@ def _scalar(kind: object, value: object, path: str) -> object:
     fits = isinstance(value, bool) if kind is bool else type(value) is kind
     if not fits:
         names = {str: "text", int: "an integer", bool: "true or false"}
-        refuse(path, f"expected {names.get(typing.cast('type', kind), str(kind))}, got {_shown(value)}")
+        quotes = "; put it in quotes" if kind is str and isinstance(value, (int, float)) else ""
+        refuse(path, f"expected {names.get(typing.cast('type', kind), str(kind))}, got {_shown(value)}{quotes}")
     return value
+
+
+def _typed(value: float) -> str:
+    """Return the type of a value that stays secret, and what makes a text of it."""
+    kind = "true or false" if isinstance(value, bool) else "an integer" if isinstance(value, int) else "a number"
+    return f"{kind} without quotes; put it in quotes"
 
 
 def _choice(kind: object, value: object, path: str) -> object:
@@ -170,7 +178,11 @@ def _texts(value: object, path: str) -> dict[str, str]:
 
 
 def _check_bounds(item: Field[Any], value: object, path: str) -> None:
-    minimum, maximum = item.metadata["minimum"], item.metadata["maximum"]
+    minimum, maximum, form = item.metadata["minimum"], item.metadata["maximum"], item.metadata["form"]
+    if isinstance(value, str) and form is not None and (reason := form(value)):
+        refuse(path, reason)
+    if isinstance(value, str) and "\0" in value:
+        refuse(path, "has a character of code 0")
     if not isinstance(value, int) or isinstance(value, bool):
         return
     if minimum is not None and value < minimum:

@@ -8,6 +8,7 @@ from typing import Final
 
 from schemas.columns import Mask
 from schemas.settings.declaration import check_patterns, checking, compiled, found_by, problem, setting
+from schemas.settings.text_forms import outbox_topic, plain
 
 _OPERATIONS: Final = ("c", "u", "d", "t", "none")
 
@@ -36,11 +37,13 @@ class OutboxSettings:
     tables: tuple[str, ...] = setting(
         (), help="patterns of `database.table`, captured tables: each inserted row is also an event in a topic of its own"
     )
-    id: str = setting("id", help="column of the event's id, the header `id`")
-    key: str = setting("aggregateid", help="column of the record key")
-    payload: str = setting("payload", help="column of the record value, written as it is")
-    route_by: str = setting("aggregatetype", help="column that names the topic")
-    topic: str = setting("outbox.event.${routedByValue}", help="the topic; `${routedByValue}` is the value of `route_by`")
+    id: str = setting("id", help="column of the event's id, the header `id`", form=plain)
+    key: str = setting("aggregateid", help="column of the record key", form=plain)
+    payload: str = setting("payload", help="column of the record value, written as it is", form=plain)
+    route_by: str = setting("aggregatetype", help="column that names the topic", form=plain)
+    topic: str = setting(
+        "outbox.event.${routedByValue}", help="the topic; `${routedByValue}` is the value of `route_by`", form=outbox_topic
+    )
 
     def holds(self, database: str, table: str) -> bool:
         """Return whether a table is an outbox."""
@@ -70,6 +73,7 @@ class RecordSettings:
         0,
         help="milliseconds from one record in `__debezium-heartbeat.<name>` to the next; 0: none",
         minimum=0,
+        maximum=86_400_000,
     )
     heartbeat_action_query: str | None = setting(
         None, help="SQL that is run on the source with each heartbeat, on a connection of its own"

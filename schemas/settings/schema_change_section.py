@@ -63,6 +63,13 @@ def applied_kinds(settings: SchemaChangeSettings) -> frozenset[str]:
     return (included - matching(settings.exclude)) | {_CREATE}
 
 
+def is_plain(settings: SchemaChangeSettings) -> bool:
+    """Return whether events keep the columns that their table had: what a changelog can do at changes of tables."""
+    applied = applied_kinds(settings)
+    keeps_columns = "add.column" in applied and "alter.column.type" in applied
+    return settings.behaviour == "exception" or (settings.behaviour == "lenient" and keeps_columns)
+
+
 @checking
 def check_schema_changes(path: str, settings: SchemaChangeSettings) -> Iterator[str]:
     """Raise `ConfigError` for a name that means no kind, for renames, and where nothing is left of `create.table`."""

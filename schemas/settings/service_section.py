@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.settings.declaration import checking, problem, setting
+from schemas.settings.text_forms import host, plain
 from schemas.topics import signal_topic
 
 _CHANNELS: Final = ("source", "kafka", "file")
@@ -29,7 +30,8 @@ class SignalSettings:
         None, help="file of signals, one such JSON object per line; it is only read", file=True
     )
     poll_interval_ms: int = setting(
-        1000, help="milliseconds from one look into topic or file to the next", minimum=10
+        1000, help="milliseconds from one look into topic or file to the next", minimum=10,
+        maximum=3_600_000,
     )
 
     def topic(self, name: str) -> str:
@@ -42,7 +44,8 @@ class ServiceSettings:
     """The producer's HTTP endpoint: health, metrics, status, signals; and the merge job's: health, metrics."""
 
     host: str = setting(
-        "127.0.0.1", help="address to listen on; `0.0.0.0` for all, which needs a token for signals"
+        "127.0.0.1", help="address to listen on; `0.0.0.0` for all, which needs a token for signals",
+        form=host,
     )
     port: int = setting(0, help="TCP port; 0: nothing listens", minimum=0, maximum=65535)
     merge_port: int = setting(
@@ -53,7 +56,8 @@ class ServiceSettings:
         (), help="names under which browsers reach `tidemark page` besides those of this machine, behind a proxy for example"
     )
     token: str = setting(
-        "", help="what a signal must show as `Authorization: Bearer …`; better: `token_file`", secret=True
+        "", help="what a signal must show as `Authorization: Bearer …`; better: `token_file`", secret=True,
+        form=plain,
     )
     token_file: str | None = setting(None, help="file whose first line is the token", file=True)
 

@@ -11,7 +11,8 @@ from schemas.names import folder_name
 from schemas.settings.database_url import DATABASES, parse_url
 from schemas.settings.declaration import checking, found_by, problem, setting
 from schemas.settings.route_section import RouteSettings, TransformSettings, check_routes
-from schemas.settings.schema_change_section import SchemaChangeSettings, check_schema_changes
+from schemas.settings.schema_change_section import SchemaChangeSettings, check_schema_changes, is_plain
+from schemas.settings.text_forms import memory, sink_name
 
 _NO_SERVER: Final = "no server of it is at hand to prove that rows are exact there"
 UNAVAILABLE: Final[Mapping[str, str]] = {
@@ -37,13 +38,22 @@ _ONLY_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "topic": ("kafka",),
 }
 """Settings that only sinks of some types have."""
+MODES: Final[Mapping[str, tuple[str, ...]]] = {"files": ("changelog",), "kafka": ("mirror", "changelog", "both")}
+"""The modes of sinks by type; others have `mirror`."""
+SHAPES: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("delta", "iceberg"), ("soft_delete", "partition_by", "options", "key")),
+    **dict.fromkeys(DATABASES, ("soft_delete", "key")),
+    "files": ("key",),
+    "kafka": ("key",),
+}
+"""What transforms may say of a target, by the type of the sink."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
     """Where tables are merged into."""
 
-    name: str = setting("lake", help="name of the sink in logs and in its checkpoint")
+    name: str = setting("lake", help="name of the sink in logs and in its checkpoint", form=sink_name)
     type: Literal["delta", "iceberg", "postgresql", "mysql", "mariadb", "files", "kafka"] = setting(
         "delta",
         help="tables of Delta, of Iceberg (format version 3, in a Hadoop catalog whose warehouse is `path`), or of a database "
@@ -99,6 +109,7 @@ class SinkSettings:
         "table of a MERGE into Delta (`writer: auto`). The JVM merges a table that needs more, or, in Delta, whose touched files "
         "are more than a third of it",
         minimum=64 << 20,
+        maximum=1 << 42,
     )
     deletion_vectors: bool = setting(
         True,
@@ -110,6 +121,7 @@ class SinkSettings:
         help="Delta: a table loses the files that only older versions of it have (VACUUM) at most once in so many hours, by "
         "its `delta.deletedFileRetentionDuration`, a week where it has none; 0: never",
         minimum=0,
+        maximum=87_600,
     )
 
     routes: tuple[RouteSettings, ...] = setting((), help="which table goes into which target; without one it keeps its name")
@@ -151,15 +163,18 @@ class SparkSettings:
         "2g",
         help="heap of Spark's JVM, which plans, and merges what workers do not; Python workers need memory beside it, by "
         "`merge_memory_bytes` of the sink",
+        form=memory,
     )
     trigger_s: int = setting(
         2,
         help="seconds from the start of one batch to the next, under load; after a quiet time batches begin at once, about "
         "eight of them in eight times as long",
         minimum=0,
+        maximum=86_400,
     )
     max_batch_records: int = setting(
-        1_000_000, help="records of a batch, over all topics, when catching up", minimum=1
+        1_000_000, help="records of a batch, over all topics, when catching up", minimum=1,
+        maximum=10_000_000_000,
     )
     jars: tuple[str, ...] = setting((), help="jars to use instead of those of the lock file")
     conf: Mapping[str, str] = setting({}, help="further Spark configuration", secret=True)
@@ -217,6 +232,26 @@ def _check_type(where: str, sink: SinkSettings) -> Iterator[str]:
             yield problem(f"{where}.{key}", f"a sink of type {sink.type} has no such setting, only {', '.join(types)}")
     if sink.type in DATABASES:
         yield from found_by(_check_database, where, sink)
+    yield from found_by(_check_mode, where, sink)
+
+
+@checking
+def _check_mode(where: str, sink: SinkSettings) -> Iterator[str]:
+    """Raise `ConfigError` for a mode, a format or a target's shape that sinks of this type do not have."""
+    modes = MODES.get(sink.type, ("mirror",))
+    if sink.mode not in modes:
+        yield problem(f"{where}.mode", f"a sink of type {sink.type} has no mode {sink.mode}, only {', '.join(modes)}")
+        return
+    if sink.type == "kafka" and sink.format == "parquet":
+        yield problem(f"{where}.format", "parquet is for files; a topic has one of the JSON formats")
+    for number, transform in enumerate(sink.transforms):
+        given = {"soft_delete": transform.soft_delete, "partition_by": transform.partition_by, "options": transform.options}
+        for name in [name for name, value in given.items() if value and name not in SHAPES[sink.type]]:
+            reason = f"a sink of type {sink.type} has no such setting"
+            yield problem(f"{where}.transforms.{number}.{name}", reason)
+    if sink.mode == "changelog" and not is_plain(sink.schema_changes):
+        reason = "each event has the columns that its table had then: take lenient with all columns, or exception"
+        yield problem(f"{where}.schema_changes", reason)
 
 
 def _is_within(path: str, folder: str) -> bool:

@@ -29,12 +29,14 @@ class PauseWhen:
         help="chunk readers wait while the source's Threads_running is above this, and continue at four fifths of it; "
         "the connections of this process count too; 0: never",
         minimum=0,
+        maximum=1_000_000,
     )
     replica_lag_s: int = setting(
         0,
         help="the same for the seconds that a source which is a replica is behind its own source "
         "(Seconds_Behind_Source, Seconds_Behind_Master); 0: never",
         minimum=0,
+        maximum=31_536_000,
     )
 
 
@@ -83,16 +85,19 @@ class SnapshotSettings:
         help="milliseconds that the SELECT of a chunk should take: chunks of the table become smaller where it takes longer, "
         "and larger again up to `chunk_rows`; 0: sizes do not follow time",
         minimum=0,
+        maximum=3_600_000,
     )
     chunk_target_bytes: int = setting(
         16 << 20,
         help="bytes that the SELECT of a chunk should return: as `chunk_target_ms`; 0: sizes do not follow bytes",
         minimum=0,
+        maximum=1 << 40,
     )
     max_rows_per_s: int = setting(
         0,
         help="rows per second that all chunk readers together read at most, on average; 0: as many as they can",
         minimum=0,
+        maximum=1_000_000_000,
     )
     pause_when: PauseWhen = setting(PauseWhen(), help="the load of the source above which no chunk is read")
     merge: Literal["spark", "producer"] = setting(
@@ -109,6 +114,7 @@ class SnapshotSettings:
         2_000_000,
         help="with `via: auto`, rows of a table by the server's statistics from which on the merge job reads them",
         minimum=0,
+        maximum=10**15,
     )
     loads: int = setting(
         8, help="chunks that the merge job is asked for at the same time, with `via: spark`", minimum=1, maximum=256
@@ -123,6 +129,7 @@ class SnapshotSettings:
         64 << 20,
         help="bytes of a chunk at most, about; with `merge: producer` its rows wait in memory, so it is never more",
         minimum=1 << 16,
+        maximum=1 << 40,
     )
     follow_cascades: bool = setting(
         True,
@@ -148,6 +155,7 @@ class SnapshotSettings:
         10_000,
         help="milliseconds to wait for that lock, in whole seconds, or for that moment; writers wait as long",
         minimum=1,
+        maximum=3_600_000,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from schemas.identity import TableName
 from schemas.settings.declaration import check_patterns, checking, compiled, found_by, problem, setting
+from schemas.settings.text_forms import gtids, host, plain
 
 _MICROSECOND: Final = 1_000_000
 
@@ -41,7 +42,8 @@ class StartAtSettings:
         "`2026-11-25T09:00:00Z`",
     )
     gtids: str | None = setting(
-        None, help="first start: behind these transactions (MySQL's or MariaDB's form), instead of at the log's end"
+        None, help="first start: behind these transactions (MySQL's or MariaDB's form), instead of at the log's end",
+        form=gtids,
     )
     file: str | None = setting(None, help="first start, without GTIDs: log file, with `pos`")
     pos: int | None = setting(
@@ -76,9 +78,9 @@ class StartAtSettings:
 class SourceSettings:
     """The database that is read."""
 
-    host: str = setting("127.0.0.1", help="host name or address of the server")
+    host: str = setting("127.0.0.1", help="host name or address of the server", form=host)
     port: int = setting(3306, help="TCP port of the server", minimum=1, maximum=65535)
-    user: str = setting("tidemark", help="user with the grants of the README")
+    user: str = setting("tidemark", help="user with the grants of the README", form=plain)
     password: str = setting("", help="the user's password; better: `password_file`", secret=True)
     password_file: str | None = setting(
         None, help="file whose first line is the password, read again for each connection", file=True
@@ -109,15 +111,18 @@ class SourceSettings:
         10,
         help="seconds to wait for a connection, and for each answer of the server until the session is set up",
         minimum=1,
+        maximum=3600,
     )
     heartbeat_s: int = setting(
-        2, help="seconds of silence in the log after which the server reports its position", minimum=1
+        2, help="seconds of silence in the log after which the server reports its position", minimum=1,
+        maximum=3600,
     )
     log_head_room_s: int = setting(
         43_200,
         help="seconds before the server may purge log that is not read yet at which to warn; half of what it keeps is "
         "enough in any case",
         minimum=0,
+        maximum=31_536_000,
     )
     start_at: StartAtSettings = setting(StartAtSettings(), help="where the first start begins")
     tls: TlsSettings = setting(TlsSettings(), help="encryption of the connections")

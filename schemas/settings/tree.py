@@ -25,6 +25,7 @@ from schemas.settings.service_section import ServiceSettings, SignalSettings, ch
 from schemas.settings.sink_section import SinkSettings, SparkSettings, check_sinks, folder_key, with_folder
 from schemas.settings.snapshot_section import SnapshotSettings, check_snapshot
 from schemas.settings.source_section import SourceSettings, check_source
+from schemas.settings.text_forms import path as path_form
 from schemas.sink_paths import local_path
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
@@ -90,6 +91,30 @@ class Settings:
         return ""
 
 
+def why_no_merge(settings: Settings) -> tuple[str, ...]:
+    """Return what keeps any merge job from serving these settings, which are right for the producer alone."""
+    problems = []
+    if settings.format.type != "avro":
+        problems.append("format.type: the merge job reads Avro only so far; set format.registry, and type: avro")
+    skipped = [op for op in "cud" if settings.records.skips(op)]
+    if skipped:
+        problems.append(
+            f"records.skipped_operations: without {', '.join(skipped)} a mirror does not follow its source; "
+            f"leave them to be published, or run no merge job on these topics"
+        )
+    if settings.records.unwrap:
+        problems.append(
+            "records.unwrap: flat rows have no position, so which of two is newer cannot be known; turn it off, or "
+            "run no merge job on these topics"
+        )
+    if settings.records.message_key_columns:
+        problems.append(
+            "records.message_key_columns: a chosen key need not be unique, a mirror is merged by the key the "
+            "tables have; leave it out, or run no merge job on these topics"
+        )
+    return tuple(problems)
+
+
 def from_mapping(mapping: Mapping[str, object]) -> Settings:
     """Return the settings of a mapping, checked and with defaults filled in.
 
@@ -103,7 +128,10 @@ def from_mapping(mapping: Mapping[str, object]) -> Settings:
     sinks = []
     for number, sink in enumerate(built.get("sinks", ())):
         with problems.noted():
-            sinks.append(with_folder(sink, local_path(sink.folder, f"sinks.{number}.{folder_key(sink)}")))
+            key = f"sinks.{number}.{folder_key(sink)}"
+            if sink.folder.strip() and (reason := path_form(sink.folder)):
+                refuse(key, reason)
+            sinks.append(with_folder(sink, local_path(sink.folder, key)))
     if len(sinks) == len(built.get("sinks", ())):
         built["sinks"] = tuple(sinks)
     for section, check in _CHECKS.items():

@@ -18,7 +18,8 @@ from structlog.contextvars import bound_contextvars
 
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError, EndingError, RetriableSinkError, SinkError, TidemarkError
-from schemas.settings import Settings
+from schemas.settings import Settings, why_no_merge
+from schemas.settings.sink_section import folder_key
 from schemas.sink_figures import SinkFigures
 from schemas.topics import state_topic
 from schemas.waiting import waiting
@@ -152,6 +153,7 @@ class MergeJob:
         self._leaves_query = False
         self._retries = False
         self._queries = False
+        self._lasting = ""
         self._problem: BaseException | None = None
         self._state: JobState | None = None
         self._merger: BatchMerger | None = None
@@ -185,13 +187,34 @@ class MergeJob:
         self._stopped_s = self._stopped_s or time.monotonic()
         self._stop.set()
 
-    def wait(self, seconds: float, reason: str) -> None:
-        """Wait between two attempts, or until it is stopped; the liveness record has the reason."""
-        with self._liveness.waiting(reason):
+    def wait(self, seconds: float, reason: str, since_ms: int) -> None:
+        """Wait between two attempts, or until it is stopped; the liveness record has the reason, and when it came up first."""
+        with self._liveness.waiting(reason, since_ms):
             self._stop.wait(seconds)
+
+    def retries_after(self, reason: str, since_ms: int) -> None:
+        """Be an attempt after one that failed: it is not ready for that reason until a batch succeeds, or there is none to run."""
+        self._lasting = reason
+        self._liveness.lasts(reason, since_ms)
+
+    def _note_success(self) -> None:
+        if self._lasting:
+            self._lasting = ""
+            self._liveness.succeeded()
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether no attempt before this one has a failure that lasts."""
+        return not self._lasting
+
+    def note_end(self, reason: str, begun_ms: int) -> None:
+        """Keep the last line of a job that ended, perhaps before it had the sink's lock (`LivenessFile.note_end`)."""
+        self._liveness.note_end(reason, begun_ms)
 
     def not_ready(self) -> str | None:
         """Return why no batch can run at the moment; None while the query runs."""
+        if self._lasting:
+            return self._lasting
         return None if self._queries else "the merge job is starting, waits for the sink's lock or for Kafka, or is ending"
 
     def run(self, *, until_caught_up: bool) -> None:
@@ -262,7 +285,7 @@ class MergeJob:
                 f"topics that this sink was read from are not to be found at {self._settings.kafka.bootstrap_servers} as topics of "
                 f"{self._settings.name!r}: {', '.join(lost[:_TOPICS_NAMED])}{', ...' if lost[_TOPICS_NAMED:] else ''}. Nothing was "
                 "changed: check name, kafka.bootstrap_servers, and that the user may describe them. If they were deleted, start "
-                "the merge job on an empty sink path (another sinks.path) and snapshot again"
+                f"the merge job on an empty folder (another sinks.{folder_key(self._settings.sink)}) and snapshot again"
             )
             raise SinkError(message)
 
@@ -314,6 +337,7 @@ class MergeJob:
                             self._shared.require()
                         merger(records, batch_id)
                         self._liveness.note_stages(merger.stages.recent)
+                        self._note_success()
                     if merger.state is not None and not self._stop.is_set():
                         self._old_files.offer(spark, merger.state.targets)
                 except Exception as error:
@@ -352,6 +376,8 @@ class MergeJob:
                 if self._stop.is_set():
                     return
                 asks.look(query)
+                if self._lasting and self._is_idle(query):
+                    self._note_success()
                 if clock is not None:
                     pace.look(query)
                 if self._must_leave(query, clock):
@@ -458,26 +484,6 @@ class MergeJob:
 
 def require_supported(settings: Settings) -> None:
     """Refuse settings that this job cannot serve (`ConfigError`)."""
-    if settings.format.type != "avro":
-        message = "format.type: the merge job reads Avro only so far; set format.registry, and type: avro"
-        raise ConfigError(message)
-    skipped = [op for op in "cud" if settings.records.skips(op)]
-    if skipped:
-        message = (
-            f"records.skipped_operations: without {', '.join(skipped)} a mirror does not follow its source; "
-            f"leave them to be published, or run no merge job on these topics"
-        )
-        raise ConfigError(message)
-    if settings.records.unwrap:
-        message = (
-            "records.unwrap: flat rows have no position, so which of two is newer cannot be known; turn it off, or "
-            "run no merge job on these topics"
-        )
-        raise ConfigError(message)
-    if settings.records.message_key_columns:
-        message = (
-            "records.message_key_columns: a chosen key need not be unique, a mirror is merged by the key the "
-            "tables have; leave it out, or run no merge job on these topics"
-        )
-        raise ConfigError(message)
+    if problems := why_no_merge(settings):
+        raise ConfigError(*problems)
     settings.sink  # noqa: B018 - exactly one, or ConfigError

@@ -142,6 +142,7 @@ class MergeJobs(Merging):
         self.ended: dict[str, Exception] = {}
         self._lost_class: LostClassError | None = None
         self._checked = {name: MergeJob(one) for name, one in settings.items()}
+        self._begun_ms = time.time_ns() // 1_000_000
 
     @property
     @override
@@ -232,13 +233,16 @@ class MergeJobs(Merging):
 
     def _serve(self, name: str, settings: Settings, spark: SparkSession, *, until_caught_up: bool) -> None:
         """Run the job of a sink, and again after each error that may pass."""
-        pause_s = self._first_pause_s
+        pause_s, since_ms = self._first_pause_s, 0
         while True:
             job = self._make(settings, spark)
+            if name in self._waits:
+                job.retries_after(self._waits[name], since_ms)
             self._jobs[name] = job
-            self._waits.pop(name, None)
             if self._stop.is_set():
+                job.note_end(self._waits.get(name, ""), self._begun_ms)
                 return
+            self._waits.pop(name, None)
             began = time.monotonic()
             try:
                 job.run(until_caught_up=until_caught_up)
@@ -246,23 +250,27 @@ class MergeJobs(Merging):
                     _require_nothing_set_aside(job)
             except Exception as error:
                 if self._stop.is_set() or not may_pass(error) or has_jvm_ended():
+                    job.note_end(reason_of(error), self._begun_ms)
                     raise
                 lost = lost_class(error)
                 if lost is not None:
                     raise without_class(lost) from error
                 pause_s = self._first_pause_s if time.monotonic() - began > _STEADY_S else pause_s
                 reason = reason_of(error)
+                since_ms = time.time_ns() // 1_000_000 if job.has_succeeded else since_ms
                 self._failures[name] += 1
                 self._waits[name] = f"it is retried in up to {pause_s:.0f} s: {reason}"
                 log.warning("merge.sink_again", sink=name, reason=reason, seconds=pause_s)
-                job.wait(pause_s, self._waits[name])
+                job.wait(pause_s, self._waits[name], since_ms)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:
+                job.note_end("", self._begun_ms)
                 return
 
     def _note_end(self, name: str, error: Exception) -> None:
         with self._changed:
             self.ended[name] = error
+        self._checked[name].note_end(reason_of(error), self._begun_ms)
         if isinstance(error, LostClassError):
             self._lost_class = error
             self.stop()  # all sinks share the JVM

@@ -86,7 +86,8 @@ def require_writable(name: str, layout: SinkLayout) -> None:
         raise ConfigError(message) from None
     except OSError as error:
         is_full = error.errno in _FULL
-        advice = "make room there, or give another sinks.path" if is_full else "check its mount and the rights of this user"
+        elsewhere = "make room there, or give another folder (sinks.path, of a database sinks.work)"
+        advice = elsewhere if is_full else "check its mount and the rights of this user"
         message = f"the sink {layout.sink} cannot be written to: {error.strerror or error}; {advice}"
         raise SinkError(message) from error
     finally:

@@ -7,6 +7,7 @@ from typing import Final
 
 from schemas.errors import ConfigError
 from schemas.settings import Settings, SinkSettings
+from schemas.settings.schema_change_section import is_plain
 from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.pipeline.schema_rules import DROP, SchemaRule
 from spark_jobs.sinks.contract import Sink
@@ -90,8 +91,7 @@ def _require_schema_changes(settings: SinkSettings, sink: Sink) -> None:
     """Raise `ConfigError` for a behaviour at schema changes that a sink of this type cannot have."""
     rule = SchemaRule.of(settings.schema_changes)
     where = f"sinks: {settings.name}: schema_changes"
-    is_plain = rule.behaviour == "exception" or (rule.behaviour == "lenient" and rule.adds and rule.retypes)
-    if not sink.can.schema_changes and not is_plain:
+    if not sink.can.schema_changes and not is_plain(settings.schema_changes):
         message = f"{where}: each event has the columns that its table had then: take lenient with all columns, or exception"
         raise ConfigError(message)
     if rule.insists and rule.drops and DROP not in sink.can.schema_changes:

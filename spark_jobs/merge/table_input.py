@@ -72,8 +72,8 @@ class TableInput:
             if expected and len(ends) > expected:
                 message = (
                     f"topic {topic} has {len(ends)} partitions, the producer knows {expected}: somebody has added some. "
-                    "Nothing is lost: give the producer another name (new topics) and the sink another sinks.path, and "
-                    "have the tables read again"
+                    "Nothing is lost: give the producer another name (new topics) and the sink another folder (sinks.path, of a "
+                    "database sinks.work), and have the tables read again"
                 )
                 raise SinkError(message)
 

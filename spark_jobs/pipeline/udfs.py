@@ -31,10 +31,26 @@ def register_udfs(spark: SparkSession, udfs: Sequence[UdfSettings]) -> None:
             message = f"udfs.{number}.returns: {udf.returns!r} is no type of Spark SQL"
             raise ConfigError(message) from None
         try:
-            spark.udf.register(udf.name, function, kind)
+            spark.udf.register(udf.name, _named(udf.name, function), kind)
         except Exception as error:  # of pickling, which runs code of the module
             message = f"udfs.{number}.function: {udf.function!r} cannot be sent to workers: {reason_of(error)}"
             raise ConfigError(message) from error
+
+
+def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with errors that name it: Spark reports a Python error without the function that raised it.
+
+    The result is pickled by value, and so needs nothing of this module where it runs.
+    """
+
+    def named(*values: Any) -> Any:
+        try:
+            return function(*values)
+        except Exception as error:
+            message = f"[UDF_FAILED] the function {name} raised {type(error).__name__}: {error}"
+            raise RuntimeError(message) from error
+
+    return named
 
 
 def _function(path: str, name: str) -> Callable[..., Any]:

@@ -43,7 +43,7 @@ STEPS: Final = ("trust", "evolve", "commit", "put", "delete_below", "sweep", "co
 
 REMEDY: Final = (
     "the sink and its checkpoint no longer fit together. Move the sink's folder away (or give another "
-    "sinks.path), start the merge job, and snapshot the tables again"
+    "one: sinks.path, of a database sinks.work), start the merge job, and snapshot the tables again"
 )
 
 

@@ -200,8 +200,13 @@ def test_yaml_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
         load(path, {})
 
 
-def test_files_of_secrets_and_certificates_are_beside_the_configuration(file: Path) -> None:
+def test_files_of_secrets_and_certificates_are_beside_the_configuration(
+    file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     (file.parent / "sasl").write_text("secret", "utf-8")
+    elsewhere = tmp_path_factory.mktemp("etc") / "ca.pem"
+    for certificates in (elsewhere, file.parent / "ca.pem"):
+        certificates.write_text("of somebody", "utf-8")
     settings = load(
         file,
         {
@@ -209,7 +214,7 @@ def test_files_of_secrets_and_certificates_are_beside_the_configuration(file: Pa
             "TIDEMARK_KAFKA__SASL__USERNAME": "tidemark",
             "TIDEMARK_KAFKA__SASL__PASSWORD_FILE": "sasl",
             "TIDEMARK_KAFKA__TLS__CA": "ca.pem",
-            "TIDEMARK_SOURCE__TLS__CA": "/etc/ca.pem",
+            "TIDEMARK_SOURCE__TLS__CA": str(elsewhere),
             "TIDEMARK_SIGNAL__CHANNELS": "source,file",
             "TIDEMARK_SIGNAL__FILE": "signals",
         },
@@ -217,7 +222,7 @@ def test_files_of_secrets_and_certificates_are_beside_the_configuration(file: Pa
 
     assert settings.signal.file == str(file.parent / "signals"), "producer and command may run in different folders"
 
-    assert settings.source.tls.ca == "/etc/ca.pem"
+    assert settings.source.tls.ca == str(elsewhere)
     assert client_options(settings.kafka) == {
         "security.protocol": "SASL_SSL",
         "ssl.ca.location": str(file.parent / "ca.pem"),
@@ -279,7 +284,7 @@ def test_what_is_wrong_with_a_secret_is_reported_without_it(file: Path, variable
 def test_a_number_where_a_password_belongs_is_not_shown(file: Path) -> None:
     file.write_text(YAML.replace("host: db", "password: 123456"), "utf-8")
 
-    with pytest.raises(ConfigError, match=r"source\.password: expected text, got something else"):
+    with pytest.raises(ConfigError, match=r"source\.password: expected text, got an integer without quotes"):
         load(file, {})
 
 

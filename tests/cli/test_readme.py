@@ -72,7 +72,7 @@ def settings_of(server: Database, kafka: Kafka | None = None) -> Settings:
                 "tables": ["shop\\..*"],
                 "signal_table": "shop.tidemark_signal",
             },
-            "kafka": {"bootstrap_servers": "none" if kafka is None else kafka.bootstrap_servers},
+            "kafka": {"bootstrap_servers": "127.0.0.1:1" if kafka is None else kafka.bootstrap_servers},
             "format": {"type": "json"},
             "snapshot": {"mode": "initial", "watermarking_strategy": "insert_delete"},
         }

@@ -97,3 +97,12 @@ def test_warnings_and_errors_of_a_job_are_lines_each_once() -> None:
         "run: waits for the row codec (compiler, this process)", "run: producer.restarts: reason no registry"
     ]  # fmt: skip
     assert complaint("{") == complaint("[1]") == ""
+
+
+def test_what_is_waited_for_is_known_until_all_has_caught_up(milestones: Milestones) -> None:
+    assert milestones.awaited_of("lake", status_at(OLD, OLD, table(0))) == "waits for the producer, which starts"
+    assert milestones.awaited_of("lake", status_at(of_now(), OLD, table(0))) == "lake: waits for the merge job, which starts Spark"
+    reading = table(40, snapshot="running", consistent_at=None)
+    assert "40 rows read of tables that are being read" in milestones.awaited_of("lake", status_at(of_now(), of_now(), reading))
+    list(milestones.reached("lake", status_at(of_now(), of_now(), table(80))))
+    assert milestones.awaited_of("lake", status_at(of_now(), of_now(), table(80))) == ""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +19,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from devservers import Kafka, Postgres, Registry, start_kafka
+from schemas.documents import OffsetDocument
 from schemas.findings import Severity
+from schemas.json_codec import encode
 from schemas.liveness import SIGN_KEY, Sign, machine
 from schemas.settings import from_mapping
 from schemas.state import partition_of, value_of
@@ -158,12 +162,62 @@ def test_a_peer_that_is_silent_costs_one_area_and_a_limited_time(site: Site, cap
     assert found["checked"] == ["kafka", "spark", "sink lake", "sink shop"]
 
 
-def sign(site: Site, name: str, age_ms: int = 0) -> None:
+def sign(site: Site, name: str, age_ms: int = 0, state: str = "reading", reason: str = "") -> None:
     """Write a liveness record as a producer of a machine does."""
+    document(site, SIGN_KEY, Sign(at_ms=time.time_ns() // 1_000_000 - age_ms, state=state, reason=reason, machine=name))
+
+
+def document(site: Site, key: str, written: object | None) -> None:
+    """Write a document into the state topic; None removes it."""
     producer = Producer({"bootstrap.servers": site.kafka.bootstrap_servers})
-    written = Sign(at_ms=time.time_ns() // 1_000_000 - age_ms, state="reading", machine=name)
-    producer.produce(f"{site.name}.state", value_of(written), SIGN_KEY, partition=partition_of(SIGN_KEY))
+    value = None if written is None else value_of(written)
+    producer.produce(f"{site.name}.state", value, key, partition=partition_of(key))
     assert producer.flush(30) == 0
+
+
+def test_a_log_that_the_next_start_needs_and_that_is_purged_is_an_error(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    before = OffsetDocument(epoch=0, file="binlog.000000", pos=4, gtid_set="", server="", committed_ms=1)
+    document(site, OffsetDocument.KEY, before)
+    try:
+        code, found = site.examined(capsys)
+    finally:
+        document(site, OffsetDocument.KEY, None)
+    (finding,) = found["findings"]
+    assert (code, finding["code"], finding["severity"], finding["fix"]) == (1, "source.log_lost", "error", "tidemark repair")
+    assert "binlog.000000, where reading continues, is purged: the server has " in finding["evidence"]
+    assert codes(site.examined(capsys)[1]) == []
+
+
+def test_the_last_lines_of_jobs_that_ended_are_shown(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    service = site.folder / "lake" / "_tidemark"
+    service.mkdir(parents=True)
+    alive = service / "alive.json"
+    ended = Sign(at_ms=time.time_ns() // 1_000_000, state="ended", reason="No space left on device")
+    sign(site, machine(), state="ended", reason="binlog.000001 is purged")
+    try:
+        alive.write_text(json.dumps(encode(ended)), "utf-8")
+        code, found = site.examined(capsys)
+        assert (code, codes(found)) == (1, ["kafka.producer_ended", "sink.merge_ended"])
+        assert [one["severity"] for one in found["findings"]] == ["error", "error"]
+        assert found["findings"][0]["evidence"].endswith("Z: binlog.000001 is purged")
+        assert found["findings"][1]["evidence"].endswith("Z: No space left on device")
+        sign(site, machine(), age_ms=3_600_000, state="ended")  # one of before says nothing
+        sign(site, machine(), state="ended")
+        alive.write_text(json.dumps(encode(replace(ended, reason=""))), "utf-8")
+        assert codes(site.examined(capsys)[1]) == [], "they were stopped"
+    finally:
+        document(site, SIGN_KEY, None)
+        shutil.rmtree(site.folder / "lake")
+
+
+def test_a_full_disk_is_an_error(site: Site) -> None:
+    folder = site.folder / "full"
+    folder.mkdir()
+    site.document["sinks"][0]["path"] = str(folder)
+    disk = 'mount -t tmpfs -o size=1m tmpfs "$0"; head -c 1m /dev/zero > "$0/filler"; exec "$@"'
+    (finding,) = examined_within(site, [*ON_A_SMALL_DISK[:5], disk, str(folder)])["findings"]
+    assert (finding["code"], finding["severity"]) == ("sink.free_space", "error")
+    assert f"the disk of {folder} is full" in finding["evidence"]
 
 
 def test_a_producer_on_another_machine_is_named_and_ours_is_not(whole: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,9 +230,11 @@ def test_a_producer_on_another_machine_is_named_and_ours_is_not(whole: Site, cap
     (finding,) = found["findings"]
     assert (code, finding["code"], finding["severity"]) == (1, "kafka.other_producer", "error")
     deadline = time.monotonic() + 60
-    while codes(whole.examined(capsys)[1]):  # until both have been silent for some time: other tests share the topic
-        assert time.monotonic() < deadline
+    while codes(found := whole.examined(capsys)[1]) != ["kafka.producer_ended"]:  # until both have been silent for some time
+        assert time.monotonic() < deadline, found
         time.sleep(0.5)
+    assert found["findings"][0]["severity"] == "warning"
+    document(whole, SIGN_KEY, None)  # other tests share the topic
 
 
 def test_one_producer_elsewhere_is_a_warning() -> None:

@@ -95,14 +95,25 @@ def test_a_sink_whose_batch_fails_is_retried_while_another_is_merged_into(
             return MergeJob(settings, spark=session, on_step=fails_twice)
         return MergeJob(settings, spark=session)
 
-    jobs, waits = MergeJobs(sinks, make, first_pause_s=3.0), list[Standing]()
-    looks = Thread(target=lambda: wait_for(lambda: waits.append(standing(sinks["mart"])) or len(attempts) == 4))
+    jobs, waits, ready = MergeJobs(sinks, make, first_pause_s=3.0), list[Standing](), list[str | None]()
+
+    def look() -> bool:
+        waits.append(standing(sinks["mart"]))
+        ready.append(jobs.not_ready["mart"])
+        return len(attempts) == 4
+
+    looks = Thread(target=lambda: wait_for(look))
     looks.start()
     jobs.run(until_caught_up=True, spark=spark)
     looks.join()
     seen = [one for one in waits if one.state is JobState.WAITING]
     assert seen
     assert all(one.alive and "retried in up to" in one.reason and "the disk is slow" in one.reason for one in seen)
+    lasting = waits[waits.index(seen[0]) : len(waits) - 1 - waits[::-1].index(seen[-1])]
+    assert {one.state for one in lasting} == {JobState.WAITING}, "one failure lasts until an attempt succeeds"
+    begun = next(number for number, reason in enumerate(ready) if reason and "the disk is slow" in reason)
+    ended = len(ready) - next(number for number, reason in enumerate(reversed(ready)) if reason and "the disk is slow" in reason)
+    assert all(reason and "the disk is slow" in reason for reason in ready[begun:ended])
     assert standing(sinks["mart"]).state is JobState.NOT_RUNNING
     assert sorted(attempts) == ["lake", "mart", "mart", "mart"]
     assert [amounts(sinks[name]) for name in NAMES] == [ROWS, ROWS]

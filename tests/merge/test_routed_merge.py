@@ -467,6 +467,18 @@ def test_a_python_function_masks_values(spark: SparkSession, merge_settings: Sin
     assert [(row["id"], row["mail"]) for row in rows(settings, "crm.people")] == [(1, "a**"), (2, None)]
 
 
+def test_a_python_function_that_raises_is_named_with_its_error(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    transform = TransformSettings(tables="shop.orders", select=("id", "checked(amount) AS amount"))
+    settings = routed(merge_settings(), transforms=(transform,))
+    settings = replace(settings, udfs=(UdfSettings(name="checked", function="tests.merge.udfs_of_a_shop:checked", returns="int"),))
+    topics = topics_of(settings, ORDERS)
+    for number in range(1, 5):
+        topics.change("c", {"id": str(number), "amount": number}, at(100 + number, 1).text)
+    topics.flush()
+    merge_all(spark, settings)
+    assert "the function checked raised ValueError: 3 is not an amount of this shop" in progress(settings)["set_aside"]["reason"]
+
+
 @pytest.mark.parametrize(
     ("function", "returns", "message"),
     [

@@ -150,3 +150,22 @@ def test_a_source_that_does_not_answer_makes_its_part_unknown_and_its_late_answe
     assert len(asked) == 2
     assert look.ask(status_of({}, {}, NOW_MS)) == UNSEEN  # nothing is published: there is nothing to ask
     look.close()
+
+
+@pytest.mark.parametrize(
+    ("reason", "part"),
+    [
+        ("producer: waiting: the registry at http://r cannot be reached; for 40 s", "continues when the cause is over"),
+        ("merge job: starting", "it connects"),
+        ("shop.orders: its snapshot failed: the table is locked", "read the table again"),
+        ("merge job: unknown: /lake/_tidemark/alive.json cannot be read: no permission", "is mounted"),
+        ("shop.orders: may not be read: GRANT SELECT ON shop.orders", "as an administrator of the source"),
+        ("shop.orders is inexact: rows were left out", "`tidemark snapshot start`"),
+        ("shop.orders: 3 records are in quarantine: tidemark quarantine list", "Remove the cause"),
+        ("merge job: not running: start `tidemark merge`; the disk of /lake is full", "Make room"),
+        ("shop.orders is set aside: no such column", "taken up by itself"),
+        ("producer: not running: start `tidemark run`; it ended at 2027-01-15 08:00:00Z: denied", "Start the producer"),
+    ],
+)
+def test_there_is_advice_for_each_word_that_is_shown(reason: str, part: str) -> None:
+    assert part in view_documents.advice(reason)

@@ -115,7 +115,7 @@ def test_a_table_without_primary_key_is_refused_with_a_clear_error_and_the_other
     [
         ("execute-snapshot", '{"data-collections": ["x"', "not valid JSON"),
         ("execute-snapshot", {}, "data-collections is missing"),
-        ("execute-snapshot", {"data-collections": ["{schema}.ordres"]}, "near are {schema}.orders"),
+        ("execute-snapshot", {"data-collections": ["{schema}.ordres"]}, "did you mean {schema}.orders?"),
         ("execute-snapshot", {"data-collections": ["[" ]}, "not a regular expression"),
         ("execute-snapshots", {}, "did you mean 'execute-snapshot'?"),
         ("stop-snapshot", {}, "no snapshot is running"),

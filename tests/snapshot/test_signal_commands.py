@@ -70,7 +70,7 @@ def test_nothing_at_all_is_rejected_with_near_names() -> None:
     desk = Desk()
     (answers,) = desk.send("execute-snapshot", execute("shop.custmers"))
     assert answers.type == "REJECTED"
-    assert "near are shop.customers, crm.customers" in answers.additional_data["reason"]
+    assert "did you mean shop.customers, crm.customers" in answers.additional_data["reason"]
     (answers,) = desk.send("execute-snapshot", execute("x"))
     assert (
         "captured are crm.customers, shop.customers, shop.order_items ..." in answers.additional_data["reason"]

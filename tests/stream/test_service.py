@@ -6,15 +6,19 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Callable
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
 
+from devservers import Registry
 from producer.app import Producer
 from producer.sign import LivenessWriter
 from schemas.liveness import JobState
-from schemas.settings import ServiceSettings
+from schemas.settings import ServiceSettings, from_mapping
+from tests.chaos.proxy import Proxy
 from tests.support.producers import Source, running
 from tidemark.api.observe import Observer
 from tidemark.api.service import Service
@@ -87,6 +91,55 @@ def test_a_start_knows_what_the_one_before_it_knew_to_be_in_kafka(mysql: Source)
     with Producer(settings) as again:  # it has read nothing yet
         assert again.reader is not None
         assert again.reader.progress.times.in_kafka_ms == before_ms
+
+
+def test_one_failure_lasts_until_an_attempt_succeeds(mysql: Source, registry: Registry) -> None:
+    """A registry that is down for a new schema: attempts begin, read and fail again, and neither readiness nor status flap."""
+    mysql.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    address = urlsplit(registry.url)
+    assert address.port is not None
+    with Proxy(address.port) as proxy:
+        url = registry.url.replace(str(address.port), str(proxy.port), 1)
+        document = {**mysql.mapping(), "format": {"type": "avro", "registry": url}}
+        settings, stop = from_mapping(document), threading.Event()
+        service = Service(ServiceSettings(), lambda *_: None, str)
+        producer = threading.Thread(target=run_producer, args=(settings, stop, service))
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            nobody = closed.getsockname()[1]
+        with service, Observer(settings) as observer:
+            producer.start()
+            try:
+                within(lambda: service.not_ready() is None, service.not_ready)
+                proxy.lead_to(nobody)
+                proxy.disconnect()
+                mysql.execute("CREATE TABLE u (id INT PRIMARY KEY)", "INSERT INTO u VALUES (1)")
+                within(lambda: service.not_ready() is not None, lambda: "ready")
+                failed_s = time.monotonic()
+                answers, states = list[str | None](), list[tuple[JobState, int]]()
+                while service._counts()[0] < 4:
+                    assert time.monotonic() < failed_s + 120, answers
+                    answers.append(service.not_ready())
+                    status = observer.read()
+                    states.append((status.producer().state, 0 if status.sign is None else status.sign.since_ms or 0))
+                    time.sleep(0.05)
+                assert None not in answers, "it flapped"
+                while states[0][0] is not JobState.WAITING:  # the records come every two seconds
+                    states.pop(0)
+                assert {state for state, _ in states} == {JobState.WAITING}
+                assert len({since for _, since in states}) == 1, "it counts from the first failure"
+                proxy.lead_to(address.port)
+                within(lambda: service.not_ready() is None, service.not_ready)
+                within(lambda: observer.read().producer().state is JobState.READING, lambda: observer.read().producer())
+            finally:
+                stop.set()
+                producer.join(120)
+
+
+def within(condition: Callable[[], bool], facts: Callable[[], object], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, facts()
+        time.sleep(0.1)
 
 
 def test_a_producer_that_waits_for_its_source_says_so_from_outside(mysql: Source) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from schemas.errors import ConfigError
 from schemas.position import Position
 from tests.verify import all_types, sinks
 from tests.verify.conftest import Scene
+from tidemark.api.overview import ASIDE
 from tidemark.verify import DifferenceKind, TableReport, VerifyReport, verify
 from tidemark.verify.judge import Judge
 from tidemark.verify.verification import without_contradiction
@@ -83,6 +85,16 @@ def test_a_changed_value_a_lost_row_and_a_row_too_many_are_each_reported(scene: 
     document = json.loads(report.to_json())
     assert document["ok"] is False
     assert document["tables"][0]["differing"] == 4
+
+
+def test_a_table_that_is_set_aside_is_not_waited_for(scene: Scene) -> None:
+    right = prepare_types(scene)
+    sinks.write_table(scene.settings, scene.database, "types", changed(right, 7, "c_double", 0.5))
+    begun = time.monotonic()
+    report = verify(scene.settings, patience_s=60, awaited=lambda _table: f"{ASIDE}: no such column")
+    assert time.monotonic() - begun < 30
+    assert not report.ok
+    assert "1 rows differed as read, and they are not judged: it is set aside: no such column" in str(only(report).not_compared)
 
 
 def test_one_wrong_value_of_any_type_is_found(scene: Scene) -> None:

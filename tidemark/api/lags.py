@@ -118,12 +118,12 @@ def _asks(table: TableStatus) -> list[str]:
     if table.set_aside is not None:
         asks.append(f"{table.table} is set aside: {table.set_aside}")
     if table.quarantined:
-        asks.append(f"{table.table}: {table.quarantined:,} records could not be read: tidemark quarantine list")
+        asks.append(f"{table.table}: {table.quarantined:,} records are in quarantine: tidemark quarantine list")
     if table.inexact is not None and not _mends_itself(table, table.inexact):
-        asks.append(f"{table.table}: {table.inexact}")
+        asks.append(f"{table.table} is inexact: {table.inexact}")
     if isinstance(table.oldest_ms, str) and LOST in table.oldest_ms:
         asks.append(f"{table.table}: {table.oldest_ms}")
-    if table.snapshot == "failed" and not table.gone:
+    if table.snapshot == "failed" and not (table.gone or table.keyless):
         asks.append(f"{table.table}: its snapshot failed: {table.error}")
     return asks
 

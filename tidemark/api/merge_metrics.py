@@ -22,7 +22,7 @@ _OF_SINKS: Final[tuple[tuple[str, str, str, _Value], ...]] = (
     ("tidemark_merge_batch_seconds_total", "counter", "How long these batches took together", lambda one: one.counts.seconds),
     ("tidemark_merge_failures_total", "counter", "Attempts that failed and were followed by another one", lambda one: one.failures),
     ("tidemark_merge_batch_timestamp_seconds", "gauge", "When the last batch ended, in Unix time", lambda one: one.counts.ended_s),
-    ("tidemark_quarantined_records", "gauge", "Records that could not be read, after the last batch", lambda one: one.quarantined),
+    ("tidemark_quarantined_records", "gauge", "Records in quarantine, after the last batch", lambda one: one.quarantined),
     ("tidemark_set_aside_tables", "gauge", "Tables that are not merged for now, after the last batch", lambda one: one.set_aside),
 )
 """Name, type, help, value of a sink; None: unknown, and left out."""

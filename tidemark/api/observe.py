@@ -22,10 +22,11 @@ from schemas.documents import SchemaIdDocument
 from schemas.errors import KafkaAccessError, PublishError, StateError
 from schemas.identity import SourceId
 from schemas.json_codec import decode
-from schemas.liveness import EVERY_S, JobState, Sign, machine
+from schemas.liveness import EVERY_S, JobState, Sign, machine, read_sign
 from schemas.merge_progress import MergeProgress
 from schemas.state import State, StateRecords
 from schemas.waiting import waiting
+from tidemark.api.disks import full_disk
 from tidemark.api.locks import is_locked
 from tidemark.api.oldest_records import OldestRecords, PartitionOffset
 from tidemark.api.overview import (
@@ -275,12 +276,10 @@ def sink_facts(settings: Settings) -> SinkFacts:
     if len(settings.sinks) != 1:
         reason = "the settings have several sinks" if settings.sinks else "the settings have no sink"
         return SinkFacts(unreadable=reason, has_sink=bool(settings.sinks))
-    service = Path(settings.sink.service_path)
+    service, disk = Path(settings.sink.service_path), full_disk(Path(settings.sink.folder))
     try:
-        sign = decode(Sign, json.loads((service / "alive.json").read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        sign = None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return SinkFacts(unreadable=f"{service / 'alive.json'} cannot be read: {error}")
+        sign = read_sign(service / "alive.json")
+    except StateError as error:
+        return SinkFacts(unreadable=str(error), disk=disk)
     is_here = sign is None or sign.machine == machine()  # a lock is known to the kernel that gave it
-    return SinkFacts(sign=sign, locked=is_locked(service / "lock") if is_here else None)
+    return SinkFacts(sign=sign, locked=is_locked(service / "lock") if is_here else None, disk=disk)

@@ -35,9 +35,12 @@ NOT_FOLLOWED: Final = "foreign keys change its rows without logging them, and ar
 FOLLOWING: Final = "parents changed; their children are being read"
 _REREAD_PREFIX: Final = "anew-"
 _GONE: Final = "UNKNOWN_SCHEMA"
+KEYLESS: Final = "NO_PRIMARY_KEY"
 _NOT_DONE: Final = 0.99
 _NO_OFFSET: Final = "the state topic of this name is missing or empty, so the tables in Kafka are not known"
 _NOT_ASKED: Final = "Kafka was not asked"
+ASIDE: Final = "it is set aside"
+"""What `TableStatus.awaited` begins with then: nobody knows when that ends."""
 READ_AGAIN: Final = "it is being read again"
 UNMATCHED: Final = "source.tables"
 """What a note begins with that names a pattern without a table."""
@@ -84,7 +87,8 @@ class TableStatus:
     None where nobody has looked. `gone`: the source has it no longer, so that its snapshot failed. `kafka_delays` and
     `lake_delays` are how long changes took from their commit, as the jobs noted it at some time (`Status.to_kafka`,
     `Status.to_lake` say what holds now).
-    `released`: it is not captured any more, so the sink stays as it is.
+    `released`: it is not captured any more, so the sink stays as it is. `keyless`: it has no key, so its snapshot failed,
+    and it has no mirror.
     `via` is the way of its snapshot's rows, "kafka" or "spark", None without a snapshot, and `via_reason` why it is not the one
     that was wanted.
     """
@@ -107,6 +111,7 @@ class TableStatus:
     unmerged: tuple[tuple[str, int, int], ...] = ()
     oldest_ms: int | str | None = None
     gone: bool = False
+    keyless: bool = False
     kafka_delays: RecentDelays | None = None
     lake_delays: RecentDelays | None = None
     via: str | None = None
@@ -129,7 +134,7 @@ class TableStatus:
         if self.released:
             return ""
         if self.set_aside is not None:
-            return f"it is set aside: {self.set_aside}"
+            return f"{ASIDE}: {self.set_aside}"
         if self.is_snapshotting:
             return f"its snapshot is {self.snapshot}" + (f", waiting: {self.waits}" if self.waits else "")
         if self.inexact == FOLLOWING or (self.inexact is not None and self.snapshot == "done" and self.inexact != NOT_FOLLOWED):
@@ -154,6 +159,7 @@ class SinkFacts:
     """What was found out about the merge job besides its progress, as `schemas.liveness.MergeFacts` has it.
 
     `ends` are those of the tables' topics, `topics` the change and the snapshot topic of each table.
+    `disk` says that the disk of the sink's folder is full, "" if it is not, or is of another machine.
     """
 
     sign: Sign | None = None
@@ -164,6 +170,7 @@ class SinkFacts:
     ends: Ends | None = None
     ends_unknown: str = _NOT_ASKED
     has_sink: bool = True
+    disk: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,11 +251,12 @@ def status_of(state: State, progress: MergeProgress, now_ms: int, facts: SinkFac
         behind=behind,
         behind_unknown=unknown,
         set_aside=tuple(table.table for table in tables if table.set_aside is not None),
+        disk=facts.disk,
     )
     return Status(
         source=state.source,
         read_ms=now_ms,
-        log=_log(state.one(OffsetDocument)),
+        log=log_status(state.one(OffsetDocument)),
         paused=any(request.state is SnapshotState.PAUSED for request in state.all(RequestDocument).values()),
         tables=tables,
         sink_updated_ms=progress.updated_ms,
@@ -382,7 +390,8 @@ def _spans(facts: SinkFacts, table: str, progress: TableProgress) -> Iterator[tu
             yield topic, partition, done.get(partition, 0), end
 
 
-def _log(offset: OffsetDocument | None) -> LogStatus | None:
+def log_status(offset: OffsetDocument | None) -> LogStatus | None:
+    """Return what a log offset says; None if there is none."""
     if offset is None:
         return None
     needed = offset.resume or offset
@@ -458,6 +467,7 @@ def _snapshot(task: TaskDocument) -> TableStatus:
         rows_estimated=task.estimate,
         error=task.error or None,
         gone=task.status == _GONE,
+        keyless=task.status == KEYLESS,
         partial=task.condition is not None,
         via=task.via,
         via_reason=task.via_reason or None,

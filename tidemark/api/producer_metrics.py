@@ -12,14 +12,16 @@ from prometheus_client.registry import Collector
 from schemas.overriding import override
 from schemas.pipeline_lag import Word
 from tidemark.api.build_info import build_labels
+from tidemark.api.overview import KEYLESS
 
 if TYPE_CHECKING:
     from producer.app import Producer
     from producer.snapshot.coordinator import SnapshotCoordinator
+    from producer.snapshot.table_progress import TableProgress
     from producer.stream.reader_progress import LogProgress
     from tidemark.api.lags import Lags
 
-_STATES: Final = ("queued", "running", "paused", "done", "failed", "cancelled")
+_STATES: Final = ("queued", "running", "paused", "done", "failed", "cancelled", "without_key")
 
 
 class ProducerFigures(Collector):
@@ -84,7 +86,7 @@ def _of_snapshots(coordinator: SnapshotCoordinator) -> Iterable[Metric]:
     for table, read in {one.table: one.rows for one in tables}.items():
         rows.add_metric([table], read)
     for state in _STATES:
-        states.add_metric([state], sum(one.state == state for one in tables))
+        states.add_metric([state], sum(_state_of(one) == state for one in tables))
     yield rows
     yield states
     yield GaugeMetricFamily(
@@ -92,6 +94,11 @@ def _of_snapshots(coordinator: SnapshotCoordinator) -> Iterable[Metric]:
         "1 while no chunk is read because the source is under load (snapshot.pause_when), else 0",
         value=bool(coordinator.waits_because),
     )
+
+
+def _state_of(table: TableProgress) -> str:
+    """Return the state of a table's snapshot; a table without a key cannot have one, which is no failure."""
+    return "without_key" if table.state == "failed" and table.status == KEYLESS else table.state
 
 
 def _delays(progress: LogProgress) -> Metric:

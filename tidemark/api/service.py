@@ -31,6 +31,7 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from producer.standstill import Standstill
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from schemas.overriding import override
 from tidemark.api.access import foreign_name, is_loopback, is_through_proxy, token_of
@@ -90,7 +91,8 @@ class Service:
         self._host = settings.host.lower()
         self._trusts_all = is_loopback(settings.host) and self._token is None
         self._producer: Producer | None = None
-        self._waits_because = ""
+        self._standstill = Standstill()
+        self._is_standby = False
         self._failures = 0
         self._in_kafka_ms = 0
         self.registry = CollectorRegistry()
@@ -120,17 +122,16 @@ class Service:
     def watch(self, producer: Producer) -> None:
         """Report on this producer from now on."""
         self._producer = producer
-        self._waits_because = ""
 
     def waits(self, reason: str) -> None:
         """Note why the producer ended; it is started again shortly."""
         self._failures += 1
-        self._waits_because = reason
+        self._standstill.note(reason, self._producer)
 
     def note_standby(self) -> None:
         """None runs here: what the last one saw is of no interest while another one leads."""
-        self._producer = None
-        self._waits_because = _IS_STANDBY
+        self._producer, self._is_standby = None, True
+        self._standstill.end()
         self._in_kafka_ms = 0
 
     def _counts(self) -> tuple[int, int]:
@@ -146,11 +147,11 @@ class Service:
     @property
     def is_standby(self) -> bool:
         """Whether another producer of the name leads."""
-        return self._waits_because == _IS_STANDBY
+        return self._is_standby
 
     def leads(self) -> None:
         """One is being started; `watch` will be called for it."""
-        self._waits_because = ""
+        self._is_standby = False
 
     @property
     def head_room(self) -> HeadRoom | None:
@@ -160,9 +161,11 @@ class Service:
 
     def not_ready(self) -> str | None:
         """Return why the log is not read at the moment; None while it is."""
-        if self._waits_because:
-            return self._waits_because
+        if self._is_standby:
+            return _IS_STANDBY
         producer = self._producer
+        if reason := self._standstill.reason(producer):
+            return reason
         if producer is None or producer.reader is None:
             return "the producer is starting, or waits for source, Kafka or registry"
         silent_s = time.monotonic() - producer.reader.progress.alive_s

@@ -13,6 +13,7 @@ from schemas.documents import OffsetDocument, Origin, RequestDocument, SnapshotS
 from schemas.liveness import JobState, ProducerFacts, Sign, Standing, producer_state
 from schemas.position import Position
 from schemas.state import State
+from tidemark.api.overview import KEYLESS
 
 _UNREAD: Final = frozenset({SnapshotState.QUEUED, SnapshotState.RUNNING})
 
@@ -24,6 +25,7 @@ class SnapshotTask:
     `rows` were read of about `estimate`, which is None where the server gave none. `chunks_done` are done, `chunks_open` are
     planned and not done; more may follow unless `is_planned`: then the whole table is divided. `via` is the way of the rows,
     `via_reason` why it is not the one that was wanted. `waits` says why no chunk is read now, "" where that is not so or not known.
+    `is_keyless`: it failed because it has no key, which is no alarm: its changes go to Kafka, and it has no mirror.
     """
 
     request: str
@@ -40,6 +42,7 @@ class SnapshotTask:
     via_reason: str
     error: str
     waits: str
+    is_keyless: bool
 
     @property
     def share(self) -> float | None:
@@ -211,6 +214,7 @@ def _task(task: TaskDocument, request: RequestDocument | None, waits: str) -> Sn
         via_reason=task.via_reason,
         error=task.error,
         waits=waits,
+        is_keyless=task.status == KEYLESS,
     )
 
 
@@ -236,6 +240,7 @@ def _task_document(task: SnapshotTask, pace: Mapping[tuple[str, str], float]) ->
     return {
         "table": task.table,
         "state": task.state.value,
+        "keyless": task.is_keyless,
         "rows_read": task.rows,
         "rows_estimated": task.estimate,
         "rows_per_s": None if rate is None else round(rate, 1),

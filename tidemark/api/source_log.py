@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from producer.source.retention import HeadRoom
     from schemas.liveness import Standing
     from schemas.settings import Settings
-    from tidemark.api.overview import Status
+    from tidemark.api.overview import LogStatus, Status
 
 
 _FIRST_PAUSE_S: Final = 2.0
@@ -73,7 +73,8 @@ class SourceConnection:
             return SourceLog(None, self._problem)
         try:
             self._connection = self._connection or connect(self._settings.source)
-            found = _asked(self._settings, self._connection, status)
+            assert status.log is not None
+            found = log_seen(self._settings, self._connection, status.log)
         except TidemarkError as error:
             self.close()
             self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self._pause_s))
@@ -84,12 +85,12 @@ class SourceConnection:
         return found
 
 
-def _asked(settings: Settings, connection: Connection, status: Status) -> SourceLog:
+def log_seen(settings: Settings, connection: Connection, log: LogStatus) -> SourceLog:
+    """Ask the source over a connection how long it keeps what is not in Kafka yet; raises `SourceError`."""
     from producer.source.connection import source_errors
     from producer.source.retention import ResumePosition, head_room
 
-    assert status.log is not None
-    position = ResumePosition(status.log.needed_file, status.log.needed_pos, status.log.read_ms / 1000, status.log.server)
+    position = ResumePosition(log.needed_file, log.needed_pos, log.read_ms / 1000, log.server)
     with source_errors("the source's log"):
         room = head_room(connection, position, time.time())
     return seen(settings, room, is_of_now=True)
@@ -103,7 +104,7 @@ def source_of(settings: Settings, status: Status) -> SourceLog:
         return UNSEEN
     try:
         with closing(connect(settings.source)) as connection:
-            return _asked(settings, connection, status)
+            return log_seen(settings, connection, status.log)
     except TidemarkError as error:
         return SourceLog(None, f"the source cannot be asked: {error}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from schemas.position import Position
 from tidemark.api.overview import Status, TableStatus
 
 
@@ -18,10 +19,19 @@ def consistency(table: TableStatus, status: Status) -> str:
     if table.consistent_at is None:
         return "partial: read with a condition" if table.partial and table.snapshot == "done" else "not consistent yet"
     if table.applied is None:
-        return f"consistent since {table.consistent_at.text}"
+        return f"consistent since {place(table.consistent_at, status)}"
     if status.log is not None and table.applied >= status.log.position:
         return "consistent, all applied that is in Kafka"
-    return f"consistent, applied to {table.applied.text}"
+    return f"consistent, applied to {place(table.applied, status)}"
+
+
+def place(position: Position, status: Status) -> str:
+    """Return the file and the offset of a position in the source's log, as the server's own commands show them."""
+    if not position.file:
+        return "the beginning"
+    base, dot, number = ("" if status.log is None else status.log.file).rpartition(".")
+    file = f"{base}.{position.file:0{len(number)}}" if dot else f"file {position.file}"
+    return f"{file}:{position.offset}"
 
 
 def rates_of(status: Status, before: Status) -> dict[str, float]:

@@ -5,23 +5,45 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from schemas.settings import Described, describe, json_schema
 from tidemark.commands.action import Action, add_output, nothing_more
 from tidemark.process import config
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
 
 HELP: Final = "check the file of settings, look up what a setting means, print the JSON Schema of the file"
 
 
 def _validate(arguments: argparse.Namespace) -> int:
     """Name everything that is wrong with the file and the environment: 2 where something is. No server is asked."""
-    problems = config.problems_of_file(arguments.config)
+    problems = config.problems_of_file(arguments.config) or _refused_options(config.load(arguments.config))
     if arguments.output == "json":
         print(json.dumps({"file": arguments.config, "valid": not problems, "problems": list(problems)}, ensure_ascii=False))
     else:
         print("\n".join(problems) if problems else f"{arguments.config}: valid; `tidemark doctor` asks the servers")
     return 2 if problems else 0
+
+
+def _refused_options(settings: Settings) -> tuple[str, ...]:
+    """Return what librdkafka says of `kafka.options`, where it is installed; nothing is connected to."""
+    if not settings.kafka.options:
+        return ()
+    try:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+    except ModuleNotFoundError:
+        return ()
+    problems = []
+    for name, value in settings.kafka.options.items():
+        try:
+            AdminClient({"log_level": "0", name: value})
+        except (KafkaException, TypeError, ValueError) as error:
+            reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            problems.append(f"kafka.options.{name}: {reason.replace(value, '...') if value else reason}")
+    return tuple(problems)
 
 
 def _configure_reference(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ from schemas.errors import ConfigError, SourceError
 from schemas.findings import Remedy
 from schemas.identity import TableName
 from schemas.settings import Settings, from_mapping
+from tidemark.commands import numbers
 from tidemark.commands.action import add_output
 from tidemark.commands.initial_file import SIGNAL_TABLE, InitialFile, name_of, pattern_of
 from tidemark.process import config
@@ -42,7 +43,7 @@ _ESTIMATES: Final = "SELECT table_schema, table_name, table_rows FROM informatio
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the source, the other servers, the file."""
     parser.add_argument("--host", help="host of the database (default: TIDEMARK_SOURCE__HOST, or this machine)")
-    parser.add_argument("--port", type=int, help="its port (default: TIDEMARK_SOURCE__PORT, or 3306)")
+    parser.add_argument("--port", type=numbers.port, help="its port (default: TIDEMARK_SOURCE__PORT, or 3306)")
     parser.add_argument("--user", help="user with the grants of the README (default: TIDEMARK_SOURCE__USER, or tidemark)")
     parser.add_argument(
         "--password-file",

@@ -6,9 +6,11 @@ import argparse
 import os
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
 
 from tidemark.api.health import health
 from tidemark.api.merge_metrics import handler_of, metrics_text
@@ -17,6 +19,9 @@ from tidemark.process import config
 from tidemark.process.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
     from schemas.settings import Settings
     from spark_jobs.jobs.merge_jobs import Merging
 
@@ -40,10 +45,12 @@ def execute(arguments: argparse.Namespace) -> int:
     With several sinks an error of one ends no other: exit code 1 when none is left, or when not all have caught up.
     """
     settings = config.load(arguments.config)
-    for name in arguments.sink or [sink.name for sink in settings.sinks] or [None]:
+    names = arguments.sink or [sink.name for sink in settings.sinks]
+    for name in names or [None]:
         settings.of_sink(name)  # refuses one that is missing before Spark is started
     stop = threading.Event()
     with ExitStack() as stack:
+        last_line = stack.enter_context(LastLine(settings, names))
         stack.enter_context(stop_on_signals(stop))
         job: list[Merging] = []
         if settings.service.merge_port:
@@ -58,10 +65,36 @@ def execute(arguments: argparse.Namespace) -> int:
         for error in errors:
             print(f"tidemark: {error.text}", file=sys.stderr)
         if errors:
+            last_line.note("; ".join(error.text for error in errors))
             return exit_code(errors)
         if not stop.is_set():
             run_merge(with_jars, until_caught_up=arguments.until_caught_up, sinks=arguments.sink, watch=job.append)
     return 0
+
+
+class LastLine:
+    """The last line of a merge job that ends with an error, kept in its sinks' folders, where the views read it.
+
+    A job that has begun keeps it itself (`LivenessFile`): this one is of errors before that.
+    """
+
+    def __init__(self, settings: Settings, names: Sequence[str]) -> None:
+        self._services = [Path(sink.service_path) for sink in settings.sinks if sink.name in names]
+        self._begun_ms = time.time_ns() // 1_000_000
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, Exception):
+            self.note((str(error).splitlines() or [type(error).__name__])[0])
+
+    def note(self, reason: str) -> None:
+        """Keep it for each sink whose job did not do so."""
+        from spark_jobs.jobs.liveness_file import LivenessFile
+
+        for service in self._services:
+            LivenessFile(service / "alive.json").note_end(reason, self._begun_ms)
 
 
 def _not_ready(job: list[Merging]) -> str | None:

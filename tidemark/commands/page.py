@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from tidemark.commands import numbers
 from tidemark.process import config
 from tidemark.process.shutdown import stop_on_signals
 
@@ -20,7 +21,7 @@ HELP: Final = "show the state of the pipeline in a browser, and start and stop s
 def configure(parser: argparse.ArgumentParser) -> None:
     """Where it listens."""
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default: service.host)")
-    parser.add_argument("--port", type=int, metavar="PORT", help="TCP port (default: service.page_port); 0 for a free one")
+    parser.add_argument("--port", type=numbers.port, metavar="PORT", help="TCP port (default: service.page_port); 0 for a free one")
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -116,7 +116,7 @@ def _retry(settings: Settings, patterns: list[str]) -> int:
 def retried_text(result: Retried) -> str:
     """Return what became of a table's records, and what can be done about those that stay."""
     lines = [f"{result.table}: {result.settled:,} merged and out of quarantine, {result.left:,} still in it"]
-    lines += [f"  {count:,} cannot be read: {reason}" for reason, count in sorted((result.reasons or {}).items())]
+    lines += [f"  {count:,} stay: {reason}" for reason, count in sorted((result.reasons or {}).items())]
     if result.gone:
         lines.append(f"  {result.gone:,} are no longer in Kafka: {_repair(result.table)}")
     if result.unproven:

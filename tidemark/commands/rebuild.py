@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import re
 import secrets
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from schemas.position import Position
     from schemas.settings import Settings
 
+_NAMED: Final = 10
 HELP: Final = "empty targets of a sink and have their source tables read again; stop the merge job first"
 
 
@@ -35,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """0 when the targets are empty and the snapshot of their tables is asked for; 1 when the latter is left to do."""
     settings = config.load(arguments.config).of_sink(arguments.sink)
+    _require_targets(settings, arguments.targets)
     if not arguments.yes:
         names = ", ".join(arguments.targets)
         print(f"rebuild: the rows of {names} would go until their tables are read again; say --yes to do it")
@@ -44,6 +47,24 @@ def execute(arguments: argparse.Namespace) -> int:
     tables = rebuild(with_java(settings), arguments.targets, end_of_log=lambda epoch: _end_of_log(settings, epoch))
     print(f"rebuild: {', '.join(arguments.targets)} emptied in sink {settings.sink.name}")
     return _ask_for_snapshot(settings, tables)
+
+
+def _require_targets(settings: Settings, names: Sequence[str]) -> None:
+    """Raise `ConfigError` for a name that no target has, as far as is known without Spark: with routes only the form is."""
+    from tidemark.api.observe import read_progress
+
+    for name in names:
+        if not all(name.partition(".")):
+            message = f"{name!r} is not a target: it has the form database.table, as the sink has it"
+            raise ConfigError(message)
+    merged = sorted(read_progress(settings).tables)
+    unknown = [name for name in names if name not in merged]
+    if unknown and merged and not settings.sink.routes:
+        close = difflib.get_close_matches(unknown[0], merged, n=1, cutoff=0.6)
+        listed = ", ".join([*merged[:_NAMED], *(["..."] if merged[_NAMED:] else [])])
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {listed}"
+        message = f"sink {settings.sink.name} has no target {unknown[0]!r}; {hint}"
+        raise ConfigError(message)
 
 
 def _end_of_log(settings: Settings, epoch: int) -> Position:

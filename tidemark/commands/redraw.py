@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from tidemark.commands import numbers
+
 EVERY_S: Final = 2.0
 
 
@@ -17,7 +19,7 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch",
         nargs="?",
-        type=_seconds,
+        type=numbers.seconds_above_0,
         const=EVERY_S,
         metavar="SECONDS",
         help="show it again every so many seconds (%(const)g), until interrupted; a terminal is redrawn",
@@ -60,10 +62,3 @@ def aligned(rows: Iterable[Sequence[str]], indent: str = "") -> list[str]:
 def moment(milliseconds: int | None) -> str:
     """Return a Unix time as text, UTC; "unknown" for None."""
     return "unknown" if milliseconds is None else f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
-    return seconds

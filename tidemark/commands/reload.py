@@ -10,6 +10,7 @@ from typing import Final
 
 from schemas.signals import RELOAD_TABLES
 from tidemark.api import sending
+from tidemark.commands import numbers
 from tidemark.process import config
 
 HELP: Final = "have the running producer take source.tables and source.exclude_tables from its file again, and print what changed"
@@ -26,8 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--url", help="http: where the endpoint is, http://host:port (default: service.host and service.port)")
     parser.add_argument(
-        "--wait", type=float, default=_ANSWER_S, metavar="SECONDS", help="how long to wait for the answer (default: %(default)g)"
-    )
+        "--wait", type=numbers.seconds, default=_ANSWER_S, metavar="SECONDS",
+        help="how long to wait for the answer (default: %(default)g)",
+    )  # fmt: skip
     parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
 
 

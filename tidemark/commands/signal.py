@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from schemas import signals
 from schemas.errors import ConfigError, SignalError
 from tidemark.api import sending
+from tidemark.commands import numbers
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait",
         nargs="?",
-        type=float,
+        type=numbers.seconds,
         const=ANSWER_S,
         metavar="SECONDS",
         help="wait for the answer, 30 s by default; exit code 1 when it is a refusal",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from schemas import signals
 from tidemark.api import sending
-from tidemark.commands import signal
+from tidemark.commands import numbers, signal
 from tidemark.commands.action import Action, add_output
 from tidemark.commands.redraw import add_watch, aligned, moment, show
 from tidemark.process import config
@@ -34,7 +34,7 @@ def _configure_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait",
         nargs="?",
-        type=float,
+        type=numbers.seconds,
         const=math.inf,
         metavar="SECONDS",
         help="wait until all rows are read, or for so many seconds, and show how far it is; exit code 1 when that does not happen. "

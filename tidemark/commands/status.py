@@ -241,7 +241,7 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
     lines.extend(f"{table.table}: {RELEASED}" for table in status.tables if table.released)
     lines.extend(f"{table.table}: set aside: {table.set_aside}" for table in status.tables if table.set_aside)
     lines.extend(
-        f"{table.table}: {table.quarantined:,} records could not be read: tidemark quarantine list"
+        f"{table.table}: {table.quarantined:,} records are in quarantine: tidemark quarantine list"
         for table in status.tables
         if table.quarantined
     )

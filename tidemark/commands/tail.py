@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import ConfigError
 from tidemark.api.value_text import value_text
+from tidemark.commands import numbers
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", action="append", default=[], metavar="NAME=VALUE", help="only rows with this key; may be repeated")
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--from-beginning", action="store_true", help="begin with the oldest record that Kafka has (default: now)")
-    begin.add_argument("--since", type=float, metavar="SECONDS", help="begin with what was written so many seconds ago")
-    parser.add_argument("--count", type=int, metavar="N", help="end after so many changes (default: never)")
+    begin.add_argument("--since", type=numbers.seconds, metavar="SECONDS", help="begin with what was written so many seconds ago")
+    parser.add_argument("--count", type=numbers.count, metavar="N", help="end after so many changes (default: never)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="form of each change, which is one line")
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from schemas.errors import ConfigError
+from schemas.settings import why_no_merge
 from tidemark.process import config
 from tidemark.process.shutdown import end_children, stop_on_signals
 
@@ -32,6 +34,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT: 0; 1 when a job or a server ends by itself, or cannot work; 2 where folder or port is in use."""
     settings = config.load(arguments.config)
+    if settings.sinks and (problems := why_no_merge(settings)):
+        raise ConfigError(*problems)
     stop = threading.Event()
     with stop_on_signals(stop):
         from tidemark.local.local_servers import only_user_of, require_free_ports

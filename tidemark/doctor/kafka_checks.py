@@ -25,7 +25,7 @@ from schemas.topics import RECORD_BYTES
 from schemas.waiting import waiting
 from tidemark.doctor.kafka_rights import LIMIT, KafkaRights, not_to_be_asked, tool, tool_advice
 from tidemark.doctor.listed import listed
-from tidemark.doctor.other_writers import producer_findings, recent_signs
+from tidemark.doctor.other_writers import end_of_producer, last_signs, producer_findings, recent
 from tidemark.doctor.unchecked import UncheckedError
 
 if TYPE_CHECKING:
@@ -62,8 +62,10 @@ class _KafkaExamination:
         """Yield all findings."""
         admin, metadata = self._connected()
         ours, state = self._our_topics(metadata), self._state
-        signs = self._signs() if self._of_producer and state in ours else []
+        last = self._signs() if self._of_producer and state in ours else []
+        signs = recent(last)
         yield from producer_findings(self._settings, signs)
+        yield from end_of_producer(last)
         brokers = sorted(str(one) for one in metadata.brokers)
         limits = _limits(self._configs(admin, ResourceType.BROKER, brokers))
         why_not = not_to_be_asked(brokers, limits, metadata.topics)
@@ -83,11 +85,11 @@ class _KafkaExamination:
         return topics.state_topic(self._settings.name, self._settings.kafka.topic_delimiter)
 
     def _signs(self) -> list[Sign]:
-        """Return the liveness records of the last seconds; none where our user may not read them, which is a finding of its own."""
+        """Return the last liveness records; none where our user may not read them, which is a finding of its own."""
         options = {**client_options(self._settings.kafka), "group.id": f"{self._state}-reader", "enable.auto.commit": False}
         consumer = opened(Consumer, client_config(self._servers, {**options, "enable.partition.eof": True}))
         try:
-            return recent_signs(consumer, self._state, partition_of(SIGN_KEY), _ANSWER_S)
+            return last_signs(consumer, self._state, partition_of(SIGN_KEY), _ANSWER_S)
         except KafkaException:
             return []
         finally:

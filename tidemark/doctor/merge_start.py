@@ -31,7 +31,8 @@ _OF_THE_SETTINGS: Final = frozenset({"spark.start", "sink.folder_is_file"})
 _OF_OTHERS: Final = frozenset(
     {
         *("kafka.transaction_timeout", "kafka.state_policy", "kafka.unknown"),
-        *("registry.unreachable", "registry.unknown", "sink.unreachable", "sink.unknown", "spark.memory", "spark.unknown"),
+        *("registry.unreachable", "registry.unknown", "sink.unreachable", "sink.unknown", "sink.free_space"),
+        *("spark.memory", "spark.unknown"),
     }
 )
 """Errors with which a merge job runs: those of the producer, those that may pass while it retries, and what is not known."""

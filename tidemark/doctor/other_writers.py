@@ -1,4 +1,4 @@
-"""Who else writes: another producer of this name, by liveness records in the state topic; another job on a sink, by its lock."""
+"""Who writes, by liveness records: another producer of this name, another job on a sink; and how the last ones ended."""
 
 from __future__ import annotations
 
@@ -8,9 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from schemas.errors import StateError
 from schemas.findings import Finding, Remedy, Severity
 from schemas.json_codec import decode
-from schemas.liveness import SIGN_KEY, Sign, machine
+from schemas.liveness import (
+    SIGN_KEY,
+    JobState,
+    MergeFacts,
+    ProducerFacts,
+    Sign,
+    Standing,
+    machine,
+    merge_state,
+    producer_state,
+    read_sign,
+)
+from tidemark.doctor.committed_log import last_values
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -18,29 +31,54 @@ if TYPE_CHECKING:
     from schemas.settings import Settings
     from schemas.settings.sink_section import SinkSettings
 
-_LAST_RECORDS: Final = 2_000
-"""How much of the state topic's end is read. A producer writes a liveness record every two seconds."""
 _FRESH_MS: Final = 15_000
 
 
-def recent_signs(consumer: Consumer, topic: str, partition: int, answer_s: float) -> list[Sign]:
-    """Return the liveness records of the last seconds, the newest last; what cannot be understood is left out."""
-    from confluent_kafka import TopicPartition
+def last_signs(consumer: Consumer, topic: str, partition: int, answer_s: float) -> list[Sign]:
+    """Return the last liveness records, the newest last; what cannot be understood is left out."""
+    return [sign for value in last_values(consumer, topic, partition, SIGN_KEY, answer_s) for sign in _signs(value)]
 
-    where = TopicPartition(topic, partition)
-    low, high = consumer.get_watermark_offsets(where, timeout=answer_s)
-    consumer.assign([TopicPartition(topic, partition, max(low, high - _LAST_RECORDS))])
-    found: list[Sign] = []
-    deadline = time.monotonic() + answer_s
-    while time.monotonic() < deadline:
-        message = consumer.poll(max(0.0, deadline - time.monotonic()))
-        if message is None or message.error() is not None:  # the end of the partition
-            break
-        key, value = message.key(), message.value()
-        if key == SIGN_KEY.encode() and value is not None:
-            found += _signs(value)
+
+def recent(signs: list[Sign]) -> list[Sign]:
+    """Return the liveness records of the last seconds."""
     now_ms = time.time_ns() // 1_000_000
-    return [sign for sign in found if sign.state != "ended" and abs(now_ms - sign.at_ms) < _FRESH_MS]
+    return [sign for sign in signs if sign.state != "ended" and abs(now_ms - sign.at_ms) < _FRESH_MS]
+
+
+def end_of_producer(signs: list[Sign]) -> Iterator[Finding]:
+    """Yield why the producer does not run, or waits; nothing if it runs, or was stopped."""
+    if signs:
+        now_ms = time.time_ns() // 1_000_000
+        sign = max(signs, key=lambda one: one.at_ms)
+        standing = producer_state(ProducerFacts(now_ms=now_ms, started=True, sign=sign))
+        yield from _end("kafka.producer_ended", "producer", standing, sign, "nothing is published")
+
+
+def end_of_merge_job(sink: SinkSettings) -> Iterator[Finding]:
+    """Yield why the merge job of a sink does not run, or waits; nothing if it runs, or was stopped."""
+    from tidemark.api.disks import full_disk
+    from tidemark.api.locks import is_locked
+
+    service = Path(sink.service_path)
+    try:
+        sign = read_sign(service / "alive.json")
+    except StateError:
+        return
+    if sign is None:
+        return
+    locked = is_locked(service / "lock") if sign.machine == machine() else None
+    disk, now_ms = full_disk(Path(sink.folder)), time.time_ns() // 1_000_000
+    standing = merge_state(MergeFacts(now_ms=now_ms, merged=True, sign=sign, locked=locked, behind={}, disk=disk))
+    yield from _end("sink.merge_ended", f"sink {sink.name}: merge job", standing, sign, "nothing is merged")
+
+
+def _end(code: str, job: str, standing: Standing, sign: Sign, what: str) -> Iterator[Finding]:
+    """Yield an error for a job that ended with one, a warning for a job that waits, is silent or was killed."""
+    was_stopped = sign.state == "ended" and not sign.reason
+    if was_stopped or standing.state not in (JobState.NOT_RUNNING, JobState.SILENT, JobState.WAITING):
+        return
+    severity = Severity.ERROR if sign.state == "ended" else Severity.WARNING
+    yield Finding(code, severity, f"{job}: {standing.text}", what, advice="Remove the cause; a job that ended is started again")
 
 
 def _signs(value: Any) -> Iterator[Sign]:
@@ -101,8 +139,8 @@ def sink_writer_findings(sink: SinkSettings, *, is_start: bool) -> Iterator[Find
 def _sign_of(service: Path) -> Sign | None:
     """Return the liveness record of a merge job that runs; None if there is none, or it is old."""
     try:
-        sign = decode(Sign, json.loads((service / "alive.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
+        sign = read_sign(service / "alive.json")
+    except StateError:
         return None
     now_ms = time.time_ns() // 1_000_000
-    return None if sign.state == "ended" or sign.silent_ms(now_ms) else sign
+    return None if sign is None or sign.state == "ended" or sign.silent_ms(now_ms) else sign

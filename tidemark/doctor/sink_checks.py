@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from schemas.errors import SinkError, TidemarkError
 from schemas.findings import Finding, Remedy, Severity
 from schemas.settings.database_url import DATABASES
-from tidemark.doctor.other_writers import sink_writer_findings
+from tidemark.api.disks import full_disk
+from tidemark.doctor.other_writers import end_of_merge_job, sink_writer_findings
 from tidemark.doctor.unchecked import UncheckedError
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def _findings_of_sink(sink: SinkSettings, is_start: bool, _settings: Settings) -
         raise UncheckedError(f"{path} is not of this machine: only the merge job can ask")
     yield from _folder(sink.name, Path(path))
     yield from sink_writer_findings(sink, is_start=is_start)
+    if not is_start:
+        yield from end_of_merge_job(sink)
 
 
 def _folder(name: str, folder: Path) -> Iterator[Finding]:
@@ -112,7 +115,10 @@ def _folder_findings(name: str, folder: Path) -> Iterator[Finding]:
     if not os.access(there, os.W_OK | os.X_OK):
         yield _no_rights(name, there)
     free = shutil.disk_usage(there).free
-    if free < _LEAST_FREE:
+    if full := full_disk(there):
+        advice = "Make room; a merge job that waits continues by itself"
+        yield Finding("sink.free_space", Severity.ERROR, f"sink {name}: {full}", "no batch can be written", advice=advice)
+    elif free < _LEAST_FREE:
         evidence, what = f"sink {name}: {free / (1 << 30):.1f} GiB are free at {there}", "a batch needs room for new files"
         yield Finding("sink.free_space", Severity.WARNING, evidence, what, advice="Make room, or give another path")
 

@@ -29,6 +29,8 @@ from producer.source.retention import kept_s
 from producer.source.source_preflight import source_findings
 from schemas.errors import AccessDeniedError, SourceError
 from schemas.findings import Finding, Remedy, Severity
+from tidemark.api.source_log import log_seen
+from tidemark.doctor.committed_log import committed_log
 from tidemark.doctor.listed import listed
 from tidemark.doctor.unchecked import UncheckedError
 
@@ -42,6 +44,8 @@ _DAY_S: Final = 86_400
 _WEEK_S: Final = 7 * _DAY_S
 _CLOCK_S: Final = 5.0
 _KEY: Final = "tidemark_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY"
+_ADVICE: Final = " A table without"
+"""What the advice of a reason begins with (`producer.source.coverage`)."""
 _FIRST_ID: Final = 100_000
 
 
@@ -78,6 +82,7 @@ class _SourceExamination:
         captured = [table for table in tables if self.settings.source.captures(*table)]
         yield from self._server_id()
         yield from self._retention()
+        yield from self._needed_log()
         yield from self._clock()
         yield from self._log_filters(captured)
         yield from self._coverage(tables, grants)
@@ -117,6 +122,24 @@ class _SourceExamination:
                 "and in the server's configuration",
             )
 
+    def _needed_log(self) -> Iterator[Finding]:
+        """Yield that the server has no longer the log that the next start of the producer needs, or may purge it soon.
+
+        The position is in Kafka: if that does not answer, its own area says so.
+        """
+        log = committed_log(self.settings)
+        if log is None:
+            return
+        with source_errors("the source's log"):
+            seen = log_seen(self.settings, self.connection, log)
+        room = seen.room
+        if room is not None and (room.is_purged or room.is_shorter):
+            what = "the producer cannot continue: changes since then are lost to it"
+            yield Finding("source.log_lost", Severity.ERROR, seen.problem, what, "tidemark repair", Remedy.SHELL)
+        elif seen.problem:
+            what = "all tables are to be read again when it is purged"
+            yield Finding("source.log_head_room", Severity.WARNING, seen.problem, what)
+
     def _clock(self) -> Iterator[Finding]:
         before = time.time()
         theirs = float(ask(self.connection, "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
@@ -147,7 +170,7 @@ class _SourceExamination:
         document: dict[str, Any] = coverage(self.settings.source, tables, grants)
         none = document["captured"] == 0
         for pattern, reason in document["unmatched"].items():
-            evidence = f"source.tables: {pattern!r}: {reason.partition('. ')[0]}"
+            evidence = f"source.tables: {pattern!r}: {reason.partition(_ADVICE)[0].removesuffix('.')}"
             what = "no table is captured" if none else "this pattern captures nothing"
             severity, near = Severity.ERROR if none else Severity.WARNING, _near(reason)
             fix = f"export TIDEMARK_SOURCE__TABLES='{json.dumps(self._tables_with(pattern, near))}'" if near else ""
@@ -234,9 +257,9 @@ class _SourceExamination:
 
 def _near(reason: str) -> str:
     """Return the first table that the advice on a pattern names; "" where it names none."""
-    _, _, named = reason.partition("; there is ")
-    return named.partition(". ")[0].partition(",")[0].strip()
+    _, _, named = reason.partition("; did you mean ")
+    return named.partition("?")[0].partition(",")[0].strip()
 
 
 def _advice(reason: str) -> str:
-    return reason.partition(". ")[2]
+    return "".join(reason.partition(_ADVICE)[1:]).strip()

@@ -30,6 +30,8 @@ _ENDS_S: Final = 2.5
 _TAIL_LINES: Final = 15
 _LOOK_S: Final = 1.0
 _LAST_LOOK_S: Final = 0.5
+_QUIET_S: Final = 10.0
+"""So long nothing may be said before everything has caught up."""
 _NAMED: Final = 5
 _LINE: Final = 400
 _OF_EVERY_LINE: Final = frozenset({"event", "level", "timestamp", "thread", "exception", "sink"})
@@ -115,6 +117,7 @@ class Milestones:
         self._reached: set[str] = set()
         self._before: dict[str, int] = {}
         self._observer: Observer | None = None
+        self._awaited = "waits for Kafka and the producer"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -125,10 +128,15 @@ class Milestones:
         self._thread.join(_LAST_LOOK_S)
 
     def _watch(self) -> None:
+        said_s = time.monotonic()
         try:
             while not self._ended.wait(_LOOK_S):
                 for line in self._look():
                     self._say(line)
+                    said_s = time.monotonic()
+                if self._awaited and time.monotonic() - said_s > _QUIET_S:
+                    self._say(self._awaited)
+                    said_s = time.monotonic()
         finally:
             if self._observer is not None:
                 self._observer.close()
@@ -139,9 +147,23 @@ class Milestones:
             self._observer = self._observer or Observer(self._settings)
             statuses = self._observer.read_each(oldest=True)
         except TidemarkError:
+            self._awaited = "waits for Kafka and the producer"
             return
         for name, status in statuses.items():
             yield from self.reached(name, status)
+        self._awaited = "; ".join(filter(None, (self.awaited_of(name, status) for name, status in statuses.items())))
+
+    def awaited_of(self, name: str, status: Status) -> str:
+        """Return what is awaited before a sink has caught up for the first time; "" after that."""
+        if f"all {name}" in self._reached or (not status.has_sink and "reading" in self._reached):
+            return ""
+        if not self._is_of_this_start(status.sign):
+            return "waits for the producer, which starts"
+        if status.has_sink and not self._is_of_this_start(status.merge_sign):
+            return f"{name}: waits for the merge job, which starts Spark"
+        rows = sum(table.rows_read for table in status.tables if table.is_snapshotting)
+        reading = f", {rows:,} rows read of tables that are being read" if rows else ""
+        return f"{name}: waits for the first batches{reading}: producer {status.producer().text}; merge job {status.merge.text}"
 
     def reached(self, name: str, status: Status) -> Iterator[str]:
         """Yield what is new of a sink."""

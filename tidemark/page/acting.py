@@ -12,6 +12,7 @@ from tidemark.api import sending
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
+    from tidemark.page.signal_answers import SignalAnswers
 
 PREFIX: Final = "page"
 SENT: Final = re.compile("page-[0-9a-f]{12}")
@@ -48,7 +49,7 @@ def signal_of_form(action: str, form: Mapping[str, str]) -> dict[str, Any]:
     return {"type": kind, "data": data}
 
 
-def send_signal(settings: Settings, signal: tuple[str, str, str | None]) -> str:
-    """Put a signal (id, type, data) where the producer hears it, and return its id; raises what `sending.send` does."""
-    sending.send(sending.lasting(settings), settings, *signal)
+def send_signal(settings: Settings, answers: SignalAnswers, signal: tuple[str, str, str | None]) -> str:
+    """Put a signal (id, type, data) where the producer reads it, and return its id; raises what `sending.send` does."""
+    answers.send(signal[0], lambda: sending.send(sending.lasting(settings), settings, *signal))
     return signal[0]

@@ -6,6 +6,7 @@
 `GET /schema/<table>`          the history of a table's columns; `/changes/<number>` a change with all its columns; `/sinks/<sink>`
                                the files of a sink, and its quarantine
 `POST /snapshots/<action>`     start, stop, pause, resume; `POST /api/v1/signals` any signal, as JSON; `POST /sinks/<sink>/retry`
+`GET /api/v1/signals/<id>`     what the producer answered to a signal of this page
 `GET /livez`, `/readyz`        whether the process answers, and whether it knows how it is now
 =============================  =========================================================================================
 """
@@ -101,6 +102,7 @@ class Views:
             Route("/sign-in", self._guarded(self._sign_in, is_open=True), methods=["GET", "POST"]),
             Route("/sign-out", self._guarded(self._sign_out, acts=True), methods=["POST"]),
             Route("/api/v1/signals", self._guarded(self._signal, acts=True), methods=["POST"]),
+            Route("/api/v1/signals/{signal}", self._guarded(self._answer)),
             Route("/snapshots/{action}", self._guarded(self._act, acts=True), methods=["POST"]),
             Route("/api/v1/schema/{table:path}", self._guarded(self._history_json)),
             Route("/schema/{table:path}", self._guarded(self._history)),
@@ -206,7 +208,8 @@ class Views:
             document = await self._documents[name](request)
             context = self._context(request, name) | {"document": document, "query": dict(request.query_params)}
             sent = request.query_params.get("sent", "")
-            context |= {"sent": sent if acting.SENT.fullmatch(sent) else "", "channel": lasting(self._settings)}
+            sent = sent if acting.SENT.fullmatch(sent) else ""
+            context |= {"sent": sent, "channel": lasting(self._settings), "answer": self._parts.answers.of(sent) if sent else None}
             if document is not None:
                 context |= pictures_of(name, document, self._parts, _minutes(request))
             body = self._templates.part(name, context) if is_part else self._templates.page(name, context)
@@ -362,7 +365,7 @@ class Views:
     async def _act(self, request: Request) -> Response:
         action = request.path_params["action"]
         signal = signal_of(acting.signal_of_form(action, await _form(request)), acting.PREFIX)
-        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, signal), self._acting)
+        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, self._parts.answers, signal), self._acting)
         return RedirectResponse(f"/snapshots?sent={signal_id}", HTTPStatus.SEE_OTHER)
 
     async def _retry(self, request: Request) -> Response:
@@ -375,9 +378,13 @@ class Views:
         self._parts.retries.begin(one.sink.name, [re.escape(table)] if table else [])
         return RedirectResponse(f"/sinks/{one.sink.name}", HTTPStatus.SEE_OTHER)
 
+    async def _answer(self, request: Request) -> Response:
+        signal_id = request.path_params["signal"]
+        return JSONResponse({"id": signal_id, **self._parts.answers.of(signal_id)})
+
     async def _signal(self, request: Request) -> Response:
         signal = signal_of(await _json_body(request), acting.PREFIX)
-        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, signal), self._acting)
+        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, self._parts.answers, signal), self._acting)
         return JSONResponse({"id": signal_id}, HTTPStatus.ACCEPTED)
 
 

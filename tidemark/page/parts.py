@@ -16,6 +16,7 @@ from tidemark.doctor.examination import examine
 from tidemark.page.live_changes import LiveChanges
 from tidemark.page.page_facts import FactsWatch
 from tidemark.page.schema_looks import SchemaLooks
+from tidemark.page.signal_answers import SignalAnswers
 from tidemark.page.sink_looks import Retries
 from tidemark.process.config import DEFAULT_PATH
 
@@ -30,7 +31,7 @@ _AT_LEAST_S: Final = 10.0
 
 
 class Parts:
-    """Facts, changes, schemas and checks, while entered."""
+    """Facts, changes, schemas, checks and answers to signals, while entered."""
 
     def __init__(self, settings: Settings, config_path: str = DEFAULT_PATH) -> None:
         self.retries = Retries(config_path)
@@ -38,6 +39,7 @@ class Parts:
         self.changes = LiveChanges(settings)
         self.schemas = SchemaLooks(settings)
         self.checks = Checks(settings)
+        self.answers = SignalAnswers(settings)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:

@@ -126,6 +126,7 @@ def _snapshot(table: TableStatus, rate: float | None) -> Document | None:
         "eta_s": None if rate is None else eta_s(table, rate),
         "waits": table.waits,
         "error": table.error,
+        "keyless": table.keyless,
         "via": table.via,
         "via_reason": table.via_reason,
     }
@@ -144,6 +145,7 @@ def _table_in_sink(name: str, facts: Facts, table: str) -> Document:
         "lag_text": lags.tables[table].text,
         "merged": one.sink_rows,
         "quarantined": one.quarantined,
+        "keyless": one.keyless,
         "problem": one.inexact or one.skipped or one.set_aside,
         "commit_to_lake": None if delay is None else delay.document,
         "delay_text": None if delay is None else delay.text,
@@ -200,11 +202,19 @@ def problems(facts: Facts) -> list[Document]:
 
 
 _ADVICE: Final = (
-    ("quarantine list", "See the records with `tidemark quarantine list`; merge them with `tidemark quarantine retry`"),
+    ("the disk of", "Make room on the disk, or give another folder; a job that waits continues by itself"),
+    ("quarantine list", "`tidemark quarantine list` has the reasons. Remove the cause, then `tidemark quarantine retry`"),
     ("set aside", "Remove the cause; the table is taken up by itself. `tidemark doctor` checks source and sink"),
+    ("is inexact", "Read the table again: `tidemark snapshot start`, or the view Snapshots; `tidemark verify` compares it"),
+    ("does not have records any more", "Read the table again: `tidemark snapshot start`; let Kafka keep its topics for longer"),
+    ("deleted and created again", "Check who deletes topics; read the tables again: `tidemark snapshot start`"),
     ("snapshot failed", "Remove the cause, then read the table again: `tidemark snapshot start`, or the view Snapshots"),
     ("start `tidemark run`", "Start the producer: `tidemark run`. It continues where it ended"),
     ("start `tidemark merge`", "Start the merge job: `tidemark merge`. It continues where it ended"),
+    (": waiting", "It retries by itself, and continues when the cause is over: `tidemark doctor` asks all servers"),
+    (": starting", "Nothing: it connects. If that takes long, `tidemark doctor` asks all servers"),
+    ("was not started", "Start the job: `tidemark run` or `tidemark merge`"),
+    ("cannot be read", "Check that the folder is mounted, and that this user may read it"),
     ("no liveness record", "Look whether the process runs and reaches Kafka; its log names what it waits for"),
     ("the source cannot be asked", "Check the network and the user of `source`: `tidemark doctor`"),
     ("is purged", "The log is lost: `tidemark repair` starts over, and reads the tables again"),

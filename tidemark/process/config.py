@@ -21,7 +21,7 @@ from schemas import settings as tree
 from schemas.errors import ConfigError
 from schemas.overriding import override
 from schemas.secrets import secret_of
-from schemas.settings import Settings
+from schemas.settings import Settings, text_forms, why_no_merge
 
 PREFIX = "TIDEMARK_"
 DEFAULT_PATH = "tidemark.yaml"
@@ -30,6 +30,7 @@ _TOP_LEVEL = tuple(Settings.__dataclass_fields__)
 _NAMES: Final = re.compile(r"\b(alias|tag|handle) ['\"].*", re.DOTALL)
 _URI: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 _ADDRESS: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
+_PEM_FILES: Final = ("ca", "cert", "key")
 _QUOTES: Final = r"\1: a text that begins with * or ! needs quotes"
 
 
@@ -70,10 +71,13 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Sett
 def problems_of_file(path: str | Path, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return everything that is wrong with a file and the environment laid over it, each as a start would say it."""
     try:
-        load(path, environment)
+        settings = load(path, environment)
     except ConfigError as error:
         return error.problems
-    return ()
+    problems = list(why_no_merge(settings)) if settings.sinks else []
+    if reason := text_forms.spark_master(settings.spark.master):
+        problems.append(f"spark.master: {reason}")
+    return tuple(problems)
 
 
 def overlay(mapping: dict[str, object], environment: Mapping[str, str]) -> None:
@@ -179,25 +183,48 @@ def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
         node: object = mapping
         for parent in parents:
             node = node.get(parent) if isinstance(node, dict) else None
-        if not isinstance(node, dict) or not isinstance(node.get(key), str):
-            continue
-        with problems.noted():
-            if _ADDRESS.match(node[key]):
-                message = f"{path}: is a file of this machine, not a URI; got {node[key].partition('://')[0]}://..."
-                raise ConfigError(message)
-            file = str((folder / node[key]).absolute())
-            node[key] = file
-            if key.endswith("_file") and not node.get(key.removesuffix("_file")):  # both: the settings tree says so
-                secret_of("", file, path)
+        if isinstance(node, dict) and isinstance(node.get(key), str):
+            with problems.noted():
+                _resolve_file(node, key, path, folder)
     sinks = mapping.get("sinks")
-    for sink in sinks if isinstance(sinks, list) else ():
+    for number, sink in enumerate(sinks if isinstance(sinks, list) else ()):
         for key in ("path", "work", "password_file") if isinstance(sink, dict) else ():
             if isinstance(value := sink.get(key), str) and value.strip() and not _URI.match(value):
-                sink[key] = str((folder / value).absolute())
+                with problems.noted():
+                    sink[key] = _absolute(value, f"sinks.{number}.{key}", folder)
         if isinstance(sink, dict) and isinstance(sink.get("password_file"), str) and not sink.get("password"):
             with problems.noted():
-                secret_of("", sink["password_file"], "sinks.password_file")
+                secret_of("", sink["password_file"], f"sinks.{number}.password_file")
     problems.raise_all()
+
+
+def _resolve_file(section: dict[str, Any], key: str, path: str, folder: Path) -> None:
+    if _ADDRESS.match(section[key]):
+        message = f"{path}: is a file of this machine, not a URI; got {section[key].partition('://')[0]}://..."
+        raise ConfigError(message)
+    section[key] = file = _absolute(section[key], path, folder)
+    if key in _PEM_FILES:
+        _require_readable(path, file)
+    if key.endswith("_file") and not section.get(key.removesuffix("_file")):  # both: the settings tree says so
+        secret_of("", file, path)
+
+
+def _absolute(value: str, path: str, folder: Path) -> str:
+    """Return a path that begins at the YAML file's folder; `ConfigError` for a text that is no path."""
+    if reason := text_forms.path(value):
+        message = f"{path}: {reason}"
+        raise ConfigError(message)
+    return str((folder / value).absolute())
+
+
+def _require_readable(path: str, file: str) -> None:
+    """Refuse a file that cannot be read now (`ConfigError`)."""
+    try:
+        with Path(file).open("rb") as stream:
+            stream.read(1)
+    except OSError as error:
+        message = f"{path}: cannot read {file}: {error.strerror}"
+        raise ConfigError(message) from None
 
 
 def forget_secrets() -> None:

@@ -1,0 +1,95 @@
+"""The forms of texts in settings: each check takes a text, and returns what is wrong with it, "" if nothing is (pure)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_HOST: Final = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s/:\[\]@,]+")
+_BROKER: Final = re.compile(rf"(?:[A-Z_]+://)?(?:{_HOST.pattern}):(\d{{1,5}})")
+_MEMORY: Final = re.compile(r"[1-9]\d{0,8}[kmgt]b?", re.IGNORECASE)
+_MASTER: Final = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://\S+|k8s://\S+|yarn")
+_TOPIC: Final = re.compile(r"(?:[A-Za-z0-9._-]|\$\{routedByValue\})+")
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_GTIDS: Final = re.compile(r"\d+-\d+-\d+(?:,\s*\d+-\d+-\d+)*|(?:[A-Za-z0-9-]+(?::[A-Za-z_0-9-]+)+,?\s*)+")
+_LARGEST_PORT: Final = 65_535
+
+
+def plain(text: str) -> str:
+    """Check a name: a text with something in it, on one line."""
+    if not text.strip():
+        return "is empty"
+    return "has a line break or another control character" if _CONTROL.search(text) else ""
+
+
+def path(text: str) -> str:
+    """Check the path of a file or a folder."""
+    if text == "~" or text.startswith("~/"):
+        return f"{text}: ~ stands for a home folder in a shell only; give the whole path"
+    return plain(text)
+
+
+def host(text: str) -> str:
+    """Check a host name or an address, without a port."""
+    if "://" in text:
+        return f"{text!r} is an address of another kind; give the host name or the address alone"
+    if _HOST.fullmatch(text) or re.fullmatch(r"[0-9A-Fa-f:.%]*:[0-9A-Fa-f:.%]*:[0-9A-Fa-f:.%]*", text):
+        return ""
+    return f"{text!r} is not a host name or an address; the port has a key of its own"
+
+
+def brokers(text: str) -> str:
+    """Check a list of brokers, `host:port,host:port`."""
+    for one in text.split(","):
+        found = _BROKER.fullmatch(one.strip())
+        if found is None or not 0 < int(found[1]) <= _LARGEST_PORT:
+            return f"{one.strip()!r} is not of the form <host>:<port>, for example kafka:9092"
+    return ""
+
+
+def outbox_topic(text: str) -> str:
+    """Check the topic of events, which may have the value of a column in it."""
+    if _TOPIC.fullmatch(text):
+        return ""
+    return f"{text!r} is not a topic: A-Z a-z 0-9 . _ -, and ${{routedByValue}} for the value of a column"
+
+
+def http_url(text: str) -> str:
+    """Check the URL of an HTTP service."""
+    try:
+        parts = urlsplit(text.strip())
+        is_right = parts.scheme.lower() in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_right = False
+    shown = text.rpartition("@")[2]
+    wrong = not is_right or bool(re.search(r"\s|[\x00-\x1f]", text.strip()))
+    return f"{shown!r} is not a URL; it begins with http:// or https://, for example http://registry:8081" if wrong else ""
+
+
+def memory(text: str) -> str:
+    """Check a size of memory as Java has it."""
+    if _MEMORY.fullmatch(text.strip()):
+        return ""
+    return f"{text!r} is not a size of memory: a whole number with k, m, g or t, for example 2g"
+
+
+def spark_master(text: str) -> str:
+    """Check the URL of a Spark master."""
+    known = "local[*], local[4], spark://host:7077, k8s://… or yarn"
+    return "" if _MASTER.fullmatch(text) else f"{text!r} is not a Spark master: {known}"
+
+
+def sink_name(text: str) -> str:
+    """Check a name that is a part of paths and URLs."""
+    if _NAME.fullmatch(text) and text.strip("."):
+        return ""
+    return f"{text!r} is not a name: 1 to 100 of A-Z a-z 0-9 . _ -"
+
+
+def gtids(text: str) -> str:
+    """Check a set of GTIDs, of MySQL or of MariaDB."""
+    if _GTIDS.fullmatch(text.strip()):
+        return ""
+    return f"{text!r} is not a set of GTIDs: <server's UUID>:1-20 of MySQL, or 0-1-20 of MariaDB"
