@@ -11,6 +11,7 @@ from typing import Any, Final, get_args, get_type_hints
 SECRETS: Final = re.compile(r"passw|secret|token|jaas|credential|user\.info|(api|access|private)[._-]?key|salt", re.IGNORECASE)
 """Names of keys whose values are not shown, whatever they are for."""
 _MOST_SHOWN: Final = 120
+_PASSWORD: Final = re.compile(r"(://[^/@\s:]*):[^/@\s]*@")
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|sec|second|seconds|m|min|minute|minutes|h|hour|hours)?")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
 
@@ -75,7 +76,8 @@ class Ledger:
         self.note(key, what, hidden)
 
     def note(self, name: str, what: str, value: str = "") -> None:
-        """Note what a person has to do, without closing a key."""
+        """Note what a person has to do, without closing a key. A password in a URL is not shown."""
+        value = _PASSWORD.sub(r"\1:***@", value)
         self.findings.append(Finding(name, value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…", what))
 
     def skip(self, key: str) -> None:

@@ -11,7 +11,7 @@ from schemas.errors import ConfigError
 from tidemark.importers.key_ledger import Ledger
 
 _PROVIDED: Final = re.compile(r"\$\{[^}]*:[^}]*\}")
-_HIDING: Final = re.compile(r"(database|table|column)\.(include|exclude)\.list|column\.(mask|truncate)\..*")
+_HIDING: Final = re.compile(r"(database|table|column)\.((in|ex)clude\.list|(white|black)list)|column\.(mask|truncate)\..*")
 _FROM_CONNECT: Final = "is filled in by Kafka Connect from a config provider: put its value there and import again, or set it here"
 _RENAMED: Final[Mapping[str, str]] = {
     "database.server.name": "topic.prefix",
@@ -31,6 +31,7 @@ class ConnectorLedger(Ledger):
     """The properties that are open, all as text, and what became of the others."""
 
     open: dict[str, Any] = field(default_factory=dict)
+    old_names: dict[str, str] = field(default_factory=dict)
 
     def rename_old(self) -> None:
         """Give properties their names of today; one that is given under both names counts as of today."""
@@ -42,7 +43,12 @@ class ConnectorLedger(Ledger):
                 self.report(name, f"is the old name of {new}, which is given too and counts")
             else:
                 self.open[new] = self.open.pop(name)
+                self.old_names[new] = name
                 self.note(name, f"is called {new} since Debezium 2", "" if new.startswith("schema.history") else self.text(new))
+
+    def given_name(self, name: str) -> str:
+        """Return the name under which a property is given."""
+        return self.old_names.get(name, name)
 
     def report_provided(self) -> None:
         """Report properties whose values Kafka Connect fills in. `ConfigError` for a list: what it hides would be published."""

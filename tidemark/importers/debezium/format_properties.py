@@ -64,7 +64,7 @@ def translate_format(ledger: ConnectorLedger) -> None:
         _avro(ledger, value)
     else:
         _json(ledger, value)
-    if key and value and key != value:
+    if key and key != (value or _JSON):
         ledger.report("key.converter", "keys are written as values are; change their consumers")
     ledger.close("key.converter", "format.type")
     ledger.close("value.converter", "format.type")
@@ -134,7 +134,7 @@ def _registry_access(ledger: ConnectorLedger, prefix: str) -> None:
         _registry_user(ledger, name, ledger.text(name).partition(":")[0].strip())
         ledger.close(name, "format.registry_access.user")
     name = f"{prefix}basic.auth.credentials.source"
-    if ledger.word(name) in ("user_info", "url"):
+    if ledger.word(name) in ("user_info", "url") and "registry_access" in ledger.out["format"]:
         ledger.close(name, "format.registry_access.user")
     for name in [name for name in ledger.open if name.startswith((f"{prefix}ssl.", f"{prefix}bearer.", f"{prefix}basic.auth."))]:
         ledger.report(name, "is not copied: set format.registry_access (user, password_file; ca, cert and key are PEM files)")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from schemas.errors import ConfigError
+from tidemark.importers.debezium.connector_ledger import ConnectorLedger
 from tidemark.importers.debezium.java_pattern_reader import parse
 from tidemark.importers.debezium.java_patterns import (
     ANY,
@@ -28,7 +29,6 @@ from tidemark.importers.debezium.java_patterns import (
     plain_text,
     written,
 )  # fmt: skip
-from tidemark.importers.key_ledger import Ledger
 
 _PIECE: Final = re.compile(r"\\.|,|[^\\,]+|\\", re.DOTALL)
 _SPACES: Final = "".join(map(chr, range(33)))  # what Java's trim() takes away
@@ -36,18 +36,18 @@ _JOINED: Final = r"a comma in brackets divides the list there, and Debezium refu
 _WHOLE: Final = Repeat(ANY, "*")
 
 
-def read_list(ledger: Ledger, key: str) -> list[Node]:
+def read_list(ledger: ConnectorLedger, key: str) -> list[Node]:
     """Return the patterns of a list; none for a list that is not given. `ConfigError` for a part that cannot be read."""
     found: list[Node] = []
     parts = _divided(ledger.text(key))
     while parts:
-        node, text, count = _first(key, parts)
+        node, text, count = _first(ledger.given_name(key), parts)
         if count > 1:
             ledger.note(key, _JOINED.format(text))
         found.append(node)
         del parts[:count]
     if not found and ledger.text(key).strip():
-        message = f"{key} = {ledger.text(key)!r} names nothing: Debezium captures nothing with it"
+        message = f"{ledger.given_name(key)} = {ledger.text(key)!r} names nothing: Debezium captures nothing with it"
         raise ConfigError(message)
     return found
 

@@ -103,6 +103,7 @@ def _hidden(ledger: ConnectorLedger, prefix: str, kind: str, *, flat: bool) -> I
             anywhere = Repeat(ANY, "*")
             yield from [concat(anywhere, DOT, anywhere, DOT, *map(Literal, column)) for column in columns]
             ledger.close(name, "records.column_exclude_list")
-    ledger.close(f"{prefix}.type", "records.column_exclude_list")
+    if flat:
+        ledger.close(f"{prefix}.type", "records.column_exclude_list")
     for name in ledger.keys(prefix):
         ledger.report(name, _KEPT)

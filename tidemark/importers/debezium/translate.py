@@ -45,8 +45,8 @@ def translate(properties: Mapping[str, str], start_at: StartAt | None = None) ->
 def close_all(ledger: ConnectorLedger, start_at: StartAt | None = None) -> Translation:
     """Close every property of a ledger, and return the settings."""
     _refuse_others(ledger)
-    ledger.rename_old()
     ledger.report_provided()
+    ledger.rename_old()
     _source(ledger)
     _tables(ledger)
     translate_kafka(ledger)
@@ -93,7 +93,7 @@ def _source(ledger: ConnectorLedger) -> None:
         ledger.report("database.password", f"secrets are not copied: put it into {_SECRET}, first line, or name another file")
     if "database.server.id" in ledger.open:
         ledger.whole("database.server.id", "source.server_id", (1, 2**32 - 1))
-        if (number := ledger.out["source"].get("server_id")) is not None:
+        if (number := ledger.out.get("source", {}).get("server_id")) is not None:
             what = "is kept: stop the connector before Tidemark starts, or choose another one"
             ledger.note("database.server.id", what, str(number))
     _tls(ledger)
