@@ -1,7 +1,7 @@
 """`python -m tests.fuzz [SECONDS [SEED]]`: damaged bytes and nonsense at every door, for so long at each.
 
-Events of a real server's log, signals, configuration, HTTP. What may come of it is the error meant for it;
-anything else is a crash, printed with what caused it.
+Events of a real server's log, signals, configuration, HTTP, properties of Debezium's connectors. What may come of it is the error meant
+for it; anything else is a crash, printed with what caused it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from schemas.errors import ConfigError, DecodeError, UnknownEventError
 from schemas.position import Position
 from schemas.settings import ServiceSettings
 from tests.codec.test_damaged_bytes import damaged
+from tests.importers.connector_mixtures import judge, mixture
 from tidemark.api.service import Service
 from tidemark.process import config
 
@@ -101,6 +102,7 @@ def main(arguments: list[str]) -> int:
             "signals": _signal,
             "configuration": lambda rng: _configuration(rng, Path(folder)),
             "requests": lambda rng: _request(rng, service.port),
+            "properties": _properties,
         }
         for name, attempt in doors.items():
             rng = random.Random(f"{name} {seed}")
@@ -280,6 +282,16 @@ def _configuration(rng: random.Random, folder: Path) -> str:
     except Exception as error:  # noqa: BLE001 - that is what is looked for
         return f"{error!r} of {text}"
     return ""
+
+
+def _properties(rng: random.Random) -> str:
+    """A connector of Debezium with documented properties: each is translated, reported or named as not needed."""
+    properties = mixture(rng)
+    try:
+        wrong = list(judge(properties))
+    except Exception as error:  # noqa: BLE001 - that is what is looked for
+        wrong = [repr(error)]
+    return f"{wrong} of {properties}" if wrong else ""
 
 
 def _request(rng: random.Random, port: int) -> str:

@@ -16,10 +16,10 @@ from tidemark import cli
 from tidemark.importers.debezium import Translation
 from tidemark.importers.flink_cdc import read_pipeline, translate_pipeline
 from tidemark.importers.flink_cdc.expressions import alias_of, split_items, translated
-from tidemark.importers.flink_cdc.key_ledger import Ledger
 from tidemark.importers.flink_cdc.pipeline_translation import close_all
 from tidemark.importers.flink_cdc.sink_translation import change_kinds
 from tidemark.importers.flink_cdc.table_patterns import split_tables, table_pattern
+from tidemark.importers.key_ledger import Ledger
 
 HIDDEN = ("hush", "'k'", "api-key = k", "apikey = k")
 

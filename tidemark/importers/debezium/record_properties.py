@@ -3,82 +3,187 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
-from tidemark.importers.debezium.translation import Draft, split_patterns
+from schemas.errors import ConfigError
+from tidemark.importers.debezium.connector_ledger import ConnectorLedger
+from tidemark.importers.debezium.java_pattern_reader import parse
+from tidemark.importers.debezium.java_patterns import (
+    CharClass,
+    Concat,
+    Either,
+    Literal,
+    Node,
+    PatternError,
+    plain_text,
+    written,
+)
+from tidemark.importers.debezium.name_lists import read_list, texts, without
 
-_SAME: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
-    "tombstones.on.delete": ("tombstones", lambda text: text == "true"),
-    "skip.messages.without.change": ("skip_messages_without_change", lambda text: text == "true"),
-    "provide.transaction.metadata": ("provide_transaction_metadata", lambda text: text == "true"),
-    "heartbeat.action.query": ("heartbeat_action_query", str),
-    "include.query": ("include_query", lambda text: text == "true"),
-    "include.schema.changes": ("include_schema_changes", lambda text: text == "true"),
-    "column.include.list": ("column_include_list", split_patterns),
-    "column.exclude.list": ("column_exclude_list", split_patterns),
-    "include.schema.comments": ("include_schema_comments", lambda text: text == "true"),
-    "column.propagate.source.type": ("column_propagate_source_type", split_patterns),
-    "datatype.propagate.source.type": ("datatype_propagate_source_type", split_patterns),
+_FLAGS: Final = {
+    "tombstones.on.delete": ("tombstones", True),
+    "skip.messages.without.change": ("skip_messages_without_change", False),
+    "provide.transaction.metadata": ("provide_transaction_metadata", False),
+    "include.query": ("include_query", False),
+    "include.schema.changes": ("include_schema_changes", True),
+    "include.schema.comments": ("include_schema_comments", False),
 }
-_KEEPS_VALUES: Final = "column_propagate_source_type"
+_TYPED: Final = {
+    "column.propagate.source.type": "records.column_propagate_source_type",
+    "datatype.propagate.source.type": "records.datatype_propagate_source_type",
+}
+_OPERATIONS: Final = ("c", "u", "d", "t", "none")
+_MOST: Final = 2**31 - 1
 _HASH: Final = re.compile(r"column\.mask\.hash\.(v2\.)?([^.]+)\.with\.salt\.(.+)")
-_CHARS: Final = re.compile(r"column\.(mask\.with|truncate\.to)\.(\d+)\.chars")
+_CHARS: Final = re.compile(r"column\.(truncate\.to|mask\.with)\.(\d+)\.chars")
+_OLD_HASH: Final = (
+    "hashes Java's serialised form. LEFT OUT: these columns would be written in clear, so they are excluded here; "
+    "use records.column_mask_hash_v2, whose hashes are others"
+)
+_KEY_PART: Final = re.compile(r"\s*([^:]+):([^:,]+(?:,[^:,]+)*)\s*")
 
 
-def translate_records(draft: Draft) -> None:
-    """Translate the properties of records: heartbeats, operations, keys, columns."""
-    for name, (key, read) in _SAME.items():
-        if text := draft.consume(name):
-            draft.put(f"records.{key}", read(text))
-    if interval := draft.number("heartbeat.interval.ms", "records.heartbeat_interval_ms"):
-        draft.put("records.heartbeat_interval_ms", interval)
-    elif "heartbeat_action_query" in draft.out.get("records", {}):
-        query = draft.out["records"].pop("heartbeat_action_query")
-        draft.report("heartbeat.action.query", query, "is never run without heartbeats")
-    if text := draft.consume("skipped.operations"):
-        skipped = [part.strip() for part in text.split(",")]
-        if "r" in skipped:
-            draft.report("skipped.operations", text, "rows of snapshots are always published (r is left out)")
-        draft.put("records.skipped_operations", [op for op in skipped if op != "r"])
-    if keys := draft.consume("message.key.columns"):
-        parts = [part.strip() for part in keys.split(";") if part.strip()]
-        draft.put("records.message_key_columns", {p.rpartition(":")[0]: p.rpartition(":")[2] for p in parts})
-    for name in sorted(draft.left):
-        hashed, truncation = _HASH.fullmatch(name), _CHARS.fullmatch(name)
-        if hashed is not None and hashed[1]:
-            item = {"algorithm": hashed[2], "salt": hashed[3], "columns": split_patterns(draft.consume(name))}
-            draft.out.setdefault("records", {}).setdefault("column_mask_hash_v2", []).append(item)
-            draft.report("column.mask.hash.v2...with.salt", "", "the salt was copied: it is in the written file")
-        elif hashed is not None:
-            columns = split_patterns(draft.consume(name))
-            draft.report(
-                "column.mask.hash...with.salt",
-                ", ".join(columns),
-                "hashes Java's serialised form. LEFT OUT: these columns would be written in clear, so they are excluded here; "
-                "use records.column_mask_hash_v2, whose hashes are others",
-            )
-            _exclude(draft, columns)
-        elif truncation is not None:
-            key = "column_mask_with_chars" if truncation[1] == "mask.with" else "column_truncate_to_chars"
-            item = {"chars": int(truncation[2]), "columns": split_patterns(draft.consume(name))}
-            draft.out.setdefault("records", {}).setdefault(key, []).append(item)
+def translate_records(ledger: ConnectorLedger, hidden: Sequence[Node]) -> None:
+    """Translate the properties of records: heartbeats, operations, keys, columns. `hidden` are columns that a transform hides."""
+    for name, (key, default) in _FLAGS.items():
+        if name in ledger.open:
+            ledger.translate(name, f"records.{key}", ledger.flag(name, default=default))
+    _heartbeats(ledger)
+    _operations(ledger)
+    if "message.key.columns" in ledger.open:
+        _keys(ledger)
+    for name, path in _TYPED.items():
+        if patterns := read_list(ledger, name):
+            ledger.translate(name, path, texts(patterns))
+        ledger.close(name, path)
+    _columns(ledger, hidden)
 
 
-def keep_secrets(draft: Draft) -> None:
-    """Leave out statements where columns are masked or left out: statements have their values."""
-    records = draft.out.get("records", {})
-    shaping = [key for key in records if key.startswith("column_") and key != _KEEPS_VALUES]
+def _heartbeats(ledger: ConnectorLedger) -> None:
+    ledger.whole("heartbeat.interval.ms", "records.heartbeat_interval_ms", (0, _MOST))
+    query = ledger.text("heartbeat.action.query").strip()
+    if query and ledger.out.get("records", {}).get("heartbeat_interval_ms"):
+        ledger.translate("heartbeat.action.query", "records.heartbeat_action_query", query)
+    elif query:
+        ledger.report("heartbeat.action.query", "is never run without heartbeats (heartbeat.interval.ms)")
+
+
+def _operations(ledger: ConnectorLedger) -> None:
+    name = "skipped.operations"
+    words = [word.lower() for word in ledger.words(name)]
+    if not words:
+        return
+    kept = [word for word in words if word in _OPERATIONS]
+    for word in words:
+        if word == "r":
+            ledger.note(name, "rows of snapshots are always published (r is left out)", word)
+        elif word not in _OPERATIONS:
+            ledger.note(name, "is no operation: c, u, d, t or none", word)
+    if "none" in kept and len(set(kept)) > 1:
+        kept.remove("none")
+        ledger.note(name, "none excludes the others: it is left out", "none")
+    ledger.translate(name, "records.skipped_operations", list(dict.fromkeys(kept)) or ["none"])
+
+
+# ── keys ────────────────────
+
+
+def _keys(ledger: ConnectorLedger) -> None:
+    """Translate the chosen keys. Debezium matches `table.column` as one pattern, and puts the columns of all entries together."""
+    name, found = "message.key.columns", dict[str, str]()
+    entries = [part for part in ledger.text(name).split(";") if part.strip()]
+    several = False
+    for entry in entries:
+        match = _KEY_PART.fullmatch(entry)
+        if match is None:
+            ledger.note(name, "is not of the form table:column,column: the key of the table stays", entry)
+            continue
+        columns = [column.strip() for column in match[2].split(",")]
+        try:
+            node = parse(match[1])
+            pattern = written(node)
+            patterned = [column for column in columns if plain_text(parse(column)) != column]
+        except PatternError as error:
+            message = f"{name}: {entry.strip()!r} is no regular expression that can be used ({error})"
+            raise ConfigError(message) from None
+        for note in _key_notes(node, patterned):
+            ledger.note(name, note, entry)
+        several = several or (bool(found) and plain_text(node) is None)
+        found[pattern] = f"{found[pattern]},{','.join(columns)}" if pattern in found else ",".join(columns)
+    if several:
+        ledger.note(name, "a table that several entries match has the columns of the first one here, and those of all in Debezium")
+    if found:
+        ledger.translate(name, "records.message_key_columns", found)
+    ledger.skip(name)
+
+
+def _key_notes(node: Node, patterned: list[str]) -> Iterable[str]:
+    if patterned:
+        yield f"{', '.join(patterned)} is a name here, and a pattern in Debezium: write the names of the columns"
+    if isinstance(node, Either):
+        yield "Debezium reads the columns as part of the last alternative only; here they are of every table that matches"
+    elif not isinstance(node.nodes[-1] if isinstance(node, Concat) and node.nodes else node, (Literal, CharClass)):
+        yield "Debezium also takes columns whose names end so, if the pattern reaches into the name: name the tables"
+
+
+# ── columns ────────────────────
+
+
+def _columns(ledger: ConnectorLedger, hidden: Sequence[Node]) -> None:
+    """Translate lists and masks of columns. As in Debezium, a column has one mask: truncated, asterisks, old hash or hash."""
+    masked: list[Node] = []
+    old = list(hidden)
+    for name, match in _masks(ledger, _CHARS):
+        key = "column_mask_with_chars" if match[1] == "mask.with" else "column_truncate_to_chars"
+        _mask(ledger, name, key, {"chars": int(match[2])}, masked)
+    for name, match in _masks(ledger, _HASH):
+        if match[1]:
+            continue
+        columns = list(without(read_list(ledger, name), masked))
+        ledger.note("column.mask.hash...with.salt", _OLD_HASH, ", ".join(texts(columns)))
+        ledger.close(name, "records.column_exclude_list")
+        old += columns
+    for name, match in _masks(ledger, _HASH):
+        _mask(ledger, name, "column_mask_hash_v2", {"algorithm": match[2], "salt": match[3]}, [*masked, *old])
+        ledger.note("column.mask.hash.v2...with.salt", "the salt was copied: it is in the written file")
+    included, excluded = (read_list(ledger, f"column.{kind}.list") for kind in ("include", "exclude"))
+    if included:
+        ledger.put("records.column_include_list", texts(without(included, [*excluded, *old])) or [_NEVER])
+    elif excluded or old:
+        ledger.put("records.column_exclude_list", texts([*excluded, *old]))
+    for kind in ("include", "exclude"):
+        ledger.close(f"column.{kind}.list", "records.column_include_list" if included else "records.column_exclude_list")
+
+
+_NEVER: Final = "(?!)"
+
+
+def _masks(ledger: ConnectorLedger, pattern: re.Pattern[str]) -> list[tuple[str, re.Match[str]]]:
+    found = [(name, match) for name in sorted(ledger.open) if (match := pattern.fullmatch(name)) is not None]
+    return sorted(found, key=lambda one: "truncate" not in one[0])
+
+
+def _mask(ledger: ConnectorLedger, name: str, key: str, item: dict[str, Any], masked: list[Node]) -> None:
+    columns = read_list(ledger, name)
+    ours = texts(without(columns, masked))
+    if ours:
+        ledger.out.setdefault("records", {}).setdefault(key, []).append(item | {"columns": ours})
+    ledger.close(name, f"records.{key}")
+    masked += columns
+
+
+def settle_records(ledger: ConnectorLedger) -> None:
+    """Leave out settings of records that exclude each other: the safer one stays, the other is reported."""
+    records = ledger.out.get("records", {})
+    shaping = [key for key in records if key.startswith("column_") and f"records.{key}" not in _TYPED.values()]
     if records.get("include_query") and shaping:
         del records["include_query"]
-        draft.report("include.query", "true", "is left out: statements hold the values that column.* masks or leaves out")
-
-
-def _exclude(draft: Draft, columns: list[str]) -> None:
-    """Leave columns out; where only some are included, those are named by a pattern that excludes them."""
-    records = draft.out.setdefault("records", {})
-    if "column_include_list" in records:
-        ahead = f"(?!(?:{'|'.join(columns)})$)"
-        records["column_include_list"] = [ahead + pattern for pattern in records["column_include_list"]]
-    else:
-        records["column_exclude_list"] = [*records.get("column_exclude_list", []), *columns]
+        ledger.note("include.query", "is left out: statements hold the values that column.* masks or leaves out", "true")
+    skipped = records.get("skipped_operations", ["t"])
+    if records.get("unwrap") and "t" not in skipped:
+        records["skipped_operations"] = [*(op for op in skipped if op != "none"), "t"]
+        ledger.note("skipped.operations", "a truncate has no row, and rows are flat: t is added")
+    if records.get("outbox") and "c" in skipped:
+        del records["outbox"]
+        ledger.note("skipped.operations", "an event of an outbox is an inserted row, and c is skipped: the outbox is left out")

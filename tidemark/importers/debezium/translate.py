@@ -1,7 +1,7 @@
-"""Debezium's properties to Tidemark's settings, one by one; what has no equivalent is reported.
+"""Debezium's properties to Tidemark's settings, one by one: each is translated, reported with what to do, or named as not needed.
 
-The records of the result are those of the connector: a property that is not given counts with Debezium's default where
-ours is another. Secrets are never copied.
+The records of the result are those of the connector: a property that is not given counts with Debezium's default if ours is another
+one. Secrets are never copied.
 """
 
 from __future__ import annotations
@@ -10,313 +10,144 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from schemas.settings import FormatSettings, SnapshotSettings, from_mapping
+from schemas.errors import ConfigError
+from schemas.settings import from_mapping
+from tidemark.importers.debezium.connector_ledger import ConnectorLedger
+from tidemark.importers.debezium.format_properties import translate_format, translate_kafka
+from tidemark.importers.debezium.name_lists import read_list, table_settings
 from tidemark.importers.debezium.offsets import StartAt
-from tidemark.importers.debezium.record_properties import keep_secrets, translate_records
-from tidemark.importers.debezium.translation import SECRETS, Draft, Translation, choices, split_patterns
-from tidemark.importers.debezium.unmapped_properties import ADVICE, UNKNOWN, consume_not_needed
+from tidemark.importers.debezium.record_properties import settle_records, translate_records
+from tidemark.importers.debezium.snapshot_properties import translate_signals, translate_snapshot
+from tidemark.importers.debezium.transform_properties import translate_transforms
+from tidemark.importers.debezium.unmapped_properties import close_unmapped
+from tidemark.importers.key_ledger import Translation
 
 _SECRET: Final = "/run/secrets/tidemark-source"  # noqa: S105  a path
-_OUTBOX: Final = "io.debezium.transforms.outbox.EventRouter"
-_UNWRAP: Final = "io.debezium.transforms.ExtractNewRecordState"
+_CLASSES: Final = ("io.debezium.connector.mysql.MySqlConnector", "io.debezium.connector.mariadb.MariaDbConnector")
+_SHORT_CLASSES: Final = ("mysql", "mariadb", "MySqlConnector", "MariaDbConnector")
+_TLS: Final = {
+    "disable": "disabled", "disabled": "disabled", "preferred": "preferred", "trust": "required", "required": "required",
+    "verify_ca": "verify_ca", "verify_full": "verify_identity", "verify_identity": "verify_identity",
+}  # fmt: skip
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_MOST_SECONDS: Final = 2**31 - 1
 
 
 def translate(properties: Mapping[str, str], start_at: StartAt | None = None) -> Translation:
-    """Return settings for a connector that read the same tables; `ConfigError` where even those given contradict each other.
+    """Return settings for a connector that read the same tables.
 
-    `start_at` is where the connector has come to: Tidemark begins there, without a snapshot.
+    `start_at` is the position that the connector has reached: Tidemark begins there, without a snapshot. `ConfigError` for another
+    connector, and for a list of names that cannot be translated: what it hides would be published.
     """
-    draft = Draft(dict(properties))
-    _source(draft)
-    _tables(draft)
-    _kafka(draft)
-    _format(draft)
-    translate_records(draft)
-    keep_secrets(draft)
-    _snapshot(draft)
-    _locking(draft)
-    _signals(draft)
-    _transforms(draft)
+    return close_all(ConnectorLedger(dict(properties)), start_at)
+
+
+def close_all(ledger: ConnectorLedger, start_at: StartAt | None = None) -> Translation:
+    """Close every property of a ledger, and return the settings."""
+    _refuse_others(ledger)
+    ledger.report_provided()
+    ledger.rename_old()
+    _source(ledger)
+    _tables(ledger)
+    translate_kafka(ledger)
+    translate_format(ledger)
+    translate_records(ledger, translate_transforms(ledger))
+    settle_records(ledger)
+    translate_snapshot(ledger, reads_tables=start_at is None)
+    translate_signals(ledger)
     if start_at is not None:
-        _start(draft, start_at)
-    not_needed = consume_not_needed(draft)
-    for name, value in sorted(draft.left.items()):
-        draft.report(name, "" if SECRETS.search(name) else value, ADVICE.get(name, UNKNOWN))
-    from_mapping(draft.out)  # what cannot be run is not written
-    return Translation(draft.out, tuple(draft.findings), not_needed)
+        _start(ledger, start_at)
+    close_unmapped(ledger)
+    from_mapping(ledger.out)  # settings that cannot be run are not written
+    return ledger.translation()
+
+
+def _refuse_others(ledger: ConnectorLedger) -> None:
+    """Raise `ConfigError` for a connector of another database."""
+    name = ledger.text("connector.class").strip()
+    if name and name not in (*_CLASSES, *_SHORT_CLASSES):
+        message = f"connector.class = {name}: only Debezium's connectors of MySQL and MariaDB can be imported"
+        raise ConfigError(message)
+    ledger.skip("connector.class")
 
 
 # ── source ────────────────────
 
 
-def _source(draft: Draft) -> None:
-    prefix = draft.consume("topic.prefix") or draft.consume("database.server.name")
-    name = draft.consume("name")
-    draft.put("name", prefix or name or "imported")
+def _source(ledger: ConnectorLedger) -> None:
+    prefix, name = ledger.text("topic.prefix").strip(), ledger.text("name").strip()
+    ledger.put("name", next((one for one in (prefix, name) if _NAME.fullmatch(one)), "imported"))
     if not prefix:
-        draft.report("topic.prefix", "", f"is missing: topics are called {draft.out['name']}.<database>.<table>; set `name`")
-    for property_name, key in (("database.hostname", "host"), ("database.user", "user")):
-        text = draft.consume(property_name)
-        if "${" in text:
-            draft.report(property_name, text, f"is filled in by Kafka Connect: set source.{key}")
-        elif text:
-            draft.put(f"source.{key}", text)
-    if port := draft.number("database.port", "source.port"):
-        draft.put("source.port", port)
-    if "database.password" in draft.left:
-        draft.consume("database.password")
-        draft.put("source.password_file", _SECRET)
-        draft.report("database.password", "", f"secrets are not copied: put it into {_SECRET}, first line, or name another file")
-    if number := draft.number("database.server.id", "source.server_id"):
-        draft.put("source.server_id", number)
-        draft.report("database.server.id", str(number), "is kept: stop the connector before Tidemark starts, or choose another one")
-    _tls(draft)
-    if timeout := draft.number("connect.timeout.ms", "source.connect_timeout_s"):
-        draft.put("source.connect_timeout_s", max(1, -(-timeout // 1000)))
-    if draft.consume("read.only").lower() == "true":
-        draft.put("source.read_only", True)
-    if signal := draft.consume("signal.data.collection"):
-        draft.put("source.signal_table", signal)
+        ours = ledger.out["name"]
+        ledger.note("topic.prefix", f"is missing: topics are called {ours}.<database>.<table>; set `name`")
+    elif ledger.out["name"] != prefix:
+        ledger.report("topic.prefix", "is no name here: 1 to 100 of A-Z a-z 0-9 . _ -")
+    ledger.close("topic.prefix", "name")
+    ledger.skip("name")
+    for property_name, path in (("database.hostname", "source.host"), ("database.user", "source.user")):
+        if text := ledger.text(property_name).strip():
+            ledger.translate(property_name, path, text)
+    ledger.whole("database.port", "source.port", (1, 65535))
+    if "database.password" in ledger.open:
+        ledger.put("source.password_file", _SECRET)
+        ledger.report("database.password", f"secrets are not copied: put it into {_SECRET}, first line, or name another file")
+    if "database.server.id" in ledger.open:
+        ledger.whole("database.server.id", "source.server_id", (1, 2**32 - 1))
+        if (number := ledger.out.get("source", {}).get("server_id")) is not None:
+            what = "is kept: stop the connector before Tidemark starts, or choose another one"
+            ledger.note("database.server.id", what, str(number))
+    _tls(ledger)
+    ledger.whole("connect.timeout.ms", "source.connect_timeout_s", (1, _MOST_SECONDS), scale=1000)
+    if ledger.flag("read.only", default=False):
+        ledger.put("source.read_only", value=True)
+    ledger.close("read.only", "source.read_only")
+    _signal_table(ledger)
 
 
-def _tls(draft: Draft) -> None:
-    modes = {"disable": "disabled", "trust": "required", "verify-ca": "verify_ca", "verify-full": "verify_identity"}
-    if mode := draft.consume("database.ssl.mode"):
-        draft.put("source.tls.mode", modes.get(mode, mode))
-    for name in [name for name in draft.left if name.startswith("database.ssl.")]:
-        draft.report(name, "", "Java key stores are not read: convert it to PEM, name it in source.tls.ca, cert or key")
-        draft.consume(name)
+def _signal_table(ledger: ConnectorLedger) -> None:
+    name = "signal.data.collection"
+    text = ledger.text(name).strip().replace("`", "")
+    if text.count(".") == 1 and "," not in text and all(text.split(".")):
+        ledger.translate(name, "source.signal_table", text)
+    elif text:
+        ledger.report(name, "is not of the form database.table: name one table in source.signal_table")
+    ledger.close(name, "source.signal_table")
 
 
-def _start(draft: Draft, start_at: StartAt) -> None:
+def _tls(ledger: ConnectorLedger) -> None:
+    name = "database.ssl.mode"
+    mode = ledger.word(name).replace("-", "_")
+    if mode in _TLS:
+        ledger.translate(name, "source.tls.mode", _TLS[mode])
+    elif mode:
+        ledger.report(name, f"is none of {', '.join(_TLS)}: set source.tls.mode")
+    ledger.close(name, "source.tls.mode")
+    for name in ledger.keys("database.ssl"):
+        ledger.report(name, "Java key stores are not read: convert it to PEM, name it in source.tls.ca, cert or key")
+
+
+def _start(ledger: ConnectorLedger, start_at: StartAt) -> None:
     index = {"gtids": start_at.gtids} if start_at.gtids else {"file": start_at.file, "pos": start_at.pos}
-    draft.put("source.start_at", index)
-    draft.put("snapshot.mode", "never")
+    ledger.put("source.start_at", index)
+    ledger.put("snapshot.mode", "never")
+    ledger.out["snapshot"].pop("configuration_based", None)
     if start_at.in_transaction:
         shown = start_at.gtids or f"{start_at.file}:{start_at.pos}"
-        draft.report("offset", shown, "is inside a transaction: its rows before that are published once more")
-    draft.report(
-        "offset", "", "snapshot.mode is never: the tables were read before. A sink that is empty needs a snapshot: signal one"
-    )
+        ledger.note("offset", "is inside a transaction: its rows before that are published once more", shown)
+    ledger.note("offset", "snapshot.mode is never: the tables were read before. A sink that is empty needs a snapshot: signal one")
 
 
 # ── tables ────────────────────
 
 
-def _tables(draft: Draft) -> None:
-    databases = split_patterns(draft.consume("database.include.list") or draft.consume("database.whitelist"))
-    no_databases = split_patterns(draft.consume("database.exclude.list") or draft.consume("database.blacklist"))
-    tables = split_patterns(draft.consume("table.include.list") or draft.consume("table.whitelist"))
-    no_tables = split_patterns(draft.consume("table.exclude.list") or draft.consume("table.blacklist"))
-    ahead = ""
-    if no_databases:
-        ahead += rf"(?!(?:{'|'.join(no_databases)})\.)"
-    if no_tables:
-        ahead += rf"(?!(?:{'|'.join(no_tables)})$)"
-    if databases and tables:
-        ahead += rf"(?=(?:{'|'.join(databases)})\.)"
-    found = tables or [rf"(?:{name})\..*" if re.search(r"\W", name) else rf"{name}\..*" for name in databases]
-    draft.put("source.tables", [ahead + pattern for pattern in found or [r".*\..*"]])
-
-
-# ── Kafka and format ────────────────────
-
-
-def _kafka(draft: Draft) -> None:
-    servers = draft.consume("schema.history.internal.kafka.bootstrap.servers")
-    servers = servers or draft.consume("database.history.kafka.bootstrap.servers")
-    if servers and "${" not in servers:
-        draft.put("kafka.bootstrap_servers", servers)
-    else:
-        draft.report("bootstrap.servers", "", "is the Connect worker's: set kafka.bootstrap_servers")
-    if partitions := draft.number("topic.creation.default.partitions", "kafka.partitions"):
-        draft.put("kafka.partitions", partitions)
-    else:
-        draft.report(
-            "topic.creation.default.partitions", "", "is not set: kafka.partitions must be the count that the topics have"
-        )
-    if delimiter := draft.consume("topic.delimiter"):
-        draft.put("kafka.topic_delimiter", delimiter)
-    if compression := draft.consume("producer.override.compression.type"):
-        draft.put("kafka.compression", compression)
-    for name in sorted(draft.left):
-        match = re.fullmatch(r"schema\.history\.internal\.producer\.(security\.protocol|sasl\.mechanism)", name)
-        if match is not None:
-            kafka = draft.out.setdefault("kafka", {})
-            kafka["options"] = {**kafka.get("options", {}), match[1]: draft.consume(name)}
-    for name in [name for name in draft.left if re.search(r"\.(sasl|ssl|security)\.", name)]:
-        draft.consume(name)
-        draft.report(name, "", "set librdkafka's words for it in kafka.options (sasl.username, sasl.password, ssl.ca.location ...)")
-
-
-_AVRO: Final = {
-    "io.confluent.connect.avro.AvroConverter": "value.converter.schema.registry.url",
-    "io.apicurio.registry.utils.converter.AvroConverter": "value.converter.apicurio.registry.url",
-}
-
-
-def _format(draft: Draft) -> None:
-    key, value = draft.consume("key.converter"), draft.consume("value.converter")
-    schemas = draft.consume("value.converter.schemas.enable", "true") == "true"
-    key_schemas = draft.consume("key.converter.schemas.enable", "true") == "true"
-    if value in _AVRO:
-        registry = draft.consume(_AVRO[value])
-        if "apicurio" in value:
-            registry = re.sub(r"/apis/.*$", "", registry.rstrip("/")) + "/apis/ccompat/v7"
-            draft.report("value.converter", value, "records are in Confluent's wire format: consumers read as-confluent")
-        draft.put("format.type", "avro")
-        draft.put("format.registry", registry or "http://127.0.0.1:8081")
-        if not registry:
-            draft.report(_AVRO[value], "", "is missing: set format.registry")
-    else:
-        draft.put("format.type", "json")
-        draft.put("format.schemas", schemas)
-        if not value:
-            draft.report("value.converter", "", "is the Connect worker's: JSON with schemas is assumed; see format.type, schemas")
-        elif value != "org.apache.kafka.connect.json.JsonConverter":
-            draft.report("value.converter", value, "is unavailable: records are written as JSON or Avro; change the consumers")
-        elif key_schemas != schemas:
-            draft.report("key.converter.schemas.enable", str(key_schemas), "keys and values have schemas both, or none")
-    if key and value and key != value:
-        draft.report("key.converter", key, "keys are written as values are; change their consumers")
-    for name in [name for name in draft.left if name.startswith(("key.converter.", "value.converter."))]:
-        draft.consume(name)
-        draft.report(name, "", "belongs to a converter of Connect; Tidemark writes its own records")
-    for name, key_name, default in (
-        ("decimal.handling.mode", "decimal", "precise"),
-        ("bigint.unsigned.handling.mode", "bigint_unsigned", "long"),
-        ("binary.handling.mode", "binary", "bytes"),
-        ("time.precision.mode", "time", "adaptive_time_microseconds"),
-        ("schema.name.adjustment.mode", "schema_names", "none"),
-        ("field.name.adjustment.mode", "field_names", "none"),
-    ):
-        mode = draft.consume(name, default) or default
-        if mode not in choices(FormatSettings, key_name):
-            draft.report(name, mode, f"is unavailable; one of {', '.join(choices(FormatSettings, key_name))} (format.{key_name})")
-        elif mode != FormatSettings.__dataclass_fields__[key_name].default:
-            draft.put(f"format.{key_name}", mode)
-
-
-# ── snapshots ────────────────────
-
-
-def _snapshot(draft: Draft) -> None:
-    mode = draft.consume("snapshot.mode", "initial") or "initial"
-    known = choices(SnapshotSettings, "mode")
-    ours = {"schema_only": "no_data", "schema_only_recovery": "recovery"}.get(mode, mode)
-    if ours == "recovery":
-        draft.put("snapshot.mode", "no_data")
-        draft.report("snapshot.mode", mode, "there is no schema history to be rebuilt: no_data continues from the offset")
-    elif ours in known:
-        draft.put("snapshot.mode", ours)
-    else:
-        draft.report("snapshot.mode", mode, f"is unavailable; one of {', '.join(known)} (snapshot.mode), and signals for the rest")
-    for flag in ("snapshot_data", "start_stream", "snapshot_on_data_error"):
-        name = f"snapshot.mode.configuration.based.{flag.replace('_', '.')}"
-        if draft.consume(name) == "true" and ours == "configuration_based":
-            draft.put(f"snapshot.configuration_based.{flag}", value=True)
-    draft.put("snapshot.merge", "producer")  # rows of snapshots in the change topics, as the consumers know them
-    if strategy := draft.consume("incremental.snapshot.watermarking.strategy"):
-        draft.put("snapshot.watermarking_strategy", strategy)
-    if threads := draft.number("snapshot.max.threads", "snapshot.readers"):
-        draft.put("snapshot.readers", min(64, threads))
-    if rows := draft.number("incremental.snapshot.chunk.size", "snapshot.chunk_rows"):
-        draft.put("snapshot.chunk_rows", rows)
-        draft.report("incremental.snapshot.chunk.size", str(rows), "is kept; chunks of 50000 rows, our default, are read faster")
-
-
-def _locking(draft: Draft) -> None:
-    """Keep a lock that was asked for; without one tables are read in chunks, which need none."""
-    mode = draft.consume("snapshot.locking.mode")
-    isolation = draft.consume("snapshot.isolation.mode").lower().replace("-", "_")
-    if mode in ("minimal", "extended"):
-        draft.put("snapshot.consistency", "one_transaction")
-        draft.put("snapshot.locking_mode", mode)
-        if timeout := draft.number("snapshot.lock.timeout.ms", "snapshot.lock_timeout_ms"):
-            draft.put("snapshot.lock_timeout_ms", timeout)
-    elif mode == "none":
-        draft.report("snapshot.locking.mode", mode, "tables are read in chunks, without locks and also safe from DDL")
-    elif mode:
-        what = "is unavailable: tables are read in chunks, without locks; or one_transaction (snapshot.consistency)"
-        draft.report("snapshot.locking.mode", mode, what)
-    if isolation not in ("", "repeatable_read"):
-        draft.report("snapshot.isolation.mode", isolation, "reads are repeatable, whichever way tables are read")
-
-
-def _signals(draft: Draft) -> None:
-    asked = [part.strip() for part in draft.consume("signal.enabled.channels", "source").split(",") if part.strip()]
-    channels = [channel for channel in asked if channel in ("source", "kafka", "file")]
-    for channel in asked:
-        if channel not in channels:
-            draft.report("signal.enabled.channels", channel, "is a channel of Java processes: use kafka or file")
-    topic, file = draft.consume("signal.kafka.topic"), draft.consume("signal.file")
-    if "kafka" in channels and topic:
-        draft.put("signal.kafka_topic", topic)
-    if "file" in channels:
-        draft.put("signal.file", file or "file-signals.txt")
-        draft.report("signal.file", file, "is only read: it may be appended to, Debezium empties it")
-    if channels not in ([], ["source"]):
-        draft.put("signal.channels", channels)
-        if interval := draft.number("signal.poll.interval.ms", "signal.poll_interval_ms"):
-            draft.put("signal.poll_interval_ms", max(10, interval))
-
-
-# ── transforms ────────────────────
-
-
-def _transforms(draft: Draft) -> None:
-    for alias in [name.strip() for name in draft.consume("transforms").split(",") if name.strip()]:
-        options = {
-            name.removeprefix(f"transforms.{alias}."): draft.consume(name)
-            for name in [name for name in draft.left if name.startswith(f"transforms.{alias}.")]
-        }
-        kind = options.pop("type", "")
-        if kind == _UNWRAP:
-            _unwrap(draft, alias, options)
-        elif kind == _OUTBOX:
-            _outbox(draft, alias, options)
-        else:
-            draft.report(f"transforms.{alias}", kind, _TRANSFORMS.get(kind.rpartition(".")[2], _OTHER_TRANSFORM))
-    for name in [name for name in draft.left if name.startswith("predicates")]:
-        draft.report(name, draft.consume(name), "goes with its transform")
-
-
-def _unwrap(draft: Draft, alias: str, options: dict[str, str]) -> None:
-    draft.put("records.unwrap", value=True)
-    tombstones = options.pop("delete.tombstone.handling.mode", "tombstone")
-    if tombstones not in ("rewrite", "rewrite-with-tombstone"):
-        draft.report(
-            f"transforms.{alias}.delete.tombstone.handling.mode", tombstones,
-            "records.unwrap writes a flat row with __deleted for a delete (rewrite); consumers see it",
-        )  # fmt: skip
-    draft.put("records.tombstones", tombstones in ("rewrite-with-tombstone", "tombstone"))
-    fields = sorted(part.strip() for part in options.pop("add.fields", "").split(",") if part.strip())
-    if fields != ["op", "source.ts_ms"]:
-        draft.report(f"transforms.{alias}.add.fields", ",".join(fields), "records.unwrap adds __op and __source_ts_ms, no others")
-    for name, value in options.items():
-        draft.report(f"transforms.{alias}.{name}", value, "is unavailable with records.unwrap")
-
-
-def _outbox(draft: Draft, alias: str, options: dict[str, str]) -> None:
-    draft.put("records.outbox.tables", list(draft.out["source"]["tables"]))
-    draft.report(f"transforms.{alias}", "", "records.outbox.tables are all captured tables here: name the outbox table alone")
-    for name, key in (
-        ("table.field.event.id", "id"),
-        ("table.field.event.key", "key"),
-        ("table.field.event.payload", "payload"),
-        ("route.by.field", "route_by"),
-        ("route.topic.replacement", "topic"),
-    ):
-        if value := options.pop(name, ""):
-            draft.put(f"records.outbox.{key}", value)
-    for name, value in options.items():
-        draft.report(f"transforms.{alias}.{name}", value, "is unavailable: events have the payload as it is and the header id")
-
-
-_OTHER_TRANSFORM: Final = "no transforms run in Tidemark: do it in the consumer, or in a stream processor behind the topics"
-_TRANSFORMS: Final = {
-    "ByLogicalTableRouter": "topics are not merged: consume by a pattern of topics",
-    "ToLogicalTopicRouter": "topics are not merged: consume by a pattern of topics",
-    "RegexRouter": "topics are called <name>.<database>.<table>: change the consumers' topic names",
-    "Filter": "choose tables and columns (source.tables, records.column_*); filter rows in the consumer",
-}
+def _tables(ledger: ConnectorLedger) -> None:
+    names = [f"{kind}.{which}.list" for kind in ("database", "table") for which in ("include", "exclude")]
+    tables, left_out = table_settings(*(read_list(ledger, name) for name in names))
+    ledger.put("source.tables", tables)
+    ledger.put("source.exclude_tables", left_out)  # also without any: ours leaves out shadow tables, which Debezium captures
+    for name in names:
+        ledger.close(name, "source.exclude_tables" if "exclude" in name else "source.tables")
+    name = "table.ignore.builtin"
+    if not ledger.flag(name, default=True):
+        ledger.report(name, "tables of the server's own databases are never captured")
+    ledger.close(name, "source.tables")

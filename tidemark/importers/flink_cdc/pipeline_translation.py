@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from schemas.settings import from_mapping
-from tidemark.importers.debezium.translation import Translation
-from tidemark.importers.flink_cdc.key_ledger import Ledger
 from tidemark.importers.flink_cdc.rule_translation import RuleTranslation
 from tidemark.importers.flink_cdc.sink_translation import translate_schema_changes, translate_sink
 from tidemark.importers.flink_cdc.source_translation import translate_source
+from tidemark.importers.key_ledger import Ledger, Translation
 
 _NOT_NEEDED: Final = (
     "parallelism", "schema.operator.uid", "schema-operator.rpc-timeout", "operator.uid.prefix", "sink.partitioning.strategy",
@@ -50,7 +49,7 @@ def close_all(ledger: Ledger) -> Translation:
     for key in list(ledger.open):
         ledger.report(key, _UNKNOWN)
     from_mapping(ledger.out)  # what cannot be run is not written
-    return Translation(ledger.out, tuple(ledger.findings), tuple(ledger.not_needed))
+    return ledger.translation()
 
 
 def _name(ledger: Ledger) -> None:

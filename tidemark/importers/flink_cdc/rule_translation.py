@@ -10,8 +10,8 @@ from schemas.errors import ConfigError
 from schemas.settings import RouteSettings, TransformSettings
 from schemas.settings.route_section import check_routes
 from tidemark.importers.flink_cdc.expressions import alias_of, is_metadata, names_in, split_items, translated
-from tidemark.importers.flink_cdc.key_ledger import Ledger, has_setting
 from tidemark.importers.flink_cdc.table_patterns import table_pattern
+from tidemark.importers.key_ledger import Ledger, has_setting
 
 _PARTS: Final = 2
 _LEFT_OUT: Final = "the column is left out"

@@ -6,8 +6,7 @@ from typing import Final
 
 from schemas.settings import SinkSettings
 from schemas.settings.sink_section import UNAVAILABLE
-from tidemark.importers.debezium.translation import choices
-from tidemark.importers.flink_cdc.key_ledger import Ledger, has_setting
+from tidemark.importers.key_ledger import Ledger, choices, has_setting
 
 _TYPES: Final = {"iceberg": "iceberg", "kafka": "kafka"}
 _REASONS: Final = {

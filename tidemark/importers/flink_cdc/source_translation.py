@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from schemas.settings.source_section import StartAtSettings
-from tidemark.importers.flink_cdc.key_ledger import Ledger, has_setting
 from tidemark.importers.flink_cdc.table_patterns import split_tables, table_pattern
+from tidemark.importers.key_ledger import Ledger, has_setting
 
 _SECRET: Final = "/run/secrets/tidemark-source"  # noqa: S105  a path
 _OUR_EXCLUDED: Final = r".*\._.+_(gho|ghc|del|new|old)"

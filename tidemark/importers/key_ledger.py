@@ -1,4 +1,4 @@
-"""The keys of a pipeline and what became of each: translated, reported, or not needed. A key that is none of these stays open."""
+"""The keys of a configuration and what became of each: translated, reported, or not needed. Any other key stays open."""
 
 from __future__ import annotations
 
@@ -6,18 +6,37 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
-from tidemark.importers.debezium.translation import SECRETS, Finding
-
+SECRETS: Final = re.compile(r"passw|secret|token|jaas|credential|user\.info|(api|access|private)[._-]?key|salt", re.IGNORECASE)
+"""Names of keys whose values are not shown, whatever they are for."""
 _MOST_SHOWN: Final = 120
+_PASSWORD: Final = re.compile(r"(://[^/@\s:]*):[^/@\s]*@")
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|sec|second|seconds|m|min|minute|minutes|h|hour|hours)?")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A key that has no equivalent, or one that a person should look at; `what` says what to do."""
+
+    name: str
+    value: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """Our settings as a mapping in YAML's order, and what they do not say."""
+
+    settings: dict[str, Any]
+    findings: tuple[Finding, ...]
+    not_needed: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Ledger:
-    """The pipeline's keys that are open, and the settings, findings and keys that are not needed so far.
+    """The keys that are open, and the settings, findings and keys that are not needed so far.
 
     Whatever closes a key notes it in one of these; nothing else does.
     """
@@ -54,11 +73,12 @@ class Ledger:
         """Close a key with what a person has to do about it."""
         value = shown(self.open.pop(key, None))
         hidden = "" if SECRETS.search(key) else value
-        self.findings.append(Finding(key, hidden if len(hidden) <= _MOST_SHOWN else f"{hidden[:_MOST_SHOWN]}…", what))
+        self.note(key, what, hidden)
 
-    def note(self, name: str, what: str) -> None:
-        """Note what a person has to do that is about no key."""
-        self.findings.append(Finding(name, "", what))
+    def note(self, name: str, what: str, value: str = "") -> None:
+        """Note what a person has to do, without closing a key. A password in a URL is not shown."""
+        value = _PASSWORD.sub(r"\1:***@", value)
+        self.findings.append(Finding(name, value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…", what))
 
     def skip(self, key: str) -> None:
         """Close a key that has nothing to do here: what it is for is done otherwise, or not at all."""
@@ -72,6 +92,10 @@ class Ledger:
         for part, following in pairwise([*sections, last]):
             target = _member(target, part, [] if following.isdigit() else {})
         target[last] = value
+
+    def translation(self) -> Translation:
+        """Return the settings, the findings and the keys that are not needed."""
+        return Translation(self.out, tuple(self.findings), tuple(self.not_needed))
 
     def number(self, key: str) -> int | None:
         """Return a value that is a whole number; None for any other, and without one."""
@@ -114,3 +138,8 @@ def has_setting(kind: Any, name: str) -> bool:
 def plain(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings as YAML writes them."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in mapping.items()}
+
+
+def choices(kind: type, name: str) -> tuple[str, ...]:
+    """Return the values that a setting can have."""
+    return get_args(get_type_hints(kind)[name])
