@@ -5,6 +5,7 @@ Every record leaves with its columns or with the reason why it has none; nothing
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -40,6 +41,7 @@ _FRAME_BYTES: Final = 5
 _POSITION_CHARACTERS: Final = 39
 _POSITION_PATTERN: Final = r"^\d{4}\.\d{10}\.\d{12}\.\d{10}$"
 _NO_FIT: Final = "schema_changes keeps the types of the columns, and the value does not fit"
+_OLD_KEY: Final = "deleted under a key the table no longer has"
 _OPS: Final = ("c", "u", "d", "r")
 
 
@@ -312,7 +314,7 @@ def _reason(plan: TableLayout) -> Column:
         F.when(F.col("_tm_frame").isNotNull(), F.col("_tm_frame"))
         .when(op.isNull(), F.lit("value does not fit its schema"))
         .when(key, F.lit("key does not fit its schema"))
-        .when(_lacks_key(plan) & (op == F.lit("d")), F.lit("deleted under a key the table no longer has"))
+        .when(_is_without_todays_key(plan) & (op == F.lit("d")), F.lit(_OLD_KEY))
         .when(~op.isin(*_OPS), F.concat(F.lit("unknown op "), op))
         .when(
             F.coalesce(F.length(position) != F.lit(_POSITION_CHARACTERS), F.lit(True)), F.lit("no position")
@@ -349,11 +351,13 @@ def _unfit_in(name: str, kind: T.DataType, part: str) -> Callable[[Writer, Colum
     return judge
 
 
-def _lacks_key(plan: TableLayout) -> Column:
-    """Return whether a record has a key without some column of today's key."""
+def _is_without_todays_key(plan: TableLayout) -> Column:
+    """Return whether a delete has a value of today's key neither in its key nor in the row that it deletes."""
 
-    def lacks(writer: Writer, _record: Column) -> Column:
-        return F.lit(any(name.lower() not in writer.by_name for name in plan.keys))
+    def lacks(writer: Writer, record: Column) -> Column:
+        others = [name for name in plan.keys if name.lower() not in writer.by_name]
+        missing = [_key(plan, writer, record, name, plan.types[name], "before").isNull() for name in others]
+        return reduce(operator.or_, missing, F.lit(False))
 
     return _chosen("key", plan.key_writers, lacks)
 
@@ -367,10 +371,18 @@ def _column(plan: TableLayout, name: str, kind: T.DataType, part: str = "after")
 
 
 def _key(plan: TableLayout, writer: Writer, record: Column, name: str, kind: T.DataType, part: str) -> Column:
-    """Return a key column out of the key; out of the row if the record has the key that the table had before."""
+    """Return a key column out of the key; out of the row if the record has the key that the table had before.
+
+    Of a delete that is the row before it: a log with whole images has it there.
+    """
     if name.lower() in writer.by_name:
         return _read(writer, record, name, kind, is_fixed=plan.is_fixed)
-    return _chosen("value", plan.value_writers, lambda w, r: _value(plan, w, r[part], name, kind))
+
+    def of_row(value: Writer, envelope: Column) -> Column:
+        before, row = (_value(plan, value, envelope[one], name, kind) for one in ("before", part))
+        return F.when((envelope["op"] == F.lit("d")) & envelope["before"].isNotNull(), before).otherwise(row)
+
+    return _chosen("value", plan.value_writers, of_row)
 
 
 def _read(writer: Writer, record: Column, name: str, kind: T.DataType, *, is_fixed: bool) -> Column:

@@ -23,7 +23,6 @@ from schemas.merge_rule import NOTHING
 from schemas.position import Position
 from schemas.settings import Settings
 from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
-from spark_jobs.jobs.redrive import last_batch
 from spark_jobs.jobs.session import build_session
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches
@@ -75,7 +74,7 @@ def _rebuilt(
         parts = merge_parts(spark, settings, layout, sink)
         states, begun = JobStates(sink.states(), parts.naming), BegunBatches(layout.files)
         cut_off = begun.cut_off(checkpoint)
-        state = states.load(checkpoint.query_id or "", checkpoint.newest_done if cut_off else last_batch(checkpoint))
+        state = states.load(checkpoint.query_id or "", checkpoint.newest_done)
         targets = _chosen(state, parts, names, () if cut_off is None else cut_off.all_targets)
         for target in targets:
             sink.remove(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from schemas.columns import ColumnType
 from schemas.errors import SinkError
-from schemas.settings import Settings, TransformSettings
+from schemas.identity import TableName
+from schemas.settings import RouteSettings, Settings, TransformSettings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.target_rebuild import rebuild
 from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema, SchemaRegistry
@@ -26,9 +28,13 @@ from tests.merge.lake import (
     quarantined,
     topics_of,
 )
+from tests.merge.test_changelog_kafka import streamed, topic_of
 from tests.merge.test_routed_merge import routed
 from tests.merge.test_routed_merge import rows as rows_of
+from tests.support.changelogs import events_of_files, events_of_topic
+from tidemark.verify.sink_types import open_reader
 
+OTHER = replace(ORDERS, name="other")
 ALSO = replace(ORDERS, columns=(*ORDERS.columns, column("note", ColumnType.INT)))
 
 
@@ -46,7 +52,7 @@ def die(spark: SparkSession, settings: Settings, registry: SchemaRegistry | None
 
 def by(plain: Settings, **transform: Any) -> Settings:
     """The sink with one transform of ORDERS."""
-    return routed(plain, transforms=(TransformSettings(tables="shop.orders", **transform),))
+    return routed(plain, *plain.sink.routes, transforms=(TransformSettings(tables="shop.orders", **transform),))
 
 
 class OldRegistry:
@@ -160,3 +166,83 @@ def test_a_repeat_with_another_expression_is_refused_while_rows_of_the_first_are
     merge_all(spark, tried)
     assert ids(plain) == [str(number) for number in range(6)]
     assert progress(plain)["quarantined"] == 0
+
+
+def test_a_table_whose_topics_are_created_again_before_its_first_batch_is_repeated_is_set_aside_and_named(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """Nothing of the table is in the state yet: only the document of the batch knows which topics were read."""
+    settings = merge_settings()
+    topics, other = topics_of(settings, ORDERS), topics_of(settings, OTHER)
+    other.register()
+    for one in (topics, other):
+        one.change("c", {"id": "one", "amount": 1}, at(50, 1).text)
+    flush(topics, other)
+    die(spark, settings)
+    topics.create_again()
+    topics.change("c", {"id": "two", "amount": 2}, at(60, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    merge_all(spark, settings)
+    assert ids(settings) == ["one", "two"]
+    assert "was deleted and created again" in progress(settings)["lacks"]
+    assert progress(settings)["consistent_at"] is None
+    assert ids(settings, "shop.other") == ["one"]
+
+
+SINKS = ("iceberg", "postgresql", "mysql", "files", "kafka mirror", "kafka changelog")
+
+
+@pytest.mark.parametrize("kind", ["iceberg", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SINKS[1:])])
+def test_each_type_of_sink_refuses_a_repeat_by_another_rule(
+    kind: str, request: pytest.FixtureRequest, spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    plain = of_kind(kind, request, merge_settings())
+    topics = topics_of(plain, ORDERS)
+    topics.register()
+    for number in range(5):
+        topics.change("c", {"id": str(number), "amount": number}, at(100 + number, 1).text)
+    flush(topics)
+    low, high = by(plain, where="amount < 3"), by(plain, where="amount >= 3")
+    die(spark, low)
+    with pytest.raises(SinkError, match="by another rule: an attempt at batch 0"):
+        merge_all(spark, high)
+    if "changelog" not in kind and kind != "files":
+        rebuild(high, [plain.sink.routes[0].into if plain.sink.routes else "shop.orders"], spark)
+        merge_all(spark, high)
+        assert there(high) == {"3", "4"}
+        return
+    merge_all(spark, low)
+    assert there(low) == {"0", "1", "2"}
+
+
+def of_kind(kind: str, request: pytest.FixtureRequest, settings: Settings) -> Settings:
+    """The settings with a sink of a type."""
+    sink = settings.sink
+    if kind in ("postgresql", "mysql"):
+        server = request.getfixturevalue("postgres17" if kind == "postgresql" else "mysql80")
+        address = f"{kind}://127.0.0.1:{server.port}/"
+        url = address + (server.database if kind == "postgresql" else "?sslMode=DISABLED")
+        made = replace(sink, type=kind, url=url, user=server.user, password=server.password, work=sink.path, path="", name=settings.name)
+        routes = (RouteSettings(tables=r"shop\.orders", into=f"{settings.name.replace('-', '_')}.orders"),)
+        return replace(settings, sinks=(replace(made, routes=routes),))
+    if kind.startswith("kafka"):
+        return streamed(settings, kind.partition(" ")[2])
+    if kind == "files":
+        return replace(settings, sinks=(replace(sink, type="files", mode="changelog", format="parquet"),))
+    return replace(settings, sinks=(replace(sink, type=kind),))
+
+
+def there(settings: Settings) -> set[str]:
+    """The ids in the target of ORDERS."""
+    if settings.sink.type == "files":
+        return {row["id"] for row in events_of_files(Path(settings.sink.path) / "shop" / "orders")}
+    if settings.sink.type == "kafka" and settings.sink.mode == "changelog":
+        return {row["id"] for row in events_of_topic(settings.kafka.bootstrap_servers, topic_of(settings, "shop.orders"))}
+    database = settings.sink.routes[0].into.partition(".")[0] if settings.sink.routes else "shop"
+    reader = open_reader(settings)
+    try:
+        rows = reader.rows(TableName(database, "orders"))
+        return {row["id"] for part in rows.read(["id"]) for row in part.to_pylist()}
+    finally:
+        reader.close()
