@@ -225,7 +225,8 @@ class BatchMerger:
         loading = [table for table, record in before.sources.items() if record.loads.pending]
         known = {*tables, *loading} | attempt.tables
         feeds = [feed for table in sorted(known) if table not in context.plan.failed for feed in routes.feeds(table)]
-        now = self._row_settings.begin(context.query_id, bounds.batch_id, (bounds.start, bounds.ends), feeds, topics)
+        new = {topic: ident for topic, ident in topics.items() if topic not in before.topics}
+        now = self._row_settings.begin(context.query_id, bounds.batch_id, (bounds.start, bounds.ends), feeds, new)
         if attempt.is_unknown:
             written = frozenset(feed.target for feed in feeds if self._has_commit(feed.target, bounds.batch_id))
             attempt = replace(attempt, written=written)

@@ -38,9 +38,9 @@ _OF_COLUMNS: Final = ("add.column", "alter.column.type")
 class BegunBatch:
     """A batch as its last attempt began it.
 
-    `targets` has the rule of each source table, by the texts of target and table; `topics` the ids of the topics that were read so
-    far; `offsets` a digest of those between which the batch reads, by topic, None if an older version began it. `sink` has digests
-    of settings that change the rows of any target, `records` the digest of those that change rows of the source (masks). `rebuilt`
+    `targets` has the rule of each source table, by the texts of target and table; `topics` the ids of topics that no batch before has
+    read; `offsets` a digest of those between which a topic is read, None if an older version began the batch. `sink` has digests of
+    settings that change the rows of any target, `records` the digest of those that change rows of the source (masks). `rebuilt`
     counts, by the name of a source table, how often a target of it was made again since the batch began.
     """
 
@@ -203,13 +203,13 @@ class RowSettings:
     def begin(
         self, query_id: str, batch_id: int, bounds: tuple[Offsets, Offsets], feeds: Iterable[Feed], topics: Mapping[str, str]
     ) -> BegunBatch:
-        """Return the document of a batch between these offsets; `topics` are the ids of all topics that were read so far."""
+        """Return the document of a batch between these offsets; `topics` are the ids of topics that no batch before has read."""
         targets: dict[str, dict[str, str]] = {}
         for feed in feeds:
             rule = feed.rule if feed.transform is None else feed.rule + self.udfs
             targets.setdefault(feed.target.text, {})[feed.table.text] = rule
         start, ends = bounds
-        offsets = {topic: _digest([start.get(topic), ends.get(topic)]) for topic in topics if start.get(topic) != ends.get(topic)}
+        offsets = {topic: _digest([start.get(topic), end]) for topic, end in ends.items() if start.get(topic) != end}
         return BegunBatch(query_id, batch_id, targets, dict(topics), offsets, self.sink, self.records)
 
 
