@@ -73,8 +73,8 @@ def change_rules(world: World) -> None:
     """A filter is another one: refused until it is changed back, or the target is made again, and once more for the way back."""
     pipeline = world.pipeline
     sink = world.rng.choice([one for one in pipeline.settings.sinks if one.type not in CHANGELOGS])
-    changed = _with_other_filter(world, sink)
     kill_in_a_begun_batch(world)
+    changed = _with_other_filter(world, sink)
     if _is_refused(world, sink, changed):
         world.refusals += 1
         if world.rng.random() < _CHANGED_BACK:
@@ -91,12 +91,18 @@ def _with_other_filter(world: World, sink: SinkSettings) -> Path:
     document = world.pipeline.document()
     section = next(one for one in document["sinks"] if one["name"] == sink.name)
     if not section.get("transforms"):
-        section["transforms"] = [{"tables": rf"{world.database}\.{world.rng.choice(_ALONE)}"}]
+        section["transforms"] = [{"tables": rf"{world.database}\.{world.rng.choice(_in_the_batch(sink) or _ALONE)}"}]
     transform = world.rng.choice(section["transforms"])
     transform["where"] = f"({transform['where']}) AND {_ALSO}" if transform.get("where") else _ALSO
     path = world.pipeline.folder / "changed-rules.yaml"
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
+
+
+def _in_the_batch(sink: SinkSettings) -> list[str]:
+    """Return the tables of `_ALONE` that the batch of a lake has records of."""
+    begun = json.loads((Path(sink.service_path) / BATCH).read_text(encoding="utf-8")) if _is_begun(Path(sink.service_path)) else {}
+    return sorted({text.rpartition(".")[2] for text in begun.get("targets", {})} & set(_ALONE))
 
 
 def _is_refused(world: World, sink: SinkSettings, config: Path | None) -> bool:
