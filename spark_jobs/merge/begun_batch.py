@@ -39,9 +39,9 @@ class BegunBatch:
     """A batch as its last attempt began it.
 
     `targets` has the rule of each source table, by the texts of target and table; `topics` the ids of topics that no batch before
-    has read; `offsets` a digest of those between which a topic is read, None if an older version began the batch. `sink` has digests of
-    settings that change the rows of any target, `records` the digest of those that change rows of the source (masks). `rebuilt`
-    counts, by the name of a source table, how often a target of it was made again since the batch began.
+    has read; `offsets` a digest of those between which a topic is read, None if an older version began the batch. `sink` has
+    digests of settings that change the rows of any target, `records` the digest of those that change rows of the source (masks).
+    `rebuilt` counts, by the name of a source table, how often a target of it was made again since the batch began.
     """
 
     query_id: str
