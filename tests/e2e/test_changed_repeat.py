@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from deltalake import DeltaTable
 from devservers import Kafka, Registry
 from devservers.processes import GuardedProcess
 from schemas.columns import Column, ColumnType, TableSchema
+from tests.chaos.hidden_versions import HiddenVersions
 from tests.e2e.pipeline import environment, spark_section
 from tests.merge.lake import at
 from tests.merge.topics import TableTopics
@@ -39,20 +41,21 @@ class KilledMerge:
         self._kafka, self._registry, self._folder = kafka, registry, folder
         self._name, self._runs = unique_name("repeat"), 0
         self.config, self.lake = folder / "tidemark.yaml", folder / "lake"
-        topics = TableTopics(kafka.bootstrap_servers, registry.url, self._name, NUMBERS)
-        topics.register()
+        self.topics = TableTopics(kafka.bootstrap_servers, registry.url, self._name, NUMBERS)
+        self.topics.register()
         for number in range(ROWS):
-            topics.change("c", {"id": number, "a": number % 7}, at(100 + number, 1).text, number % 2)
-        topics.flush()
+            self.topics.change("c", {"id": number, "a": number % 7}, at(100 + number, 1).text, number % 2)
+        self.topics.flush()
 
-    def configure(self, **transform: Any) -> None:
-        """Write the settings, with one transform of the table."""
-        sink = {"name": "lake", "type": "delta", "path": str(self.lake), "transforms": [{"tables": r"shop\.numbers", **transform}]}
+    def configure(self, registry: str = "", **transform: Any) -> None:
+        """Write the settings, with one transform of the table if there is something in it."""
+        transforms = [{"tables": r"shop\.numbers", **transform}] if transform else []
+        sink = {"name": "lake", "type": "delta", "path": str(self.lake), "transforms": transforms}
         document: Mapping[str, Any] = {
             "name": self._name,
             "source": {"tables": [".*"], "signal_table": "shop.signals"},
             "kafka": {"bootstrap_servers": self._kafka.bootstrap_servers},
-            "format": {"type": "avro", "registry": self._registry.url},
+            "format": {"type": "avro", "registry": registry or self._registry.url},
             "sinks": [sink],
             "spark": spark_section(),
         }
@@ -133,3 +136,25 @@ def test_an_expression_that_changed_after_a_kill_is_refused_until_it_is_changed_
     assert job.ids == {number for number in range(ROWS) if number % 7}
     _, listed = job.run("quarantine", "list")
     assert "DIVIDE_BY_ZERO" in listed
+
+
+def test_schemas_that_the_registry_did_not_show_at_first_change_no_row_of_a_batch_that_has_written(
+    kafka: Kafka, registry: Registry, tmp_path: Path
+) -> None:
+    job = KilledMerge(kafka, registry, tmp_path)
+    job.topics.alter(replace(NUMBERS, columns=(*NUMBERS.columns, Column("b", ColumnType.INT, nullable=True))))
+    for number in range(ROWS, ROWS + 78):
+        job.topics.change("c", {"id": number, "a": 1, "b": 2}, at(100 + number, 1).text, number % 2)
+    job.topics.flush()
+    with HiddenVersions(registry.url) as hidden:
+        job.configure(hidden.url)
+        job.die()
+    job.configure()
+    status, said = job.merge()
+    assert status == 0, said
+    assert job.ids == set(range(ROWS)), "what the first attempt could not read"
+    _, listed = job.run("quarantine", "list")
+    assert "78" in listed
+    status, said = job.run("quarantine", "retry")
+    assert status == 0, said
+    assert job.ids == set(range(ROWS + 78))

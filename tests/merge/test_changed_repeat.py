@@ -185,12 +185,12 @@ def test_a_table_whose_topics_are_created_again_before_its_first_batch_is_repeat
     merge_all(spark, settings)
     merge_all(spark, settings)
     assert ids(settings) == ["one", "two"]
-    assert "was deleted and created again" in progress(settings)["lacks"]
+    assert "was deleted and created again" in progress(settings)["incomplete"]
     assert progress(settings)["consistent_at"] is None
     assert ids(settings, "shop.other") == ["one"]
 
 
-SINKS = ("iceberg", "postgresql", "mysql", "files", "kafka mirror", "kafka changelog")
+SINKS = ("iceberg", "postgresql", "mariadb", "files", "kafka mirror", "kafka changelog")
 
 
 @pytest.mark.parametrize("kind", ["iceberg", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SINKS[1:])])
@@ -219,8 +219,8 @@ def test_each_type_of_sink_refuses_a_repeat_by_another_rule(
 def of_kind(kind: str, request: pytest.FixtureRequest, settings: Settings) -> Settings:
     """The settings with a sink of a type."""
     sink = settings.sink
-    if kind in ("postgresql", "mysql"):
-        server = request.getfixturevalue("postgres17" if kind == "postgresql" else "mysql80")
+    if kind in ("postgresql", "mariadb"):
+        server = request.getfixturevalue("postgres17" if kind == "postgresql" else "mariadb114")
         address = f"{kind}://127.0.0.1:{server.port}/"
         url = address + (server.database if kind == "postgresql" else "?sslMode=DISABLED")
         made = replace(sink, type=kind, url=url, user=server.user, password=server.password, work=sink.path, path="", name=settings.name)
