@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from schemas.settings import SinkSettings
 
 _BATCH_PATIENCE_S: Final = 30.0
-_VERDICT_S: Final = 240.0
+_VERDICT_S: Final = 300.0
 _REBUILD_S: Final = 240.0
 _MOST_REBUILDS: Final = 6
 _REFUSED: Final = re.compile(r'by another rule.*?tidemark rebuild --sink \S+ ([^"\\\n]+)')
@@ -81,9 +81,11 @@ def change_rules(world: World) -> None:
             pipeline.configs = {}
             pipeline.start(MERGE)
             return
-        _rebuild_until_accepted(world, sink, changed)
+        with world.load.silence():  # minutes, of which no batch should have all the writes
+            _rebuild_until_accepted(world, sink, changed)
     kill_in_a_begun_batch(world)
-    _rebuild_until_accepted(world, sink, None)
+    with world.load.silence():
+        _rebuild_until_accepted(world, sink, None)
 
 
 def _with_other_filter(world: World, sink: SinkSettings) -> Path:
@@ -113,7 +115,7 @@ def _is_refused(world: World, sink: SinkSettings, config: Path | None) -> bool:
     pipeline, service = world.pipeline, Path(sink.service_path)
     pipeline.configs = {MERGE: config} if config is not None else {}
     pipeline.start(MERGE)
-    done, deadline = _newest_done(service), time.monotonic() + _VERDICT_S
+    done, deadline = _newest_done(service), time.monotonic() + _VERDICT_S * pipeline.patience
     while time.monotonic() < deadline:
         said = pipeline.said(MERGE)
         if _REFUSED.search(said):
@@ -124,7 +126,8 @@ def _is_refused(world: World, sink: SinkSettings, config: Path | None) -> bool:
         if _newest_done(service) > done:
             return False
         time.sleep(0.1)
-    raise ChaosError(f"neither a refusal nor a batch in {_VERDICT_S:.0f} s after other rules:\n{pipeline.log_tail(MERGE)}")
+    seconds = _VERDICT_S * pipeline.patience
+    raise ChaosError(f"neither a refusal nor a batch in {seconds:.0f} s after other rules:\n{pipeline.log_tail(MERGE)}")
 
 
 def _rebuild_until_accepted(world: World, sink: SinkSettings, config: Path | None) -> None:
