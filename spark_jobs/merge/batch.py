@@ -233,7 +233,7 @@ class BatchMerger:
         if attempt.begun is not None:
             read = {topic for table in attempt.tables for topic in self._tables.topics((table.name.database, table.name.table))}
             attempt.begun.require_same(now, attempt.touched, read)
-            now = attempt.begun.begun_again(now, attempt.touched)
+            now = attempt.begun.of_repeat(now, attempt.touched)
         context.written, context.rebuilt = attempt.written, now.rebuilt
         context.reads_otherwise = attempt.begun is not None and attempt.begun.records not in ("", now.records)
         context.schemas.begin(self._read_before(attempt, feeds))

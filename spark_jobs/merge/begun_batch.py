@@ -80,7 +80,7 @@ class BegunBatch:
             )
             raise SinkError(message)
 
-    def begun_again(self, now: BegunBatch, written: Collection[Target]) -> BegunBatch:
+    def of_repeat(self, now: BegunBatch, written: Collection[Target]) -> BegunBatch:
         """Return the document of the repeat: what was written counts as before."""
         kept = {target.text: {**self.targets.get(target.text, {}), **now.targets.get(target.text, {})} for target in written}
         return replace(now, targets={**now.targets, **kept}, rebuilt=self.rebuilt)
