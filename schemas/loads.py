@@ -27,18 +27,21 @@ class LoadAnswer:
     """What became of the chunk of a window: `rows` are in the sink, or `error` says why none is.
 
     With `retry` another attempt may succeed; without, the table cannot be loaded this way, and is to be read into Kafka.
+    `server` is the one whose log the row must get into, not known if it is empty; it is no part of the row.
     """
 
     window: str
     rows: int = json_field(0)
     error: str = json_field("", omits_default=True)
     retry: bool = json_field(default=False, omits_default=True)
+    server: str = json_field("", omits_default=True, compare=False)
 
     @property
     def row(self) -> tuple[str, str, str]:
         """Id, type and data of the row in the signal table."""
         document = encode(self)
         del document["window"]
+        document.pop("server", None)
         words = self.error[:_MOST_WORDS]
         while True:
             if words:

@@ -46,7 +46,6 @@ REASONS: Final = {
     kernels.KEY_UNKNOWN: "key has a schema id unknown to its subject: ",
     kernels.VALUE_DAMAGED: "value does not fit its schema",
     kernels.KEY_DAMAGED: "key does not fit its schema",
-    kernels.KEY_RETIRED: "deleted under a key the table no longer has",
     kernels.UNKNOWN_OP: "unknown op ",
     kernels.NO_POSITION: "no position",
     kernels.NO_ROW: "no row after the change",
@@ -199,7 +198,7 @@ class ArrowDecoder:
             snapshot, _MARKER, scratch, reasons, deleted, key_numbers, numbers, positions,
         )  # fmt: skip
         if (reasons == kernels.UNDECIDED).any():
-            raise UnsupportedBatchError("a position is no ASCII")
+            raise UnsupportedBatchError("a position is no ASCII, or a delete has a key that the table no longer has")
         partition = np.broadcast_to(np.asarray(partitions), count)
         return Judged(
             key, value, snapshot, partition, reasons, deleted, key_numbers, numbers, positions, bool(loose)

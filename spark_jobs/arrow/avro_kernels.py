@@ -62,7 +62,6 @@ KEY_UNFRAMED: Final = 4
 KEY_UNKNOWN: Final = 5
 VALUE_DAMAGED: Final = 6
 KEY_DAMAGED: Final = 7
-KEY_RETIRED: Final = 8
 UNKNOWN_OP: Final = 9
 NO_POSITION: Final = 10
 NO_ROW: Final = 11
@@ -315,7 +314,7 @@ def _reason(data, found, sizes, is_key_damaged, lacks_key):
         return np.int64(KEY_DAMAGED)
     is_delete = operation == 100
     if lacks_key and is_delete:
-        return np.int64(KEY_RETIRED)
+        return np.int64(UNDECIDED)  # the row that is deleted may have the key: the JVM looks there
     if not (is_delete or operation == 99 or operation == 117 or operation == 114):
         return np.int64(UNKNOWN_OP)
     size = sizes[SEQUENCE]

@@ -5,6 +5,7 @@ Every record leaves with its columns or with the reason why it has none; nothing
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -40,6 +41,7 @@ _FRAME_BYTES: Final = 5
 _POSITION_CHARACTERS: Final = 39
 _POSITION_PATTERN: Final = r"^\d{4}\.\d{10}\.\d{12}\.\d{10}$"
 _NO_FIT: Final = "schema_changes keeps the types of the columns, and the value does not fit"
+_OLD_KEY: Final = "deleted under a key the table no longer has"
 _OPS: Final = ("c", "u", "d", "r")
 
 
@@ -78,7 +80,7 @@ def decoded_changes(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> D
         return F.when(there, F.struct(*[_column(plan, name, kind, part).alias(name) for name, kind in plan.columns]))
 
     return _opened(raw, plan, snapshot_topic, of_both=True).select(
-        *_own_columns(plan, of_both=True),
+        *_own_columns(plan),
         _op(plan).alias(CHANGE),
         F.struct(*keys).alias(KEYS),
         *[image(part, exists).alias(name) for part, name, exists in sides],
@@ -103,10 +105,10 @@ def _opened(raw: DataFrame, plan: TableLayout, snapshot_topic: str, *, of_both: 
     return opened.where(~truncates)
 
 
-def _own_columns(plan: TableLayout, *, of_both: bool = False) -> list[str | Column]:
+def _own_columns(plan: TableLayout) -> list[str | Column]:
     return [
         *ORIGIN,
-        _reason(plan, of_both=of_both).alias(REASON),
+        _reason(plan).alias(REASON),
         _position(plan).alias(POSITION),
         _chosen("value", plan.value_writers, lambda writer, _record: F.lit(writer.id)).alias(WRITER),
         _committed(plan).alias(COMMITTED),
@@ -303,22 +305,16 @@ def _committed(plan: TableLayout) -> Column:
     return F.when(~F.col(SNAPSHOT) & (_op(plan) != F.lit("r")), _chosen("value", plan.value_writers, time_of))
 
 
-def _reason(plan: TableLayout, *, of_both: bool) -> Column:
-    """Return why a record cannot be merged, null if it can.
-
-    `of_both`: the row before a change is decoded, and has the columns of today's key where the record's key lacks them.
-    """
+def _reason(plan: TableLayout) -> Column:
+    """Return why a record cannot be merged, null if it can."""
     op, position = _op(plan), _position(plan)
-    keyless = _lacks_key(plan) & (op == F.lit("d"))
-    if of_both:
-        keyless &= _chosen("value", plan.value_writers, lambda _writer, record: record["before"].isNull())
     after = _chosen("value", plan.value_writers, lambda _writer, record: record["after"].isNull())
     key = _chosen("key", plan.key_writers, lambda writer, record: record[writer.fields[0].name].isNull())
     return (
         F.when(F.col("_tm_frame").isNotNull(), F.col("_tm_frame"))
         .when(op.isNull(), F.lit("value does not fit its schema"))
         .when(key, F.lit("key does not fit its schema"))
-        .when(keyless, F.lit("deleted under a key the table no longer has"))
+        .when(_is_without_todays_key(plan) & (op == F.lit("d")), F.lit(_OLD_KEY))
         .when(~op.isin(*_OPS), F.concat(F.lit("unknown op "), op))
         .when(
             F.coalesce(F.length(position) != F.lit(_POSITION_CHARACTERS), F.lit(True)), F.lit("no position")
@@ -355,11 +351,13 @@ def _unfit_in(name: str, kind: T.DataType, part: str) -> Callable[[Writer, Colum
     return judge
 
 
-def _lacks_key(plan: TableLayout) -> Column:
-    """Return whether a record has a key without some column of today's key."""
+def _is_without_todays_key(plan: TableLayout) -> Column:
+    """Return whether a delete has a value of today's key neither in its key nor in the row that it deletes."""
 
-    def lacks(writer: Writer, _record: Column) -> Column:
-        return F.lit(any(name.lower() not in writer.by_name for name in plan.keys))
+    def lacks(writer: Writer, record: Column) -> Column:
+        others = [name for name in plan.keys if name.lower() not in writer.by_name]
+        missing = [_key(plan, writer, record, name, plan.types[name], "before").isNull() for name in others]
+        return reduce(operator.or_, missing, F.lit(False))
 
     return _chosen("key", plan.key_writers, lacks)
 
@@ -373,10 +371,18 @@ def _column(plan: TableLayout, name: str, kind: T.DataType, part: str = "after")
 
 
 def _key(plan: TableLayout, writer: Writer, record: Column, name: str, kind: T.DataType, part: str) -> Column:
-    """Return a key column out of the key; out of the row if the record has the key that the table had before."""
+    """Return a key column out of the key; out of the row if the record has the key that the table had before.
+
+    Of a delete that is the row before it: a log with whole images has it there.
+    """
     if name.lower() in writer.by_name:
         return _read(writer, record, name, kind, is_fixed=plan.is_fixed)
-    return _chosen("value", plan.value_writers, lambda w, r: _value(plan, w, r[part], name, kind))
+
+    def of_row(value: Writer, envelope: Column) -> Column:
+        before, row = (_value(plan, value, envelope[one], name, kind) for one in ("before", part))
+        return F.when((envelope["op"] == F.lit("d")) & envelope["before"].isNotNull(), before).otherwise(row)
+
+    return _chosen("value", plan.value_writers, of_row)
 
 
 def _read(writer: Writer, record: Column, name: str, kind: T.DataType, *, is_fixed: bool) -> Column:

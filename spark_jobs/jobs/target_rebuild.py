@@ -1,7 +1,8 @@
 """A target made again from nothing: its rows go, and its source tables are not complete until a snapshot has read them whole.
 
-It works between two batches, as the only writer of the sink, on the state of the last batch. Done twice it is as done once: a crash
-in the middle leaves a target that the merge job refuses, until this is run again.
+It works as the only writer of the sink, on the state of the last batch that ended. Where a later one was cut off, that one is begun
+again for the targets: records that it left in quarantine go with their rows, since its repeat reads them again. Done twice it is as
+done once: a crash in the middle leaves a target that the merge job refuses, until this is run again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 
 import structlog
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.errors import ConfigError, SinkError
 from schemas.identity import SourceTable, TableName, Target
@@ -21,13 +23,15 @@ from schemas.merge_rule import NOTHING
 from schemas.position import Position
 from schemas.settings import Settings
 from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
-from spark_jobs.jobs.redrive import last_batch
 from spark_jobs.jobs.session import build_session
 from spark_jobs.jobs.sink_factory import open_sink
+from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
 from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
 from spark_jobs.merge.progress_report import progress_document
+from spark_jobs.merge.quarantined import COORDINATES
 from spark_jobs.pipeline.table_routes import Routes
+from spark_jobs.sinks.contract import Sink
 from spark_jobs.store.sink_layout import PROGRESS, SinkLayout
 
 log = structlog.get_logger()
@@ -45,7 +49,7 @@ def rebuild(
     `ConfigError` for a target that there is none of, `SinkError` while a merge job runs, or where nothing was merged yet.
     """
     layout = SinkLayout.of(settings.sink)
-    if not layout.progress.exists():
+    if not layout.progress.exists() and BegunBatches(layout.files).load() is None:
         message = f"nothing has been merged into {layout.sink} yet, so there is nothing to rebuild"
         raise SinkError(message)
     require_writable(settings.sink.name, layout)
@@ -68,24 +72,40 @@ def _rebuilt(
     with sink.exclusive(spark, wait_s=1):
         checkpoint.require_own_sink(PROGRESS, sink.states())
         parts = merge_parts(spark, settings, layout, sink)
-        states = JobStates(sink.states(), parts.naming)
-        state = states.load(checkpoint.query_id or "", last_batch(checkpoint))
-        targets = _chosen(state, parts, names)
+        states, begun = JobStates(sink.states(), parts.naming), BegunBatches(layout.files)
+        cut_off = begun.cut_off(checkpoint)
+        state = states.load(checkpoint.query_id or "", checkpoint.newest_done)
+        targets = _chosen(state, parts, names, () if cut_off is None else cut_off.all_targets)
         for target in targets:
             sink.remove(target)
+        if cut_off is not None:
+            _leave_quarantine(spark, sink, cut_off, targets)
         after = emptied(state, parts.naming.routes, targets, end_of_log)
-        states.save(after)
-        known = json.loads(layout.files.read(PROGRESS))
-        document = progress_document(after, time.time_ns() // 1_000_000, caught_up=not known.get("last_batch_full", True))
-        layout.files.write(PROGRESS, json.dumps(document, indent=1))
+        if state.batch_id >= 0:
+            states.save(after)
+        if layout.progress.exists():
+            known = json.loads(layout.files.read(PROGRESS))
+            document = progress_document(after, time.time_ns() // 1_000_000, caught_up=not known.get("last_batch_full", True))
+            layout.files.write(PROGRESS, json.dumps(document, indent=1))
+        if cut_off is not None:
+            begun.save(cut_off.without(targets))
     tables = tuple(table for table in sorted(after.sources) if after.sources[table] != state.sources[table])
     log.info("merge.targets_emptied", targets=[target.name for target in targets], tables=[table.name.plain for table in tables])
     return tuple(table for table in tables if parts.naming.routes.feeds(table))
 
 
-def _chosen(state: JobState, parts: MergeParts, names: Sequence[str]) -> list[Target]:
+def _leave_quarantine(spark: SparkSession, sink: Sink, cut_off: BegunBatch, targets: Sequence[Target]) -> None:
+    """Remove the records that a batch which was cut off left in quarantine, of the tables that go into targets."""
+    kept = sink.quarantine().records(spark)
+    names = [table.name.plain for target in targets for table in cut_off.tables_into(target)]
+    if kept is not None and names:
+        left = kept.where((F.col("batch_id") == cut_off.batch_id) & F.col("table").isin(names))
+        sink.quarantine().remove(left.select(*COORDINATES).distinct())
+
+
+def _chosen(state: JobState, parts: MergeParts, names: Sequence[str], begun: Sequence[Target]) -> list[Target]:
     """Return the targets of these names. `ConfigError` for one that no table went into, or is to go into."""
-    known = set(state.targets)
+    known = {*state.targets, *begun}
     for table in state.sources:
         known |= set(parts.naming.targets_of(table))
     return [_target(parts.naming.sink, known, name) for name in dict.fromkeys(names)]

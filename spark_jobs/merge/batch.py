@@ -2,7 +2,8 @@
 
 In the words of DESIGN §6:
 
-1. the offsets of the batch are read from the checkpoint; markers are split from rows (`table_input`);
+1. the offsets of the batch are read from the checkpoint; markers are split from rows (`table_input`); how the batch is begun is
+   stored (`begun_batch`): an attempt that was cut off is repeated as it was, or refused;
 2. per table, in a small pool (`table_batch`): decode, drop snapshot rows under the guard and everything below the floor, keep the
    highest position per key (`source_part`);
 3. drop what a tombstone of an earlier batch has overtaken;
@@ -28,6 +29,7 @@ from typing import Final
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from structlog.contextvars import bind_contextvars
 
 from schemas.delay_histogram import DelayCounter
@@ -40,6 +42,7 @@ from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.kafka.slices import Slice
 from spark_jobs.merge.batch_loads import Loads
+from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches, EarlierBatch, RowSettings
 from spark_jobs.merge.changelog_batch import run_changelog
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_batch import run_group
@@ -64,6 +67,7 @@ from spark_jobs.merge.topic_check import ADVICE, BatchBounds, TopicCheck
 from spark_jobs.merge.trimmed_topics import without_conclusions
 from spark_jobs.merge.used_schemas import UsedSchemas
 from spark_jobs.pipeline.table_plan import Group, plan_of
+from spark_jobs.pipeline.table_routes import Feed
 from spark_jobs.pipeline.udfs import register_udfs
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.spark_errors import reason_of
@@ -117,7 +121,9 @@ class BatchMerger:
         self._grouped = GroupedTables(spark, settings.kafka, self._pool, POOL_THREADS, self._delays)
         self._loads = Loads(spark, self._tables, lambda: open_source(settings))
         self._threads = local()
-        self._is_first, self._attempted = True, -1
+        self._begun = BegunBatches(parts.layout.files)
+        self._row_settings = RowSettings.of(settings)
+        self._is_first = True
         self._is_changelog = settings.sink.mode == "changelog"
         self._schemas_seen: dict[SourceTable, tuple[float, tuple[int, ...]]] = {}
         self._failed_with: dict[SourceTable, tuple[int, ...]] = {}
@@ -139,12 +145,10 @@ class BatchMerger:
         started = time.monotonic()
         self.stages.begin()
         context = self._shared_by_tables()
-        context.schemas.given.begin()
-        context.may_repeat, self._attempted = self._is_first or batch_id == self._attempted, batch_id
-        context.repeated.clear()
         before = self._states.load(context.query_id, batch_id - 1)
         start, ends = (self._checkpoint.offsets(number) for number in (batch_id - 1, batch_id))
-        bounds = BatchBounds(batch_id, start, ends, before)
+        attempt = self._earlier_attempt(batch_id)
+        bounds = BatchBounds(batch_id, start, ends, attempt.known(before))
         examined = self._check.examine(bounds, self._due(before))
         targets = dict(before.targets)
         for table, record in examined.records.items():
@@ -153,7 +157,9 @@ class BatchMerger:
         found = inputs_of(self._spark, kafka, self._parts.few, source, self._tables, examined.slices, ends)
         context.plan = plan_of(self._parts.naming.routes, {*before.sources, *(one.table for one in found)})
         context.topic_ids = examined.topics
+        self._begin(before, bounds, [one.table for one in found if one.unreadable is None], examined.topics, attempt)
         self.stages.passed("read_s")
+        self._on_step("begun", batch_id)
         merged = self._merged([one for one in found if context.plan.has(one.table)], before, batch_id)
         self.stages.passed("merge_s")
         self._on_step("merged", batch_id)
@@ -195,6 +201,51 @@ class BatchMerger:
         put = {} if saved is None else {table: saved.source(table).loads.put for table in records}
         return self._loads.carried_out(self._shared_by_tables(), before, records, batch_id, put)
 
+    # ── the attempt before ────────────────────
+
+    def _earlier_attempt(self, batch_id: int) -> EarlierBatch:
+        """Return what an attempt at this batch before has left; nothing of a batch that is new."""
+        context, begun = self._shared_by_tables(), self._begun.load()
+        if begun is not None and (begun.query_id, begun.batch_id) != (context.query_id, batch_id):
+            begun = None if begun.batch_id == batch_id - 1 or not self._is_first else BegunBatch.unknown(context.query_id, batch_id)
+        elif begun is None and self._is_first:
+            begun = BegunBatch.unknown(context.query_id, batch_id)
+        if begun is None:
+            return EarlierBatch()
+        quarantine = self._parts.sink.quarantine()
+        kept = quarantine.records(self._spark) if quarantine.has_commit(context.query_id, batch_id) else None
+        names = [] if kept is None else kept.where(F.col("batch_id") == batch_id).select("table").distinct().collect()
+        written = frozenset(target for target in begun.all_targets if self._has_commit(target, batch_id))
+        return EarlierBatch(begun, written, frozenset(row["table"] for row in names))
+
+    def _begin(
+        self, before: JobState, bounds: BatchBounds, tables: Sequence[SourceTable], topics: Mapping[str, str], attempt: EarlierBatch
+    ) -> None:
+        """Store how the batch is begun, before its first write. `SinkError` if an attempt has written something else."""
+        context, routes = self._shared_by_tables(), self._parts.naming.routes
+        loading = [table for table, record in before.sources.items() if record.loads.pending]
+        known = {*tables, *loading} | attempt.tables
+        feeds = [feed for table in sorted(known) if table not in context.plan.failed for feed in routes.feeds(table)]
+        new = {topic: ident for topic, ident in topics.items() if topic not in before.topics}
+        now = self._row_settings.begin(context.query_id, bounds.batch_id, (bounds.start, bounds.ends), feeds, new)
+        if attempt.is_unknown:
+            written = frozenset(feed.target for feed in feeds if self._has_commit(feed.target, bounds.batch_id))
+            attempt = replace(attempt, written=written)
+        if attempt.begun is not None:
+            read = {topic for table in attempt.tables for topic in self._tables.topics((table.name.database, table.name.table))}
+            attempt.begun.require_same(now, attempt.touched, read)
+            now = attempt.begun.of_repeat(now, attempt.touched)
+        context.written, context.rebuilt = attempt.written, now.rebuilt
+        context.reads_otherwise = attempt.begun is not None and attempt.begun.records not in ("", now.records)
+        context.schemas.begin(self._read_before(attempt, feeds))
+        if attempt.begun != now:
+            self._begun.save(now)
+
+    def _read_before(self, attempt: EarlierBatch, feeds: Iterable[Feed]) -> frozenset[str]:
+        """Return the folders of tables that an attempt before has read: by the schemas that are kept there."""
+        context = self._shared_by_tables()
+        return frozenset(context.folder_of(feed.table) for feed in feeds if attempt.has_read(feed.table, feed.target))
+
     # ── tables that are not merged ────────────────────
 
     def _due(self, before: JobState) -> set[SourceTable]:
@@ -229,7 +280,7 @@ class BatchMerger:
     ) -> None:
         """Remember of a table that is not merged in this batch what an attempt before a crash has written."""
         targets |= self._half_written(self._parts.naming.targets_of(table), before, batch_id)
-        _log_set_aside(table, before.sources[table], record)
+        _log_set_aside(table, before.source(table), record)
 
     def _withdraw(self, bounds: BatchBounds, topics: AbstractSet[str], tables: AbstractSet[SourceTable]) -> None:
         """Have Spark choose the offsets of a batch again; one that an attempt has written to some table keeps them.
@@ -243,6 +294,7 @@ class BatchMerger:
             log.warning("merge.batch_not_withdrawn", batch_id=bounds.batch_id, topics=sorted(topics), advice=ADVICE)
             return
         log.warning("merge.batch_withdrawn", batch_id=bounds.batch_id, topics=sorted(topics))
+        self._begun.remove()
         self._checkpoint.forget_offsets(bounds.batch_id)
 
     def _has_commit(self, target: Target, batch_id: int) -> bool:

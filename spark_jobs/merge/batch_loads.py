@@ -89,7 +89,7 @@ class Loads:
         for table, one in due.items():
             target_before = before.target(context.target_of(table))
             try:
-                earlier = self._earlier(context, table, one, batch_id, put)
+                earlier = _earlier(context, table, put)
                 loads = TableLoads(context, self._spark, table, target_before, one, batch_id, earlier)
                 tasks = loads.begin(self._tables.topics((table.name.database, table.name.table)))
             except Exception as error:  # noqa: BLE001 - an error of one table ends its loads, and no batch
@@ -115,28 +115,12 @@ class Loads:
             self._source, self._is_opened = self._open_source(), True
         return self._source
 
-    def _earlier(
-        self,
-        context: JobContext,
-        table: SourceTable,
-        known: TableRecords,
-        batch_id: int,
-        put: Mapping[SourceTable, Mapping[str, LoadAnswer]],
-    ) -> EarlierAttempt:
-        """Return what an attempt at this batch before has left of a table."""
-        name = context.target_of(table)
-        has_written = name in context.repeated
-        if context.may_repeat and not has_written and known.target.last_commit != batch_id:  # this attempt has not written
-            has_written = context.sink.target(self._spark, name, [table]).has_commit(batch_id)
-        saved = put.get(table, {})
-        return EarlierAttempt(has_written, {window: one for window, one in saved.items() if has_written or not one.rows})
-
     def _left_pending(
         self, context: JobContext, due: Mapping[SourceTable, TableRecords], batch_id: int
     ) -> dict[SourceTable, TableRecords]:
         """Return the records of tables whose loads wait for a source, where an attempt that had one may have loaded some."""
         alone = {table: one for table, one in due.items() if table in context.plan.alone}
-        written = {table: one for table, one in alone.items() if self._earlier(context, table, one, batch_id, {}).has_written}
+        written = {table: one for table, one in alone.items() if context.target_of(table) in context.written}
         return {table: replace(one, target=half_written(one.target, batch_id)) for table, one in written.items()}
 
     def _left(
@@ -222,6 +206,13 @@ def _arrived(task: LoadTask, result: LoadDone | LoadFailure) -> LoadDone | LoadF
         except SinkError as error:
             return LoadFailure(reason_of(error), retry=True, may_have_written=True)
     return result
+
+
+def _earlier(context: JobContext, table: SourceTable, put: Mapping[SourceTable, Mapping[str, LoadAnswer]]) -> EarlierAttempt:
+    """Return what an attempt at this batch before has left of a table."""
+    has_written = context.target_of(table) in context.written
+    saved = put.get(table, {})
+    return EarlierAttempt(has_written, {window: one for window, one in saved.items() if has_written or not one.rows})
 
 
 def _rounds(lanes: Iterable[_Lane]) -> list[list[_Lane]]:

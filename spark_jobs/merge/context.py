@@ -28,7 +28,8 @@ class JobContext:
     table that had no records. `images` are those of feeds, by the columns and the key of their source tables.
     `worker_failures` counts, by the names of a group's targets, how often workers failed in a row. `topic_ids` are the ids of the
     topics of the batch, by their names. `fed_by` is what targets of a group had been fed by when its last batch failed.
-    `may_repeat` says that there may have been an attempt at the batch before; `repeated` are targets to which it has written.
+    `written` are targets to which an earlier attempt at the batch has written; `reads_otherwise` says that rows are read from the
+    source by other settings than in that attempt. `rebuilt` counts, by table, the targets made again since the batch began.
     """
 
     settings: Settings
@@ -43,8 +44,9 @@ class JobContext:
     looked_at: dict[SourceTable, float] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     fed_by: dict[Target, Mapping[str, FedBy]] = field(default_factory=dict)
-    may_repeat: bool = False
-    repeated: set[Target] = field(default_factory=set)
+    written: frozenset[Target] = frozenset()
+    rebuilt: Mapping[str, int] = field(default_factory=dict)
+    reads_otherwise: bool = False
 
     @property
     def schema_rule(self) -> SchemaRule:

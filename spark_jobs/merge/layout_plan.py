@@ -14,6 +14,7 @@ from spark_jobs.decode.avro_records import newest_positions
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.decode.table_layout import TableLayout, kept_to, layout
 from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
+from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.merge.evolution import outgrown
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.raw_records import RawRecords
@@ -58,9 +59,12 @@ class LayoutPlanner:
         `has_target` says that rows of the table are in a target, also where `existing` does not name its columns.
         `SchemaChangeError` where the sink is to end before a change of the schema.
         """
-        found = {part: self._schemas.of(subject) for part, subject in self._subjects.items()}
+        found = {part: self._found(part) for part in self._subjects}
         lost = [subject for part, subject in self._subjects.items() if not found[part] and self._was_registered(part)]
         if lost and not is_waited_for:
+            return None
+        if lost and self._folder in self._schemas.kept:
+            self.record = replace(self.record, skipped=None, lost=LOST.format(" and ".join(lost)))
             return None
         if lost:
             found |= self._schemas.waited_for(self._full_name, self._subjects, lost)
@@ -89,15 +93,17 @@ class LayoutPlanner:
 
     def value_writers(self) -> list[Writer]:
         """Return the writers of the values, oldest first."""
-        subject = self._subjects["value"]
-        return self._schemas.usable(self._folder, subject, "value", self._schemas.of(subject), value_writer)
+        return self._schemas.usable(self._folder, self._subjects["value"], "value", self._found("value"), value_writer)
 
     def key_writers(self) -> list[Writer]:
         """Return the writers of the keys, the one of today's key last."""
-        subject = self._subjects["key"]
         return self._todays_key_last(
-            self._schemas.usable(self._folder, subject, "key", self._schemas.of(subject), key_writer)
+            self._schemas.usable(self._folder, self._subjects["key"], "key", self._found("key"), key_writer)
         )
+
+    def _found(self, part: Part) -> tuple[RegisteredSchema, ...]:
+        """Return the schemas of keys or values, as this batch has them."""
+        return self._schemas.of_batch(self._folder, part, self._subjects[part])
 
     def _ruled_layout(self, keys: list[Writer], versions: list[Writer], existing: Columns, *, has_target: bool) -> TableLayout:
         """Return the layout as the rule of the sink has it."""

@@ -59,7 +59,8 @@ class LoadRecord:
         gone = NOTHING if lowest is None else lowest.horizon
         pending = sorted((one for one in found.values() if one.low.text >= guard), key=lambda one: (one.position, one.window))
         done = {window: one for window, one in self.done.items() if one.low >= gone}
-        return LoadRecord(tuple(pending), self.answers, done)
+        answers = tuple(one for one in self.answers if one.window in done)  # nobody waits for the others
+        return LoadRecord(tuple(pending), answers, done)
 
     def lacks(self, markers: Iterable[Marker]) -> bool:
         """Return whether a window was closed as loaded whose rows are not in this sink: nobody will bring them."""
@@ -70,7 +71,7 @@ class LoadRecord:
         """Return the record after a load was carried out, or refused."""
         pending = tuple(one for one in self.pending if one.window != load.window)
         done = {**self.done, load.window: DoneLoad(load.low.text, not answer.error)}
-        return LoadRecord(pending, (*self.answers, answer), done)
+        return LoadRecord(pending, (*self.answers, replace(answer, server=load.server)), done)
 
     def without_answers(self, windows: Iterable[str]) -> LoadRecord:
         """Return the record without the answers to these windows: they were written."""
@@ -85,6 +86,7 @@ class LoadRecord:
             "pending": [json.loads(one.to_bytes()) for one in self.pending],
             "answers": [list(one.row) for one in self.answers],
             "done": {window: [one.low, one.is_put] for window, one in self.done.items()},
+            "servers": {one.window: one.server for one in self.answers},
         }
 
     @staticmethod
@@ -92,8 +94,9 @@ class LoadRecord:
         """Return the record of a JSON form."""
         if document is None:
             return LoadRecord()
+        servers, answers = document.get("servers", {}), [LoadAnswer.parse(row_id, data) for row_id, _, data in document["answers"]]
         return LoadRecord(
             tuple(cast("LoadMarker", parse_marker(json.dumps(one).encode())) for one in document["pending"]),
-            tuple(LoadAnswer.parse(row_id, data) for row_id, _, data in document["answers"]),
+            tuple(replace(one, server=servers.get(one.window, "")) for one in answers),
             {window: DoneLoad(low, is_put) for window, (low, is_put) in document["done"].items()},
         )

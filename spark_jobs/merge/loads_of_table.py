@@ -35,6 +35,9 @@ _NO_LOAD: Final = "this target has no loads by workers: delta-rs cannot write it
 _NO_WORKERS: Final = "this sink takes no rows from workers"
 _OTHER_KEY: Final = "the key of the rows is another than that of the target"
 _UNFIT: Final = "schema_changes keeps the types of the columns, and values of these rows may not fit"
+_OTHER_SETTINGS: Final = (
+    "the settings under records were changed while the chunk was loaded: rows of it may be there as they were, and it is read again"
+)
 _RETIRED: Final = "the columns no longer have the types of the schema of these rows"
 
 
@@ -86,6 +89,10 @@ class TableLoads:
         if not self._context.sink.can.worker_put:
             for load in self._source.loads.pending:
                 self._refuse(load, _NO_WORKERS, retry=False)
+            return []
+        if self._context.reads_otherwise and self._earlier.has_written:
+            for load in self._source.loads.pending:
+                self._refuse(load, _OTHER_SETTINGS, retry=True)
             return []
         self._target.require_not_gone()
         loads, floor = self._source.loads.pending, self._source.state.floor

@@ -32,7 +32,8 @@ class SchemaSources:
     """Where schemas come from. Safe for several threads that have tables of their own.
 
     `used` are the schemas that this sink ever used, `given` those that the producer keeps. `lost` are the subjects that nobody has
-    any more, and since when. `stops` says whether the job is being stopped.
+    any more, and since when. `stops` says whether the job is being stopped. `kept` are folders of tables that an earlier attempt at
+    the batch has read: they are read by the schemas that are kept of them. `answers` are those of this batch, for all its steps.
     """
 
     registry: SchemaRegistry
@@ -41,6 +42,22 @@ class SchemaSources:
     stops: Callable[[], bool] = field(default=lambda: False)
     lost: dict[str, float] = field(default_factory=dict)
     writers: dict[tuple[str, int, str], Writer | None] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+    answers: dict[str, tuple[RegisteredSchema, ...]] = field(default_factory=dict)
+
+    def begin(self, kept: frozenset[str]) -> None:
+        """Begin a batch in which the tables of these folders are read by what is kept of them."""
+        self.kept = kept
+        self.answers.clear()
+        self.given.begin()
+
+    def of_batch(self, folder: str, part: Part, subject: str) -> tuple[RegisteredSchema, ...]:
+        """Return the schemas of a subject in this batch: what was answered first, or what is kept."""
+        if folder in self.kept:
+            return self.used.known(folder, part)
+        if subject not in self.answers:
+            self.answers[subject] = self.of(subject)
+        return self.answers[subject]
 
     def of(self, subject: str) -> tuple[RegisteredSchema, ...]:
         """Return what the registry has of a subject now, and what the producer keeps of it; oldest first."""
@@ -59,6 +76,7 @@ class SchemaSources:
                 log.error("merge.schema_lost", table=table, subject=subject, waits_s=LOST_WAIT_S)
         while True:
             found = {part: self.of(subject) for part, subject in subjects.items()}
+            self.answers |= {subject: found[part] for part, subject in subjects.items()}
             if all(found[part] for part, subject in subjects.items() if subject in lost) or time.monotonic() >= until:
                 return found
             if self.stops():

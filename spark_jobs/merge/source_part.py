@@ -357,7 +357,13 @@ class SourcePart:
         quarantine = self._context.sink.quarantine()
         if self.before.set_aside is not None or step == "changes":
             rows = quarantined.not_kept_yet(self.spark, rows, quarantine)
-        quarantine.append(rows.select(*quarantined.COLUMNS), self.stamp, step)
+        quarantine.append(rows.select(*quarantined.COLUMNS), self._quarantine_stamp, step)
+
+    @property
+    def _quarantine_stamp(self) -> Stamp:
+        """The stamp of records that are not merged: once a target was made again, the steps of the attempts before do not count."""
+        rebuilt = self._context.rebuilt.get(self.input.full_name, 0)
+        return replace(self.stamp, table=f"{self.stamp.table}#{rebuilt}") if rebuilt else self.stamp
 
 
 def _keys(plan: TableLayout) -> list[tuple[str, T.DataType]]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 
 from schemas.delay_histogram import DelayHistogram
-from schemas.identity import Target
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.evolution import outgrown
@@ -35,8 +34,8 @@ class TableBatch:
     """The steps of a batch for one table, each of which can be repeated.
 
     With `is_routed` the target remembers the table: others may go into it later. With `drops_columns` a column that the source
-    dropped goes from the target, after the first record without it. After `run`, `delays` are from the commit at the
-    source to the commit of the target, of some of the changes.
+    dropped goes from the target, after the first record without it. `was_written` says that an earlier attempt has written to it.
+    After `run`, `delays` are from the commit at the source to the commit of the target, of some of the changes.
     """
 
     def __init__(self, source: SourcePart, target: TargetBatch) -> None:
@@ -51,7 +50,7 @@ class TableBatch:
         self._put: WorkerPut | None = None
         self.is_routed = False
         self.drops_columns = False
-        self.repeated: set[Target] | None = None
+        self.was_written = False
 
     @classmethod
     def of(
@@ -62,7 +61,7 @@ class TableBatch:
         batch = cls(source, target_batch(context, spark, table_input, before.target, batch_id))
         batch.is_routed = context.naming.routes.are_given
         batch.drops_columns = context.drops_columns
-        batch.repeated = context.repeated if context.may_repeat else None
+        batch.was_written = batch.target.name in context.written
         return batch
 
     @property
@@ -92,10 +91,8 @@ class TableBatch:
         self._needs_plan = source.needs_plan(target_exists=target.exists)
         self.plan = source.plan(target.columns, has_target=target.exists) if self._needs_plan else None
         self.had_rows = target.exists
-        if self.had_rows and self.repeated is not None and target.is_written:
-            self.repeated.add(target.name)
-            if source.input.trimmed or source.input.lost is not None:
-                target.forget_keys()  # the attempt before may have put what is gone by now
+        if self.had_rows and self.was_written and (source.input.trimmed or source.input.lost is not None):
+            target.forget_keys()  # the attempt before may have put what is gone by now
         if self.plan is not None and self.had_rows:
             target.prepare(self.plan, source.stamp)
 

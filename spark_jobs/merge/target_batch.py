@@ -60,11 +60,6 @@ class TargetBatch:
         return self._target.name
 
     @property
-    def is_written(self) -> bool:
-        """Whether this batch has written to the target, in this attempt or in one before."""
-        return self._target.has_commit(self._batch_id)
-
-    @property
     def full_name(self) -> str:
         """The name, for logs."""
         return self._target.name.name

@@ -11,7 +11,7 @@ from schemas.identity import SourceTable, TableName, Target
 from spark_jobs.pipeline.table_routes import PLAIN, Feed, Routes
 from spark_jobs.sinks.target_shape import TargetShape
 
-_REBUILD: Final = "give the old routes and transforms again, or: tidemark rebuild --sink {} {}"
+_REBUILD: Final = "give the old {} again, or: tidemark rebuild --sink {} {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,31 @@ def require_same_rules(routes: Routes, remembered: Mapping[SourceTable, Mapping[
                 raise SinkError(message)
 
 
+def require_same_batch(
+    batch_id: int, before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]], sink: Sequence[str]
+) -> None:
+    """Raise `SinkError` if the repeat of a batch would make something else of a target that the first attempt has written to.
+
+    `before` has the rule of each source table by the texts of those targets and of the tables, `now` the present ones. `sink` names
+    the settings of the sink that are others now.
+    """
+    for target, rules in sorted(before.items()):
+        if sink:
+            reason = f"with another {' and '.join(sink)}"
+        elif changed := [table for table, rule in rules.items() if now.get(target, {}).get(table) != rule]:
+            reason = f"of {SourceTable.parse(changed[0]).name.plain} by another rule"
+        else:
+            continue
+        message = (
+            f"{_name(target)} has rows {reason}: an attempt at batch {batch_id} wrote them before it was cut off, and its repeat "
+            f"would mix the two. Either {_advice(target, of_sink=bool(sink))}"
+        )
+        raise SinkError(message)
+
+
 def _name(target: str) -> str:
     return TableName.parse(Target.parse(target).name).plain
 
 
-def _advice(target: str) -> str:
-    return _REBUILD.format(Target.parse(target).sink, _name(target))
+def _advice(target: str, *, of_sink: bool = False) -> str:
+    return _REBUILD.format("settings" if of_sink else "routes and transforms", Target.parse(target).sink, _name(target))

@@ -53,6 +53,20 @@ def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return named
 
 
+def udf_sources(udfs: Sequence[UdfSettings]) -> list[tuple[str, str, str, str]]:
+    """Return name, function and type of each function, and the text of the module that it is in, as far as it has one.
+
+    `ConfigError` for one that cannot be had.
+    """
+    found: list[tuple[str, str, str, str]] = []
+    for number, udf in enumerate(udfs):
+        _function(f"udfs.{number}.function", udf.function)
+        file = sys.modules[udf.function.partition(":")[0]].__file__
+        text = Path(file).read_bytes().hex() if file is not None else ""
+        found.append((udf.name, udf.function, udf.returns, text))
+    return found
+
+
 def _function(path: str, name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if str(Path.cwd()) not in sys.path:

@@ -19,6 +19,8 @@ KEPT_ROWS: Final = "rows"
 STAGED: Final = "staged"
 SCHEMAS: Final = "schemas"
 PROGRESS: Final = "progress.json"
+BATCH: Final = "batch.json"
+"""How the last batch was begun (`merge.begun_batch`)."""
 LOCK: Final = "lock"
 
 

@@ -10,6 +10,7 @@ from typing import Final
 import pymysql
 
 from schemas import signals
+from tests.chaos.changed_world import CHANGED
 from tests.chaos.ddl import change_types
 from tests.chaos.load import TABLES, large_transaction
 from tests.chaos.machine import ON_MACHINES, WITH_CLOCK, WITH_CLUSTER, WITH_WRITER, idle
@@ -270,6 +271,6 @@ EVENTS: Final[Mapping[str, Fault]] = {
     "idle": idle,
 }
 """Not faults: what people do at the same time."""
-ALL: Final[Mapping[str, Fault]] = {**KILLS, **FAULTS, **EVENTS, **WITH_REPLICA, **WITH_CLUSTER, **WITH_WRITER, **WITH_SINKS}
+ALL: Final[Mapping[str, Fault]] = {**KILLS, **FAULTS, **EVENTS, **WITH_REPLICA, **WITH_CLUSTER, **WITH_WRITER, **WITH_SINKS, **CHANGED}
 NOT_WITH_XA: Final = frozenset({"kill database", *WITH_REPLICA})
 """A server killed between its log and its engine does not always agree with itself about XA, or with its replica."""

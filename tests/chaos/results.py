@@ -13,7 +13,7 @@ from tests.chaos.round import Outcome
 PROTOCOL: Final = 3
 """Grows with every change of what is in Kafka, in the state topic or in the sink."""
 RESULTS: Final = Path(__file__).with_name("results.jsonl")
-_COUNTED: Final = ("kills", "faults", "events", "lost", "duplicated", "differing")
+_COUNTED: Final = ("kills", "faults", "events", "refusals", "lost", "duplicated", "differing", "leaked")
 _SHOWN: Final = 200
 
 
@@ -37,14 +37,14 @@ def summary(results: Path) -> str:
     played: list[dict[str, Any]] = [json.loads(line) for line in lines]
     current = [one for one in played if one["protocol"] == PROTOCOL]
     rounds = list({(one["seed"], one["flavour"], *one["played"]): one for one in current}.values())
-    total = {name: sum(one[name] for one in rounds) for name in _COUNTED}
+    total = {name: sum(one.get(name, 0) for one in rounds) for name in _COUNTED}
     bad = sum(bool(one["wrong"]) for one in rounds)
     unfinished = f", {bad} rounds with something wrong" if bad else ""
     hours = sum(one["seconds"] for one in rounds) / 3600
     kinds = Counter(kind for one in rounds for kind in one.get("sinks", ()))
     sinks = f"; sinks: {', '.join(f'{kind} {count}' for kind, count in sorted(kinds.items()))}" if kinds else ""
     return (
-        f"chaos: {len(rounds)} rounds, {total['kills']} kills, {total['faults']} other faults, "
+        f"chaos: {len(rounds)} rounds, {total['kills']} kills, {total['faults']} other faults, {total['refusals']} refusals, "
         f"{total['events']} events, {total['lost']} lost, {total['duplicated']} duplicated, "
-        f"{total['differing']} differing rows{unfinished}{sinks}; {hours:.1f} h of rounds"
+        f"{total['differing']} differing rows, {total['leaked']} leaked{unfinished}{sinks}; {hours:.1f} h of rounds"
     )

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tests.chaos.changed_world import add_secrets, changes_of, leaked
 from tests.chaos.faults import (
     ALL,
     EVENTS,
@@ -31,7 +32,7 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.sink_faults import with_kinds
 from tests.chaos.sink_judgement import Judgement, judged
-from tests.chaos.sink_plans import RELATIONAL, SCHEMAS, SinkPlan, plans_of
+from tests.chaos.sink_plans import RELATIONAL, SCHEMAS, SECRETS, SinkPlan, plans_of
 from tests.chaos.sink_servers import SinkHost, drop
 from tests.chaos.truth import BELIEVED_S
 from tests.chaos.world import MERGE, RUN, ChaosError, Laps, Servers, SupervisedPipeline, World
@@ -43,6 +44,8 @@ from tidemark.api.observe import Status
 
 Look = Callable[[World, Sequence[SinkPlan]], None]
 SHOWN = 3
+_TWO_CHANGES: Final = 0.4
+"""The share of rounds in which two batches are repeated in another world."""
 _ENDS_DEAD = 0.3
 _DROPPED: Final = ("cleared was dropped while it was read", "cleared does not exist")
 """`drop and create` drops this table alone."""
@@ -69,11 +72,13 @@ class Outcome:
     ends: dict[str, int]
     wrong: str = ""
     laps: Mapping[str, float] = field(default_factory=dict)
+    leaked: int = 0
+    refusals: int = 0
     sinks: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
-        return not (self.lost or self.duplicated or self.differing or self.wrong)
+        return not (self.lost or self.duplicated or self.differing or self.leaked or self.wrong)
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
@@ -96,6 +101,10 @@ def plan(
         drawn += [rng.choice(list(WITH_CLUSTER)) for _ in range(rng.randint(1, 2))]
     if writer:
         drawn += [rng.choice(list(WITH_WRITER)) for _ in range(rng.randint(1, 3))]
+    changes = list(changes_of(kinds))
+    drawn.append(changes[seed % len(changes)])
+    if rng.random() < _TWO_CHANGES:
+        drawn.append(rng.choice(changes))
     if kinds:
         drawn += [rng.choice(list(with_kinds(kinds))) for _ in range(rng.randint(1, 3))]
     rng.shuffle(drawn)
@@ -193,6 +202,8 @@ def _prepare(world: World, names: Sequence[str], plans: Sequence[SinkPlan], host
         pipeline.takes = {one.name(world.database): one.tables for one in plans}
         pipeline.patience = PATIENCE_OF_SINKS
         world.hosts, world.large_rows = hosts, (3_000, 10_000, 40_000)
+    if "change masks" in names:
+        add_secrets(pipeline)
     if WITH_CLOCK.keys() & set(names):
         world.clock = Clock(pipeline.folder)
         pipeline.env = world.clock.environment
@@ -246,6 +257,11 @@ def _disturbed(world: World, names: list[str], *, initial: bool) -> str:
     tables = sorted(TABLES)
     with world.laps("snapshots"):
         wait_for_snapshots(world, drops="drop and create" in names)
+    if world.masked:
+        with world.laps("masked"):
+            pipeline.wait_for_log()
+            pipeline.wait_for_snapshot(SECRETS)
+            tables.append(SECRETS)
     with world.laps("sink"):
         pipeline.wait_for_sink(*tables)
     return "; ".join(pipeline.moved_back)
@@ -272,6 +288,7 @@ def wait_for_snapshots(world: World, *, drops: bool) -> None:
 def _judged(world: World, wrong: str, plans: Sequence[SinkPlan], look: Look) -> Outcome:
     with world.laps("compare"):
         compared = _compared(world)
+    clear = leaked(world) if world.masked else 0
     with world.laps("verify"):
         found = _of_sinks(world, plans, compared.published) if plans else _of_lake(world)
     quarantined = sum(table.quarantined for status in world.pipeline.statuses().values() for table in status.tables)
@@ -290,6 +307,8 @@ def _judged(world: World, wrong: str, plans: Sequence[SinkPlan], look: Look) -> 
         rows=found.rows,
         seconds=round(sum(world.laps.seconds.values()), 1),
         laps=dict(world.laps.seconds),
+        leaked=clear,
+        refusals=world.refusals,
         ends=dict(world.pipeline.ends),
         wrong="; ".join(filter(None, words)),
         sinks=tuple(one.kind for one in plans),
@@ -298,7 +317,7 @@ def _judged(world: World, wrong: str, plans: Sequence[SinkPlan], look: Look) -> 
 
 def _of_lake(world: World) -> Judgement:
     """What `tidemark verify` reports of the only sink."""
-    report = world.pipeline.verify()
+    report = world.pipeline.verify(*map(re.escape, TABLES))
     differing = sum(table.differing for table in report.tables)
     return Judgement(rows=report.rows, differing=differing, wrong=[] if report.ok else [report.to_text()])
 
@@ -375,7 +394,7 @@ def _compared(world: World) -> Compared:
     wrong = {
         key: (logged.get(key, []), published.get(key, []))
         for key in logged.keys() | published.keys()
-        if logged.get(key) != published.get(key)
+        if logged.get(key) != published.get(key) and key[0] not in world.recreated  # of a deleted topic nothing is there to compare
     }
     lost = sum(max(0, len(log) - len(topic)) for log, topic in wrong.values())
     shown = f"{len(wrong)} keys: {json.dumps(str(dict(list(wrong.items())[:SHOWN])))}" if wrong else ""

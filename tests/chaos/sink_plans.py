@@ -18,6 +18,8 @@ from tests.chaos.load import TABLES
 KINDS: Final = ("delta", "iceberg", "postgresql", "mysql", "mariadb", "files", "kafka")
 RELATIONAL: Final = frozenset({"postgresql", "mysql", "mariadb"})
 CHANGELOGS: Final = frozenset({"files", "kafka"})
+SECRETS: Final = "secrets"
+"""The table whose column is masked in some rounds."""
 SCHEMAS: Final = ("ods", "crm")
 """What the databases of targets begin with."""
 SHARES: Final = (3, 2, 2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +14,12 @@ from typing import Any
 import pytest
 
 from devservers import Kafka
+from tests.chaos.changed_world import CHANGED
 from tests.chaos.load import TABLES
 from tests.chaos.log import CommittedChanges
 from tests.chaos.results import summary, write_down
-from tests.chaos.round import Outcome, wait_for_snapshots
+from tests.chaos.round import Outcome, plan, wait_for_snapshots
+from tests.chaos.sink_plans import kinds_of
 from tests.chaos.world import ChaosError
 from tests.support.clock import Clock
 from tests.support.replication import end_of_log, execute
@@ -34,8 +38,11 @@ def test_of_a_round_that_was_played_again_the_last_outcome_counts(tmp_path: Path
     write_down(results, 1, "mysql80", ["kill producer"], outcome(200))
     write_down(results, 1, "mariadb114", ["kill producer"], outcome(300, "lost"))
     said = summary(results)
-    assert said.startswith("chaos: 2 rounds, 4 kills, 2 other faults, 500 events, 0 lost")
+    assert said.startswith("chaos: 2 rounds, 4 kills, 2 other faults, 0 refusals, 500 events, 0 lost")
     assert "1 rounds with something wrong; 0.1 h of rounds" in said
+    write_down(results, 2, "mysql80", ["change masks"], replace(outcome(1), leaked=3))
+    assert not replace(outcome(1), leaked=1).good
+    assert "0 differing rows, 3 leaked, 1 rounds" in summary(results), "lines from before it was counted have no such key"
     assert max(map(len, results.read_text().splitlines())) < 500
 
 
@@ -107,3 +114,11 @@ def test_a_stepped_clock_lets_a_client_wait_as_long_as_it_means_to(seconds: int,
     clock.step(seconds)
     command = [sys.executable, "-c", METADATA, kafka.bootstrap_servers]
     subprocess.run(command, env={**os.environ, **clock.environment}, timeout=60, check=True)
+
+
+def test_thirty_rounds_in_a_row_have_each_change_of_the_world_several_times() -> None:
+    for first in (1, 500):
+        drawn = Counter(name for seed in range(first, first + 30) for name in plan(seed)[1] if name in CHANGED)
+        assert min(drawn[name] for name in CHANGED) > 4, drawn
+        into_sinks = Counter(name for seed in range(first, first + 30) for name in plan(seed, kinds=kinds_of(seed))[1] if name in CHANGED)
+        assert min(into_sinks[name] for name in CHANGED) > 1, into_sinks

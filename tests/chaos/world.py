@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import random
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from devservers import Database, Kafka, Registry
+from devservers.processes import GuardedProcess
 from schemas import signals
 from schemas.errors import PublishError, StateError
 from schemas.overriding import override
@@ -21,7 +25,7 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.sink_servers import SinkHost, SinkServers, restart
 from tests.chaos.truth import StatusTruth, standings
-from tests.e2e.pipeline import PATIENCE_S, POLL_S, Pipeline
+from tests.e2e.pipeline import PATIENCE_S, POLL_S, Pipeline, environment
 from tests.support.clock import Clock
 from tests.support.spark_cluster import SparkCluster
 from tidemark.api.observe import Status
@@ -49,7 +53,8 @@ class SupervisedPipeline(Pipeline):
     """A pipeline under a supervisor: what ended by itself is started again, if `excuse` has a reason for it.
 
     Of several sinks each has a status, and what is waited for is waited for in each. `takes` has the source tables of a sink that
-    does not take all. A sink that ends alone ends the round, unless the merge job ends with it within `_ENDS_TOGETHER_S`.
+    does not take all. A sink that ends alone ends the round, unless the merge job ends with it within `_ENDS_TOGETHER_S`. Processes
+    have the settings of `config_of_all`, if there are other ones than those of the judgement, and those of a verb in `configs`.
     """
 
     def __init__(self, *arguments: object, **options: object) -> None:
@@ -60,6 +65,8 @@ class SupervisedPipeline(Pipeline):
         self.truth = StatusTruth()
         self.takes: Mapping[str, frozenset[str]] = {}
         self.patience = 1.0
+        self.configs: dict[str, Path] = {}
+        self.config_of_all: Path | None = None
         self._last: dict[str, Status] = {}
         self._read_to = 0
         self._alone: tuple[float, str] | None = None
@@ -70,7 +77,7 @@ class SupervisedPipeline(Pipeline):
             if child is None or child.status is None:
                 continue
             tail = self.log_tail(verb)
-            reason = self.excuse(verb, self._said(verb))
+            reason = self.excuse(verb, self.said(verb))
             if reason is None:
                 raise ChaosError(f"{verb} ended by itself with {child.status}:\n{tail}")
             self.ends[f"{verb}: {reason}"] += 1
@@ -79,7 +86,30 @@ class SupervisedPipeline(Pipeline):
         if len(self.settings.sinks) > 1 and MERGE in self._children:
             self._check_sinks()
 
-    def _said(self, verb: str) -> str:
+    @override
+    def spawn(self, verb: str, log_path: Path, *arguments: str) -> GuardedProcess:
+        return self.spawn_by(self.configs.get(verb), verb, log_path, *arguments)
+
+    def spawn_by(self, config: Path | None, verb: str, log_path: Path, *arguments: str) -> GuardedProcess:
+        """A process that this pipeline does not look after, by a file of settings; None for that of all."""
+        used = config or self.config_of_all or self.config_path
+        command = [sys.executable, "-m", "tidemark", verb, "--config", str(used), *arguments]
+        return GuardedProcess.spawn(command, log_path, cwd=self.folder, env={**environment(), **self.env})
+
+    def document(self) -> dict[str, Any]:
+        """The settings of the processes, to be changed."""
+        found: dict[str, Any] = json.loads((self.config_of_all or self.config_path).read_text(encoding="utf-8"))
+        return found
+
+    def reap(self, verb: str) -> None:
+        """Forget a process that has ended, or is to end now."""
+        if self._children[verb].status is None:
+            self.kill(verb)
+            return
+        self._killed.append(self._children.pop(verb))
+        self.truth.down(verb)
+
+    def said(self, verb: str) -> str:
         """What a process has logged since it was started last."""
         with self.log_path(verb).open("rb") as file:
             file.seek(self._log_begins.get(verb, 0))
@@ -253,6 +283,9 @@ class World:
     shaken: set[str] = field(default_factory=set)
     forgot: bool = False
     serial: int = 0
+    refusals: int = 0
+    recreated: set[str] = field(default_factory=set)
+    masked: bool = False
     hosts: tuple[SinkHost, ...] = ()
     large_rows: tuple[int, ...] = (3_000, 10_000, 200_000)
 

@@ -224,3 +224,15 @@ def test_answers_are_rows_and_one_that_is_there_is_as_good(source: Source, regis
     chunks.answer(iter(answers))
     found = [LoadAnswer.parse(row_id, data) for row_id, data in source.rows("SELECT id, data FROM signals ORDER BY id")]
     assert found == answers
+
+
+def test_an_answer_goes_into_the_log_that_is_read_and_to_no_other_server_behind_the_address(
+    source: Source, registry: MemoryRegistry
+) -> None:
+    source.run("CREATE TABLE signals (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048))")
+    chunks = open_source(load_settings(source))
+    ((here,),) = source.rows("SELECT @@server_uuid")
+    chunks.answer([LoadAnswer("w1", 5, server=here)])
+    with pytest.raises(LoadError, match="reached another server than 00000000-0000-0000-0000-000000000000"):
+        chunks.answer([LoadAnswer("w2", 5, server="00000000-0000-0000-0000-000000000000")])
+    assert source.rows("SELECT id FROM signals") == [("w1-done",)]

@@ -54,14 +54,14 @@ class Chunks:
 
     def __init__(self, spark: SparkSession, settings: Settings, folder: Path) -> None:
         self._spark = spark
-        self._settings = settings
+        self.settings = settings
         self._folder = folder
         folder.mkdir()
 
     def merge(self, on_step: Step = lambda *_: None) -> None:
         """Run the job until it has caught up."""
         opened = self.source
-        MergeJob(self._settings, spark=self._spark, on_step=on_step, open_source=lambda _: opened).run(until_caught_up=True)
+        MergeJob(self.settings, spark=self._spark, on_step=on_step, open_source=lambda _: opened).run(until_caught_up=True)
 
     @property
     def source(self) -> FileSource:

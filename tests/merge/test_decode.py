@@ -435,10 +435,12 @@ def test_the_key_of_an_older_table_version_is_completed_from_the_row(spark: Spar
         (framed(old, {"id": 1}), framed(writers[0], envelope("c", None, {"id": 1, "a": 3}))),
         (framed(new, {"id": 2, "a": 4}), framed(writers[1], envelope("d", {"id": 2, "a": 4}, None))),
         (framed(old, {"id": 5}), framed(writers[0], envelope("d", {"id": 5, "a": 6}, None))),
+        (framed(old, {"id": 7}), framed(writers[0], envelope("d", {"id": 7, "a": None}, None))),
     ]
     found = {row["id"]: row for row in decoded(raw(spark, written), plan, "s").collect()}
     assert (found[1]["a"], found[2]["a"]) == (3, 4)
-    assert found[5][REASON] == "deleted under a key the table no longer has"
+    assert (found[5][REASON], found[5]["a"], found[5][DELETED]) == (None, 6, True), "whole images have the row that is deleted"
+    assert found[7][REASON] == "deleted under a key the table no longer has"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from schemas.columns import ColumnType
 from schemas.errors import LoadImpossibleError, SinkError
 from schemas.loads import LoadAnswer
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, LoadMarker
-from schemas.settings import Settings
+from schemas.settings import CharsMaskSettings, Settings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge import batch_loads
 from spark_jobs.merge.loads_of_table import TableLoads
@@ -272,6 +272,27 @@ def load_of(request: str, chunk: int, generation: int) -> LoadMarker:
     common = {"table": "shop.items", "position": at(200), "horizon": at(100), "partitions": 1, "partition": 0, "window": "w"}
     more = {"low": at(100), "query": "SELECT 1", "server": "u", "value_schema": 1, "generation": generation}
     return LoadMarker(**common, **more, request=request, chunk=chunk)  # type: ignore[arg-type]
+
+
+def test_a_chunk_that_a_dead_attempt_has_loaded_by_other_masks_is_asked_for_again(world: World, spark: SparkSession) -> None:
+    """Its rows are skipped where they are there, and a column that is masked now would stay as it was."""
+
+    def dies(name: str, _: int) -> None:
+        if name == "loaded":
+            raise Crash
+
+    world.chunks.ask("w0", world.topics, some(1, 2), 100)
+    with pytest.raises(Crash):
+        world.merge(dies)
+    masks = (CharsMaskSettings(chars=3, columns=(r"shop\.items\.a",)),)
+    world.chunks.settings = replace(world.settings, records=replace(world.settings.records, column_mask_with_chars=masks))
+    world.merge()
+    (answer,) = world.chunks.answers()
+    assert answer.retry
+    assert "the settings under records were changed" in answer.error
+    world.chunks.ask("w1", world.topics, some(1, 2, a=3), 200)
+    world.merge()
+    assert world.rows == {1: 3, 2: 3}
 
 
 @pytest.mark.parametrize("how", ["another writer", "no source"])

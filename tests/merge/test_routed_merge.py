@@ -19,7 +19,7 @@ from schemas.settings import RouteSettings, Settings, TransformSettings, UdfSett
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.target_rebuild import rebuild
-from spark_jobs.merge import group_batch, group_workers
+from spark_jobs.merge import batch, group_batch, group_workers
 from spark_jobs.merge.group_batch import GroupBatch
 from spark_jobs.pipeline.udfs import register_udfs
 from tests.merge.conftest import SinkFactory
@@ -83,16 +83,16 @@ def grades(settings: Settings) -> dict[tuple[str, str], int | None]:
 
 
 def die_without_the_second(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a batch of the shards without the second one, as if it were set aside, up to a crash after its last write."""
-    absent, whole = SourceTable.of(SourceId(settings.name), "s2", "orders"), GroupBatch.run
+    """Run a batch of the shards without the second one, as if it could not be read, up to a crash after its last write."""
+    absent, whole, read = SourceTable.of(SourceId(settings.name), "s2", "orders"), GroupBatch.run, batch.inputs_of
 
-    def without_it(batch: GroupBatch) -> Any:
-        batch._members = [member for member in batch._members if member.table != absent]
-        whole(batch)
+    def dies(one: GroupBatch) -> Any:
+        whole(one)
         raise Crash
 
     with monkeypatch.context() as patched:
-        patched.setattr(GroupBatch, "run", without_it)
+        patched.setattr(batch, "inputs_of", lambda *arguments: [one for one in read(*arguments) if one.table != absent])
+        patched.setattr(GroupBatch, "run", dies)
         with pytest.raises(Crash):
             merge_all(spark, settings)
 

@@ -419,4 +419,18 @@ MUTATIONS: Final = (
         "if not is_late:",
         ("tests/merge/test_set_aside.py", "-k", "gets_no_records"),
     ),
+    Mutation(
+        "the repeat of a batch has the rules of its first attempt",
+        "spark_jobs.merge.batch",
+        "            attempt.begun.require_same(now, attempt.touched, read)\n",
+        "",
+        ("tests/merge/test_changed_repeat.py", "-k", "another_filter"),
+    ),
+    Mutation(
+        "the repeat of a batch has the schemas of its first attempt",
+        "spark_jobs.merge.schema_sources",
+        "if folder in self.kept:",
+        "if False:",
+        ("tests/merge/test_changed_repeat.py", "-k", "more_schemas"),
+    ),
 )

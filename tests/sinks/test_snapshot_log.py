@@ -143,6 +143,14 @@ def test_what_happens_while_the_job_runs_is_seen(
         require_nothing_put_back(tmp_path, metadata, SEEN)
 
 
+def test_a_batch_may_be_in_a_table_whose_snapshots_of_ours_were_all_expired(tmp_path: Path) -> None:
+    """A repeat that is told of none would take the table for one that it has not written to."""
+    expired = written(tmp_path, [snapshot(4, None, **OTHER)])
+    assert has_commit_of(expired, "q", 1)
+    assert not has_commit_of(expired, "another", 1)
+    assert not has_commit_of(written(tmp_path, [snapshot(1, None, parent=None)]), "q", 1), "it has its first snapshot"
+
+
 def test_a_step_is_done_where_the_rows_of_now_come_from_it(tmp_path: Path) -> None:
     rewritten = (*OURS, snapshot(4, stamp(1), "columns", parent=None, **{REPLACES: "30"}), snapshot(5, stamp(2, "again")))
     metadata = written(tmp_path, rewritten)

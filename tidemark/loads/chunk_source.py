@@ -79,21 +79,27 @@ class ChunkSource:
                 close_quietly(connection)
 
     def answer(self, answers: Iterable[LoadAnswer]) -> None:
-        """Insert the answers into the signal table; one that is there already is as good. `LoadError` where that fails."""
-        rows = [answer.row for answer in answers]
+        """Insert the answers into the signal table of their servers; one that is there already is as good.
+
+        `LoadError` where that fails, or where the address leads to another server by now: its log is not the one that is read.
+        """
+        by_server: dict[str, list[tuple[str, str, str]]] = {}
+        for answer in answers:
+            by_server.setdefault(answer.server, []).append(answer.row)
         names = self.settings.source.signal_names
-        if not rows:
+        if not by_server:
             return
         if names is None:
             message = "source.signal_table is not set, and answers to load markers are its rows"
             raise LoadImpossibleError(message)
-        with _load_errors("the signal table"):
-            connection = connect(self.settings.source)
-            try:
-                for row in rows:
-                    insert_row(connection, SignalTable(*names), row)
-            finally:
-                close_quietly(connection)
+        for server, rows in by_server.items():
+            with _load_errors("the signal table"):
+                connection = ServerConnector(lambda: connect(self.settings.source), server)()
+                try:
+                    for row in rows:
+                        insert_row(connection, SignalTable(*names), row)
+                finally:
+                    close_quietly(connection)
 
     def _blocks(self, connection: Connection, database: str, name: str, load: LoadMarker) -> Iterator[Block]:
         table = read_table_schema(connection, database, name)

@@ -43,6 +43,7 @@ from spark_jobs.sinks.iceberg.snapshot_log import (
     Snapshot,
     TableMetadata,
     has_commit_of,
+    is_forgotten,
     newest_stamp,
     read_metadata,
     require_nothing_put_back,
@@ -164,6 +165,13 @@ class IcebergTarget(SinkTarget):
         missing = replace(change, retyped=tuple(stored)).missing_in(columns)
         if missing.filled and metadata.has_step(stamp, writes.FILL):
             missing = replace(missing, filled=())
+        if missing.filled and not missing.added and is_forgotten(metadata, self._query_id):
+            filled = ", ".join(sorted({name for name, _, _ in missing.filled}))
+            message = (
+                f"all snapshots of this job in {self.address.path} were expired before batch {stamp.batch_id} was repeated: it is "
+                f"not known whether {filled} was filled, or has newer values. Have the target made again: tidemark rebuild"
+            )
+            raise SinkError(message)
         if not missing:
             return
         self.require_names(name for name, _, _ in missing.added)

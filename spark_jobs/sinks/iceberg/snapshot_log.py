@@ -197,8 +197,18 @@ def require_nothing_put_back(path: Path, metadata: TableMetadata, seen: SeenTabl
 
 
 def has_commit_of(metadata: TableMetadata, query_id: str, batch_id: int) -> bool:
-    """Return whether a step of a batch is in a table. A compaction is of the batch whose stamp it carries on."""
-    return any(snapshot.is_of(query_id, batch_id) for snapshot in metadata.lineage())
+    """Return whether a step of a batch is, or may be, in a table. A compaction is of the batch whose stamp it carries on.
+
+    It may be where others have expired all snapshots of this query.
+    """
+    return is_forgotten(metadata, query_id) or any(snapshot.is_of(query_id, batch_id) for snapshot in metadata.lineage())
+
+
+def is_forgotten(metadata: TableMetadata, query_id: str) -> bool:
+    """Return whether others have expired all snapshots that say which steps of this query are in its table."""
+    if any(snapshot.stamp is not None for snapshot in metadata.lineage()):
+        return False
+    return _is_ours_with_expired_snapshots(metadata, query_id)
 
 
 def newest_stamp(metadata: TableMetadata) -> str | None:

@@ -1,0 +1,279 @@
+"""The merge job dies inside a batch, and the world is another one when the batch is repeated: rules, schemas, topics, DDL, masks.
+
+A repeat that would mix two worlds must be refused, until the change is taken back or the target is made again: both is done here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from schemas.identity import TableName
+from schemas.topics import change_topic, snapshot_topic
+from spark_jobs.store.sink_layout import BATCH
+from tests.chaos.ddl import change_types
+from tests.chaos.hidden_versions import HiddenVersions
+from tests.chaos.sink_plans import CHANGELOGS, SCHEMAS, SECRETS
+from tests.chaos.world import MERGE, RUN, ChaosError, SupervisedPipeline, World
+from tidemark.verify.sink_types import open_reader
+
+if TYPE_CHECKING:
+    from schemas.settings import SinkSettings
+
+_BATCH_PATIENCE_S: Final = 30.0
+_VERDICT_S: Final = 300.0
+_REBUILD_S: Final = 240.0
+_MOST_REBUILDS: Final = 6
+_REFUSED: Final = re.compile(r'by another rule.*?tidemark rebuild --sink \S+ ([^"\\\n]+)')
+_CHANGED_BACK: Final = 0.5
+_ALSO: Final = "n % 2 = 0"
+_ALONE: Final = ("hot", "wide", "ledger", "pets")
+_TOPICS_S: Final = 60.0
+_SECRETS: Final = 300
+MASK: Final = "********"
+_HIDDEN: Final = ("hot", "pairs", "words", "parts", "ledger", "wide")
+"""Tables whose topics may be created again: no other table changes their rows."""
+
+
+def kill_in_a_begun_batch(world: World) -> None:
+    """kill -9 of the merge job while a sink has a batch whose writes have begun; after a while in any case."""
+    services = [Path(sink.service_path) for sink in world.pipeline.settings.sinks]
+    deadline = time.monotonic() + _BATCH_PATIENCE_S
+    while not any(map(_is_begun, services)) and time.monotonic() < deadline:
+        world.pipeline.check()
+        time.sleep(0.005)
+    time.sleep(world.rng.uniform(0, 1.2))
+    world.pipeline.check()
+    world.pipeline.kill(MERGE)
+    world.kills += 1
+
+
+def _is_begun(service: Path) -> bool:
+    try:
+        begun = int(json.loads((service / BATCH).read_text(encoding="utf-8"))["batch_id"])
+    except FileNotFoundError:
+        return False
+    return begun > _newest_done(service)
+
+
+def _newest_done(service: Path) -> int:
+    return max((int(file.name) for file in (service / "checkpoint" / "commits").glob("[0-9]*")), default=-1)
+
+
+# --- rules ------------------------------------------------------------------------------------------------
+
+
+def change_rules(world: World) -> None:
+    """A filter is another one: refused until it is changed back, or the target is made again, and once more for the way back."""
+    pipeline = world.pipeline
+    sink = world.rng.choice([one for one in pipeline.settings.sinks if one.type not in CHANGELOGS])
+    kill_in_a_begun_batch(world)
+    changed = _with_other_filter(world, sink)
+    if _is_refused(world, sink, changed):
+        world.refusals += 1
+        if world.rng.random() < _CHANGED_BACK:
+            pipeline.configs = {}
+            pipeline.start(MERGE)
+            return
+        with world.load.silence():  # minutes, of which no batch should have all the writes
+            _rebuild_until_accepted(world, sink, changed)
+    kill_in_a_begun_batch(world)
+    with world.load.silence():
+        _rebuild_until_accepted(world, sink, None)
+
+
+def _with_other_filter(world: World, sink: SinkSettings) -> Path:
+    """Return a file of settings in which a drawn target of a sink has fewer rows."""
+    document = world.pipeline.document()
+    section = next(one for one in document["sinks"] if one["name"] == sink.name)
+    if not section.get("transforms"):
+        section["transforms"] = [{"tables": rf"{world.database}\.{world.rng.choice(_in_the_batch(sink) or _ALONE)}"}]
+    transform = world.rng.choice(section["transforms"])
+    transform["where"] = f"({transform['where']}) AND {_ALSO}" if transform.get("where") else _ALSO
+    path = world.pipeline.folder / "changed-rules.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def _in_the_batch(sink: SinkSettings) -> list[str]:
+    """Return the tables of `_ALONE` that the batch of a lake has records of."""
+    begun = json.loads((Path(sink.service_path) / BATCH).read_text(encoding="utf-8")) if _is_begun(Path(sink.service_path)) else {}
+    return sorted({text.rpartition(".")[2] for text in begun.get("targets", {})} & set(_ALONE))
+
+
+def _is_refused(world: World, sink: SinkSettings, config: Path | None) -> bool:
+    """Start the merge job by a file of settings; return whether it refuses a target of a sink, or else ends a batch of it.
+
+    The merge job does not run after a refusal.
+    """
+    pipeline, service = world.pipeline, Path(sink.service_path)
+    pipeline.configs = {MERGE: config} if config is not None else {}
+    pipeline.start(MERGE)
+    done, deadline = _newest_done(service), time.monotonic() + _VERDICT_S * pipeline.patience
+    while time.monotonic() < deadline:
+        said = pipeline.said(MERGE)
+        if _REFUSED.search(said):
+            pipeline.reap(MERGE)
+            return True
+        if not pipeline.running(MERGE):
+            pipeline.check()  # started again where there is an excuse
+        if _newest_done(service) > done:
+            return False
+        time.sleep(0.1)
+    seconds = _VERDICT_S * pipeline.patience
+    raise ChaosError(f"neither a refusal nor a batch in {seconds:.0f} s after other rules:\n{pipeline.log_tail(MERGE)}")
+
+
+def _rebuild_until_accepted(world: World, sink: SinkSettings, config: Path | None) -> None:
+    """Make targets again until the merge job works by these settings; it runs then."""
+    pipeline = world.pipeline
+    for _ in range(_MOST_REBUILDS):
+        if not _is_refused(world, sink, config):
+            return
+        world.refusals += 1
+        found = _REFUSED.search(pipeline.said(MERGE))
+        assert found is not None
+        arguments = (found[1].strip(), "--sink", sink.name, "--yes")
+        log = pipeline.folder / "rebuild.log"
+        child = pipeline.spawn_by(config, "rebuild", log, *arguments)
+        ended = child.wait(_REBUILD_S)
+        child.kill()
+        said = log.read_text(encoding="utf-8", errors="replace")
+        if not ended or child.status != 0:
+            raise ChaosError(f"rebuild {' '.join(arguments)} ended with {child.status}:\n{said[-3000:]}")
+    raise ChaosError(f"refused after {_MOST_REBUILDS} rebuilds:\n{pipeline.log_tail(MERGE)}")
+
+
+# --- registry, DDL, topics --------------------------------------------------------------------------------
+
+
+def hide_schemas(world: World) -> None:
+    """The registry knows the first version of each schema only, for one attempt, and all of them for the next."""
+    world.serial += 1
+    world.execute(f"ALTER TABLE hot ADD COLUMN more{world.serial} INT NOT NULL DEFAULT {world.serial}")
+    kill_in_a_begun_batch(world)
+    with HiddenVersions(world.servers.registry.url) as hidden:
+        document = world.pipeline.document()
+        document["format"]["registry"] = hidden.url
+        path = world.pipeline.folder / "old-registry.yaml"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        world.pipeline.configs = {MERGE: path}
+        world.pipeline.start(MERGE)
+        kill_in_a_begun_batch(world)
+        world.pipeline.configs = {}
+    world.pipeline.start(MERGE)
+
+
+def alter_between_attempts(world: World) -> None:
+    """DDL of several kinds before the batch is repeated."""
+    kill_in_a_begun_batch(world)
+    change_types(world)
+    world.serial += 1
+    world.execute(f"ALTER TABLE words ADD COLUMN more{world.serial} VARCHAR(20) DEFAULT 'd{world.serial}'")
+    world.pause(0, 2)
+    world.pipeline.start(MERGE)
+
+
+def create_topics_again(world: World) -> None:
+    """The topics of a table are deleted and created again; the table is read again, as its reason says."""
+    pipeline, table = world.pipeline, world.rng.choice(_HIDDEN)
+    kill_in_a_begun_batch(world)
+    pipeline.kill(RUN)
+    world.kills += 1
+    world.recreated.add(table)
+    _create_again(world, [topic(pipeline.name, world.database, table) for topic in (change_topic, snapshot_topic)])
+    pipeline.start(RUN, MERGE)
+    pipeline.wait("the producer", lambda status: bool(status.producer().alive))
+    pipeline.request_snapshot(re.escape(table))
+
+
+def _create_again(world: World, names: Sequence[str]) -> None:
+    admin = AdminClient({"bootstrap.servers": world.servers.kafka.bootstrap_servers})
+    known = admin.list_topics(timeout=_TOPICS_S).topics
+    partitions = {name: len(known[name].partitions) for name in names if name in known}
+    for gone in admin.delete_topics(list(partitions)).values() if partitions else ():
+        gone.result(_TOPICS_S)
+    deadline = time.monotonic() + _TOPICS_S
+    while partitions.keys() & admin.list_topics(timeout=_TOPICS_S).topics.keys():
+        if time.monotonic() > deadline:
+            raise ChaosError(f"{', '.join(partitions)} are still there {_TOPICS_S:.0f} s after they were deleted")
+        time.sleep(0.1)
+    time.sleep(0.5)  # the broker answers before it has forgotten them
+    for made in admin.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()]).values():
+        made.result(_TOPICS_S)
+
+
+# --- masks ------------------------------------------------------------------------------------------------
+
+
+def change_masks(world: World) -> None:
+    """A column is masked from now on, and its table is read again: no sink may have a word in clear when that is done."""
+    pipeline = world.pipeline
+    pipeline.sql(*(f"UPDATE {SECRETS} SET word = CONCAT('clear ', id, ' ', {number})" for number in range(3)))
+    pipeline.request_snapshot(SECRETS)
+    kill_in_a_begun_batch(world)
+    pipeline.kill(RUN)
+    world.kills += 1
+    document = pipeline.document()
+    document["records"] = {"column_mask_with_chars": [{"columns": [rf"{world.database}\.{SECRETS}\.word"], "chars": len(MASK)}]}
+    path = pipeline.folder / "masked.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    pipeline.config_of_all = path
+    pipeline.start(RUN, MERGE)
+    pipeline.wait("the producer", lambda status: bool(status.producer().alive))
+    pipeline.sql(f"INSERT INTO {SECRETS} SELECT id + 1000, word FROM {SECRETS} WHERE id < 1000")
+    pipeline.request_snapshot(SECRETS)
+    world.masked = True
+
+
+def leaked(world: World) -> int:
+    """Return how many rows of mirrors have a word in clear."""
+    count, database = 0, world.database
+    for sink in world.pipeline.settings.sinks:
+        if sink.type in CHANGELOGS:
+            continue
+        reader = open_reader(world.pipeline.settings.of_sink(sink.name))
+        schema = f"{SCHEMAS[0]}_{database}" if sink.routes else database
+        try:
+            rows = reader.rows(TableName(schema, SECRETS))
+            count += sum(row["word"] != MASK for batch in rows.read(["id", "word"]) for row in batch.to_pylist())
+            rows.close()
+        finally:
+            reader.close()
+    return count
+
+
+Fault = Callable[[World], None]
+ON_EVERY_SINK: Final[Mapping[str, Fault]] = {"hide schemas": hide_schemas, "alter between attempts": alter_between_attempts}
+ON_MIRRORS: Final[Mapping[str, Fault]] = {"change rules": change_rules, "change masks": change_masks}
+WITHOUT_CHANGELOGS: Final[Mapping[str, Fault]] = {"create topics again": create_topics_again}
+CHANGED: Final[Mapping[str, Fault]] = {**ON_EVERY_SINK, **ON_MIRRORS, **WITHOUT_CHANGELOGS}
+
+
+def changes_of(kinds: Sequence[str]) -> Iterator[str]:
+    """Yield the faults that there are for sinks of these types; without a type for a lake."""
+    yield from ON_EVERY_SINK
+    if not kinds or set(kinds) - CHANGELOGS:
+        yield from ON_MIRRORS
+    if not set(kinds) & CHANGELOGS:
+        yield from WITHOUT_CHANGELOGS
+
+
+def add_secrets(pipeline: SupervisedPipeline) -> None:
+    """Make the table whose column is masked later, and have it go into each mirror."""
+    values = ", ".join(f"({number}, 'clear {number}')" for number in range(_SECRETS))
+    pipeline.sql(f"CREATE TABLE {SECRETS} (id INT PRIMARY KEY, word VARCHAR(60))", f"INSERT INTO {SECRETS} VALUES {values}")
+    document = pipeline.document()
+    for sink in document["sinks"]:
+        if sink["type"] not in CHANGELOGS and sink.get("routes"):
+            sink["routes"].append({"tables": rf"{pipeline.database}\.{SECRETS}", "into": f"{SCHEMAS[0]}_{pipeline.database}.{SECRETS}"})
+            pipeline.takes = {**pipeline.takes, sink["name"]: pipeline.takes[sink["name"]] | {SECRETS}}
+    path = pipeline.folder / "with-secrets.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    pipeline.config_of_all = path
