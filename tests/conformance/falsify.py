@@ -412,7 +412,7 @@ def _other_floats(value: float) -> Iterator[tuple[str, Any]]:
 def _looking_alike(text: str, name: Any) -> Iterator[tuple[str, str]]:
     """Texts that look as if they were meant to differ so."""
     if (moment := _MOMENT.fullmatch(text)) is not None:
-        yield "in another zone", f"{moment[1]}{(int(moment[2]) + 2) % 24:02}{moment[3]}"
+        yield "in another zone", f"{moment[1]}{(int(moment[2]) + 3) % 24:02}{moment[3]}"
     if name == "defaultValueExpression" and _HEX.fullmatch(text):
         yield "a digit of a hexadecimal number", f"0x{text}F"
         yield "digits of a hexadecimal number", f"0x{text}FFF"
