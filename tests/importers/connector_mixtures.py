@@ -257,7 +257,7 @@ def _differently_captured(properties: dict[str, str], settings: Settings) -> Ite
 
 
 def _chosen(properties: dict[str, str], kind: str, name: str) -> bool:
-    """Return whether lists choose a name, by Debezium's rule in words of this module: its patterns here are Python's, too."""
+    """Return whether lists choose a name, by Debezium's rule; the patterns here are those of Python, too."""
     for which, old in _OLD_NAMES.items():
         text = properties.get(f"{kind}.{which}.list") or properties.get(f"{kind}.{old}")
         if text:

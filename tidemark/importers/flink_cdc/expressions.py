@@ -10,7 +10,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
+
+from tidemark.importers.flink_cdc.null_logic import two_valued
 
 _PIECE: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\\\*|\d+(?:\.\d+)?|\w+|\|\||<>|[<>!=]=|\s+|.", re.DOTALL)
 _ALIAS: Final = re.compile(r"(?P<inner>.+?)\s+(?:AS\s+)?(?P<name>`[^`]+`|[A-Za-z_]\w*)", re.IGNORECASE | re.DOTALL)
@@ -20,8 +23,8 @@ SAME: Final = frozenset({
     "ABS", "CEIL", "CEILING", "FLOOR", "ROUND", "CHAR_LENGTH", "UPPER", "LOWER", "TRIM", "BTRIM", "REGEXP_REPLACE",
     "REGEXP_COUNT", "REGEXP_INSTR", "REGEXP_SUBSTR", "REGEXP_EXTRACT_ALL", "SUBSTR", "SUBSTRING", "OVERLAY", "POSITION",
     "LOCATE", "INSTR", "CONCAT", "CONCAT_WS", "LPAD", "RPAD", "REPLACE", "REPEAT", "LEFT", "RIGHT", "STARTSWITH", "ENDSWITH",
-    "EXTRACT", "YEAR", "QUARTER", "MONTH", "WEEK", "DAYOFYEAR", "DAYOFMONTH", "DAYOFWEEK", "HOUR", "MINUTE", "SECOND",
-    "DATE_FORMAT", "TIMESTAMPADD", "TIMESTAMPDIFF", "TO_DATE", "TO_TIMESTAMP_LTZ", "FROM_UNIXTIME", "DATE_ADD", "COALESCE",
+    "EXTRACT", "YEAR", "QUARTER", "MONTH", "DAYOFYEAR", "DAYOFMONTH", "DAYOFWEEK", "HOUR", "MINUTE", "SECOND",
+    "DATE_FORMAT", "TIMESTAMPADD", "TIMESTAMPDIFF", "TO_DATE", "FROM_UNIXTIME", "DATE_ADD", "COALESCE",
     "IF", "IFNULL", "NULLIF", "CAST", "TRY_CAST", "PARSE_JSON", "TRY_PARSE_JSON", "CARDINALITY", "ARRAY_CONTAINS",
     "ARRAY_POSITION", "MAP", "ARRAY", "MD5", "SHA1", "SHA2", "MOD", "POWER", "SQRT",
 })  # fmt: skip
@@ -38,6 +41,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "VARCHAR": "STRING", "CHAR": "STRING", "BYTES": "BINARY", "VARBINARY": "BINARY", "TIMESTAMP": "TIMESTAMP_NTZ",
     "TIMESTAMP_LTZ": "TIMESTAMP",
 }  # fmt: skip
+_EPOCHS: Final = {"0": "timestamp_seconds", "3": "timestamp_millis"}
 _METADATA: Final[Mapping[str, str]] = {
     "__SCHEMA_NAME__": "__database__", "__NAMESPACE_NAME__": "__database__", "__TABLE_NAME__": "__table__",
     "__DATA_EVENT_TYPE__": "CASE __op__ WHEN 'u' THEN '+U' WHEN 'd' THEN '-D' ELSE '+I' END",
@@ -61,6 +65,15 @@ def _extracted(arguments: Sequence[str]) -> str:
     return f"regexp_extract({', '.join(arguments[:2])}, {group})"
 
 
+def _local_timestamp(arguments: Sequence[str]) -> str:
+    """Write TO_TIMESTAMP_LTZ: a number has milliseconds, or seconds with the precision 0; a text has a pattern, perhaps."""
+    value = arguments[0] if arguments else ""
+    precision = arguments[1] if len(arguments) > 1 else "3"
+    if precision in _EPOCHS and (len(arguments) > 1 or re.fullmatch(r"-?\d+", value)):
+        return f"{_EPOCHS[precision]}({value})"
+    return f"TO_TIMESTAMP_LTZ({', '.join(arguments)})"
+
+
 _REWRITTEN: Final[Mapping[str, Callable[[Sequence[str]], str]]] = {
     "TO_TIMESTAMP": _renamed("to_timestamp_ntz"),
     "TO_BASE64": _renamed("base64"),
@@ -70,11 +83,15 @@ _REWRITTEN: Final[Mapping[str, Callable[[Sequence[str]], str]]] = {
     "LTRIM": _trimmed("LEADING", "ltrim"),
     "RTRIM": _trimmed("TRAILING", "rtrim"),
     "REGEXP_EXTRACT": _extracted,
+    "WEEK": _renamed("weekofyear"),
+    "TO_TIMESTAMP_LTZ": _local_timestamp,
 }
 _NOTES: Final[Mapping[str, str]] = {
     "REGEXP_EXTRACT": "regexp_extract gives '' where nothing matches, not NULL",
     "DATE_FORMAT": "date_format has the patterns of Java's DateTimeFormatter, not of SimpleDateFormat",
-    "CONCAT": "concat is NULL where an argument is NULL",
+    "CONCAT": "concat is NULL where an argument is NULL, and has the text null in Flink CDC: write coalesce(column, 'null')",
+    "||": "|| is NULL if a side is NULL, and has the text null in Flink CDC: write coalesce(column, 'null')",
+    "/": "whole numbers are divided without a fraction in Flink CDC (7 / 2 is 3), and with one here: write 7 DIV 2",
     "__NAMESPACE_NAME__": "__namespace_name__ is the database, as __schema_name__ is: MySQL has one level",
     "__DATA_EVENT_TYPE__": "__data_event_type__ is of the newest record of a row, and the row before an update has +U as well",
 }
@@ -130,19 +147,30 @@ def names_in(text: str) -> set[str]:
     return words | {piece.strip("`").lower() for piece in pieces if piece.startswith("`")}
 
 
-def translated(text: str, own: AbstractSet[str] = frozenset(), models: AbstractSet[str] = frozenset()) -> Translated:
-    """Return an expression in Spark SQL; `own` are user-defined functions and `models` AI models, by their names in lower case."""
-    writer = _Writer(own, models)
-    out = writer.written(_pieces(text))
+def translated(
+    text: str,
+    own: AbstractSet[str] = frozenset(),
+    models: AbstractSet[str] = frozenset(),
+    *,
+    is_value: bool = False,
+    computed: Mapping[str, str] = MappingProxyType({}),
+) -> Translated:
+    """Return an expression in Spark SQL; `own` are user-defined functions and `models` AI models, by their names in lower case.
+
+    `is_value`: it is a column, not a condition. `computed` are the expressions of columns, by their names in lower case.
+    """
+    writer = _Writer(own, models, computed)
+    out = writer.written(two_valued(_pieces(text), is_value=is_value))
     return Translated(out.strip(), tuple(dict.fromkeys(writer.notes)), tuple(dict.fromkeys(writer.missing)))
 
 
 class _Writer:
     """Writes pieces in Spark SQL, and notes what it cannot write."""
 
-    def __init__(self, own: AbstractSet[str], models: AbstractSet[str]) -> None:
+    def __init__(self, own: AbstractSet[str], models: AbstractSet[str], computed: Mapping[str, str]) -> None:
         self._own = own
         self._models = models
+        self._computed = computed
         self.notes: list[str] = []
         self.missing: list[str] = []
 
@@ -170,6 +198,8 @@ class _Writer:
         word = name.upper()
         if word in _NOTES:
             self.notes.append(_NOTES[word])
+        if word == "TO_TIMESTAMP_LTZ" and "," not in inside and not re.match(r"\s*('|-?\d+\s*\Z)", "".join(inside)):
+            self.notes.append("TO_TIMESTAMP_LTZ of a number is timestamp_millis(number) in Spark SQL; a text stays")
         if name.lower() in self._models or word.startswith("AI_"):
             self.missing.append(f"{name}() asks an AI model")
         elif word in _CLOCK or (word == "UNIX_TIMESTAMP" and not "".join(inside).strip()):
@@ -192,6 +222,10 @@ class _Writer:
 
     def _piece(self, piece: str, pieces: Sequence[str], at: int) -> str:
         word = piece.upper()
+        if (name := piece.strip('`"').lower()) in self._computed and not piece.startswith("'"):
+            return f"({self._computed[name]})"
+        if word in ("||", "/"):
+            self.notes.append(_NOTES[word])
         if piece.startswith("'"):
             return "'" + piece[1:-1].replace("\\", "\\\\").replace("''", "\\'") + "'"
         if piece.startswith('"'):

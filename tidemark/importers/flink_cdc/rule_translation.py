@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from schemas.errors import ConfigError
@@ -18,6 +18,11 @@ _LEFT_OUT: Final = "the column is left out"
 _KEY_OF_TOPIC: Final = "records of a topic have it as their key if the key of the source is in it; else `tidemark plan` refuses it"
 _NOT_DIVIDED: Final = "a topic is divided by the keys of its records"
 _MARKED: Final = "{} is true in rows that are deleted; a TRUNCATE, a DROP and a snapshot mark rows there alone"
+_SEVERAL: Final = (
+    "a table that an earlier rule matches, too, has that one alone here; in Flink CDC a row has the first whose filter it passes: "
+    "write one rule, with both filters joined by OR"
+)
+_PLAIN: Final = re.compile(r"[\w$-]+\\.[\w$-]+")
 _OPTION: Final = re.compile(r"\s*=\s*")
 
 
@@ -40,7 +45,13 @@ class RuleTranslation:
     def transforms(self) -> None:
         """Translate every transform; one of which nothing is left is reported."""
         written = 0
-        for rule in self._rules("transform"):
+        filtered: list[str] = []
+        for rule in list(self._rules("transform")):
+            pattern, _ = table_pattern(self._ledger.text(f"{rule}.source-table"))
+            if any(_may_overlap(pattern, earlier) for earlier in filtered):
+                self._ledger.note(f"{rule}.source-table", _SEVERAL)
+            if self._ledger.text(f"{rule}.filter"):
+                filtered.append(pattern)
             if self._transform(rule, written):
                 written += 1
         self._rest("transform")
@@ -64,7 +75,7 @@ class RuleTranslation:
         into = ledger.text(f"{rule}.sink-table").strip()
         symbol = ledger.text(f"{rule}.replace-symbol").strip()
         if symbol:
-            into = into.replace(symbol, "$table")
+            into = re.sub(rf"{re.escape(symbol)}(?=(\w)?)", lambda found: "${table}" if found[1] else "$table", into)
         if "." not in into:
             ledger.note(f"{rule}.sink-table", f"{into} has no database: written as $database.{into}")
             into = f"$database.{into}"
@@ -99,11 +110,13 @@ class RuleTranslation:
         ledger.skip(f"{rule}.description")
         tables, ours = self._pattern(f"{rule}.source-table"), f"sinks.0.transforms.{number}"
         deleted = self._soft_delete(rule)
-        select = self._select(f"{rule}.projection")
-        where = self._where(f"{rule}.filter")
+        select, computed = self._select(f"{rule}.projection")
+        where = self._where(f"{rule}.filter", computed)
         extra = self._table_settings(rule, ours)
         if deleted is not None and self._has("soft_delete"):
             extra[f"{ours}.soft_delete"] = (f"{rule}.converter-after-transform", deleted)
+        if not select and where is None and not extra and self._hides_others(rule):
+            select = ["*"]
         if not select and where is None and not extra:
             for name in ("source-table", "projection"):
                 if f"{rule}.{name}" in ledger.open:
@@ -119,15 +132,24 @@ class RuleTranslation:
             ledger.translate(key, path, value)
         return True
 
-    def _select(self, key: str) -> list[str]:
-        """Return the items of a projection that can be used."""
+    def _hides_others(self, rule: str) -> bool:
+        """Return whether a later rule may match the same tables: the earlier one counts, also if it changes nothing."""
+        ours, _ = table_pattern(self._ledger.text(f"{rule}.source-table"))
+        later = [other for other in self._rules("transform") if int(other.rpartition(".")[2]) > int(rule.rpartition(".")[2])]
+        return any(_may_overlap(ours, table_pattern(self._ledger.text(f"{other}.source-table"))[0]) for other in later)
+
+    def _select(self, key: str) -> tuple[list[str], dict[str, str]]:
+        """Return the items of a projection that can be used, and the computed columns: a filter that names one means it."""
         found: list[str] = []
+        computed: dict[str, str] = {}
         replaced: list[str] = []
         for item in split_items(self._ledger.text(key)):
             inner, alias = alias_of(item)
-            result = translated(inner, self._own, self._models)
+            result = translated(inner, self._own, self._models, is_value=True)
             for note in result.notes:
                 self._ledger.note(key, f"{item}: {note}")
+            if alias is not None and inner.lower() != alias.lower():
+                computed[alias.lower()] = "" if result.missing else result.text
             if result.missing:
                 self._ledger.note(key, f"{item}: {_LEFT_OUT}: {'; '.join(result.missing)}")
                 continue
@@ -137,17 +159,18 @@ class RuleTranslation:
                 replaced.append(alias)
         if replaced and "*" in found:  # in Flink CDC a computed column takes the rule of one of its name
             found[found.index("*")] = f"* EXCEPT ({', '.join(replaced)})"
-        return [] if found == ["*"] else found
+        return ([] if found == ["*"] else found), computed
 
-    def _where(self, key: str) -> str | None:
+    def _where(self, key: str, computed: Mapping[str, str]) -> str | None:
         text = self._ledger.text(key)
         if not text:
             return None
-        result = translated(text, self._own, self._models)
+        result = translated(text, self._own, self._models, computed=computed)
         for note in result.notes:
             self._ledger.note(key, note)
-        if result.missing:
-            self._ledger.report(key, f"no row is left out: {'; '.join(result.missing)}")
+        left_out = [f"{name} is left out of the projection" for name in sorted(names_in(text)) if computed.get(name) == ""]
+        if result.missing or left_out:
+            self._ledger.report(key, f"no row is left out: {'; '.join([*result.missing, *left_out])}")
             return None
         return result.text
 
@@ -194,3 +217,11 @@ class RuleTranslation:
     def _has(self, name: str) -> bool:
         """Return whether a transform has a setting, and the sink takes it: those of tables are none of a changelog."""
         return has_setting(TransformSettings, name) and self._ledger.out["sinks"][0].get("mode") != "changelog"
+
+
+def _may_overlap(first: str, second: str) -> bool:
+    """Return whether two patterns may match one table; False only if one is a plain name that the other does not match."""
+    for pattern, other in ((first, second), (second, first)):
+        if _PLAIN.fullmatch(pattern):
+            return re.fullmatch(other, pattern.replace("\\.", "."), re.IGNORECASE) is not None
+    return True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from schemas.settings import SinkSettings
+from schemas.settings import KafkaSettings, SinkSettings
+from schemas.settings.kafka_section import SaslSettings
 from schemas.settings.sink_section import UNAVAILABLE
 from tidemark.importers.key_ledger import Ledger, choices, has_setting
 
@@ -25,6 +27,22 @@ _GROUPS: Final = {"column": _COLUMNS, "table": ("create.table", "truncate.table"
 _EMPTIED: Final = (
     "rows of a table that is truncated or dropped go here, where Flink CDC keeps them unless the behaviour is evolve"
 )
+_SASL_SECRET: Final = "/run/secrets/tidemark-kafka"  # noqa: S105  a path
+_USER: Final = re.compile(r"""username\s*=\s*["']([^"']+)["']""")
+_TOPIC_ADVICE: Final = {
+    "partition.strategy": "records go to partitions by their keys, in order for each key",
+    "key.format": "keys are written as values are",
+    "sink.add-tableId-to-header-enabled": "is unavailable: the value has database and table",
+    "sink.custom-header": "is unavailable: records have no headers of your own",
+    "sink.delivery-guarantee": "each event is written once, in transactions: read committed records",
+    "sink.delivery.guarantee": "each event is written once, in transactions: read committed records",
+    "debezium-json.include-schema.enabled": "is unavailable: values have no schema block",
+}
+_SAME_OPTIONS: Final = ("client.id", "linger.ms", "batch.size", "request.timeout.ms")
+_NOT_NEEDED: Final = (
+    "acks", "enable.idempotence", "retries", "delivery.timeout.ms", "transaction.timeout.ms",
+    "max.in.flight.requests.per.connection", "transactional.id", "key.serializer", "value.serializer", "buffer.memory",
+)  # fmt: skip
 _OF_KAFKA: Final = "sink.properties.bootstrap.servers"
 
 
@@ -74,11 +92,47 @@ def _topics(ledger: Ledger) -> None:
         ledger.close(key, "sinks.0.format")
     else:
         ledger.report(key, f"is no format of Flink CDC; one of {', '.join(_FORMATS)}")
+    _client(ledger)
     if "sink.topic" in ledger.open:
         ledger.report("sink.topic", "each target has a topic of its own: route all tables into one target for one topic")
     if "sink.sink.tableId-to-topic.mapping" in ledger.open:
         ledger.report("sink.sink.tableId-to-topic.mapping", "write a route for each of these tables")
     ledger.note("sinks.0.type", "topics must not have records of others: give new ones (sinks.0.topic, routes)")
+
+
+def _client(ledger: Ledger) -> None:
+    """Translate the properties of Kafka's client. What makes its records exact is always so here."""
+    properties = "sink.properties"
+    protocol = ledger.text(f"{properties}.security.protocol").strip().upper()
+    if protocol in choices(KafkaSettings, "security_protocol"):
+        ledger.translate(f"{properties}.security.protocol", "kafka.security_protocol", protocol)
+    key = f"{properties}.sasl.jaas.config"
+    user = _USER.search(ledger.text(key))
+    if protocol.startswith("SASL") and user is not None:
+        ledger.put("kafka.sasl.username", user[1])
+        ledger.put("kafka.sasl.password_file", _SASL_SECRET)
+        ledger.note(key, f"secrets are not copied: put the password into {_SASL_SECRET}, first line, or name another file")
+        ledger.close(key, "kafka.sasl")
+    elif protocol.startswith("SASL"):
+        ledger.out["kafka"].pop("security_protocol", None)
+        ledger.note(f"{properties}.security.protocol", "needs a user: set kafka.security_protocol with kafka.sasl", protocol)
+    mechanism = ledger.text(f"{properties}.sasl.mechanism").strip().upper()
+    if user is not None and mechanism in choices(SaslSettings, "mechanism"):
+        ledger.translate(f"{properties}.sasl.mechanism", "kafka.sasl.mechanism", mechanism)
+    compression = ledger.text(f"{properties}.compression.type").strip().lower()
+    if compression in choices(KafkaSettings, "compression"):
+        ledger.translate(f"{properties}.compression.type", "kafka.compression", compression)
+    for name in _SAME_OPTIONS:
+        if value := ledger.text(f"{properties}.{name}").strip():
+            ledger.out["kafka"].setdefault("options", {})[name] = value
+            ledger.close(f"{properties}.{name}", "kafka.options")
+    for name in _NOT_NEEDED:
+        ledger.skip(f"{properties}.{name}")
+    for name in list(ledger.keys(f"{properties}.ssl")):
+        ledger.report(name, "Java key stores are not read: convert it to PEM, name it in kafka.tls.ca, cert or key")
+    for name, what in _TOPIC_ADVICE.items():
+        if f"sink.{name}" in ledger.open:
+            ledger.report(f"sink.{name}", what)
 
 
 def translate_schema_changes(ledger: Ledger) -> None:
