@@ -4,7 +4,7 @@ The assembler is all that is remembered of the log between two events: the open 
 before it, GTIDs, rows that wait for a commit, prepared XA transactions, and how far the log is read a second time.
 The steps of one transaction, in order::
 
-    Begin ─ BeginRows ─ (TableMap │ Rows │ PartialRows │ SqlText │ Definition │ Kept)* ─ [Release, rows] ─ End
+    Begin ─ BeginRows ─ (TableMap │ Rows │ PartialRows │ SqlText │ Definition │ DataStatement │ Kept)* ─ [Release, rows] ─ End
                                                                                        └ Drop, where the log breaks off
 
 Between transactions there is a `Boundary` where the log continues without one.
@@ -14,10 +14,13 @@ transaction are in the log before its PREPARE. They are released at its XA COMMI
 of that: only then are they visible to a SELECT. While one is open, the offset also has the beginning of its PREPARE group.
 A restart reads from there, and drops everything else that was published before. The same happens to transactions
 that an earlier epoch published and that are after the boundary on another server.
+
+MariaDB can log an ALTER twice, at its start and at its end (`START`, `COMMIT` or `ROLLBACK ALTER`): only a COMMIT is a step.
 """
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal
@@ -28,7 +31,7 @@ from producer.binlog import events
 from producer.binlog.transaction_runs import RunFinder
 from producer.catalog.statements import QueryKind, classify_query, savepoint_name
 from producer.source.begun import Begun
-from producer.stream.log_refusals import UNANNOUNCED_ROLLBACK, statement_dml, unknown_xid
+from producer.stream.log_refusals import UNANNOUNCED_ROLLBACK, unknown_xid
 from producer.stream.offset import Part, ResumePoint
 from producer.stream.pending_rows import (
     DroppedRows,
@@ -42,6 +45,7 @@ from producer.stream.steps import (
     BeginRows,
     Boundary,
     CommitFirst,
+    DataStatement,
     Definition,
     Drop,
     End,
@@ -74,6 +78,7 @@ _STATEMENTS: Final = {
     events.MARIADB_ANNOTATE_EVENT: events.parse_annotate,
 }
 _TABLE_MAP: Final = events.TABLE_MAP_EVENT
+_EMPTIED: Final = re.compile(r"DELETE FROM (`(?:[^`]|``)+`\.`(?:[^`]|``)+`)\s*\Z")
 _CTAS_SUFFIX: Final = "START TRANSACTION"
 _new: Final = tuple.__new__  # a third of the time of the class's own constructor
 _OUTSIDE: Final = "the log has rows outside any transaction"
@@ -259,6 +264,8 @@ class TransactionAssembler:
             self._began = Begun(self.cursor.file, offset, self._open().gtid, None, zlib.crc32(view[start:end]))
         elif kind == events.XA_PREPARE_EVENT:
             yield from self._xa_prepare(events.parse_xa_prepare(view, start, end), offset, offset + size, batch, index)
+        elif kind == events.EXECUTE_LOAD_EVENT:
+            yield from self._query(events.parse_query(view, start, end), offset, offset + size, batch, index)
         elif kind == events.ROTATE_EVENT:
             self.cursor.rotate(events.parse_rotate(view, start, end), is_boundary=self._transaction is None)
         elif kind == events.TRANSACTION_PAYLOAD_EVENT:
@@ -306,6 +313,9 @@ class TransactionAssembler:
     ) -> Iterator[Step]:
         yield from self._begin(offset, gtid.gtid)
         self._open().needs_commit = not gtid.standalone
+        self._open().has_not_happened = gtid.has_not_happened
+        if gtid.unknown_flags:
+            self._open().unclear = f"the extra flags {gtid.unknown_flags:#x} of its GTID event are not known"
         if gtid.prepared_xa:
             self._open().pending = PendingRows(self._memory)
         elif gtid.may_roll_back:
@@ -464,9 +474,29 @@ class TransactionAssembler:
         elif kind is QueryKind.XA:
             yield from self._xa(query, offset, end, batch, index)
         elif kind is QueryKind.DML:
-            raise UnknownEventError(statement_dml(query.sql), f"{self.cursor.file}:{offset}")
+            yield from self._data(query, offset, end, batch, index)
         else:
             yield from self._definition(query, offset, end, batch, index)
+
+    def _data(self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int) -> Iterator[Step]:
+        """Yield the step of a data change that is logged as a statement.
+
+        Older servers log in this form that a restart emptied a MEMORY table, later ones (MySQL 9.7, MariaDB 11.4) as a TRUNCATE.
+        No client's DELETE is without databases on MySQL, or outside a transaction on MariaDB.
+        """
+        emptied, transaction = _EMPTIED.match(query.sql), self._transaction
+        is_of_server = query.databases is None and (self._flavour == "mysql" or (transaction and not transaction.needs_commit))
+        if emptied is not None and is_of_server:
+            truncate = query._replace(sql=f"TRUNCATE TABLE {emptied[1]}")
+            yield from self._definition(truncate, offset, end, batch, index)
+            return
+        if self._transaction is None:
+            yield from self._begin(offset, None)
+        transaction = self._open()
+        if not transaction.published:
+            yield DataStatement(transaction, query, self.cursor.file, offset)
+        if not transaction.needs_commit:
+            yield from self._commit(end, batch, index)
 
     def _definition(
         self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
@@ -475,8 +505,9 @@ class TransactionAssembler:
         if self._transaction is None:
             yield from self._begin(offset, None)
         transaction = self._open()
-        if not transaction.published:
-            yield Definition(transaction, query, batch, index, self.cursor.file, offset)
+        if not transaction.published and not transaction.has_not_happened:
+            clear = query if query.unclear else query._replace(unclear=transaction.unclear)
+            yield Definition(transaction, clear, batch, index, self.cursor.file, offset)
         if query.sql.rstrip().upper().endswith(_CTAS_SUFFIX):
             yield from self._begin_rows(offset, batch, index)
         elif not transaction.needs_commit:

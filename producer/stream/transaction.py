@@ -23,7 +23,8 @@ class OpenTransaction:
     all other groups. With transaction metadata, `ident` is the id in its records once it has rows, and `counts` the
     change records written so far by table. `published`: its rows are in Kafka already, or wait there for an XA
     COMMIT that is; they are read only to be dropped or kept. `in_kafka` is how many of its first rows an earlier
-    start has published.
+    start has published. `has_not_happened`: its statement is the start of an ALTER in two phases, or was rolled back.
+    `unclear` says which part of its first event is not understood, "" for none.
     """
 
     position: Position
@@ -37,6 +38,8 @@ class OpenTransaction:
     counts: dict[str, int] | None = None
     published: bool = False
     in_kafka: int = 0
+    has_not_happened: bool = False
+    unclear: str = ""
 
     @property
     def is_in_kafka(self) -> bool:
