@@ -35,6 +35,7 @@ _SIZES: Final = {
     18: 2,  # default collation of utf8mb4
     19: 1,  # sql_require_primary_key
     20: 1,  # default_table_encryption
+    21: 1,  # how MySQL 9.7 checks foreign keys of a data change
     128: 3,  # microseconds
     129: 8,  # number of the DDL transaction
 }

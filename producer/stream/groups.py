@@ -20,7 +20,6 @@ MariaDB can log an ALTER twice, at its start and at its end (`START`, `COMMIT` o
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal
@@ -31,6 +30,7 @@ from producer.binlog import events
 from producer.binlog.transaction_runs import RunFinder
 from producer.catalog.statements import QueryKind, classify_query, savepoint_name
 from producer.source.begun import Begun
+from producer.stream.emptied_tables import as_truncate
 from producer.stream.log_refusals import UNANNOUNCED_ROLLBACK, unknown_xid
 from producer.stream.offset import Part, ResumePoint
 from producer.stream.pending_rows import (
@@ -78,7 +78,6 @@ _STATEMENTS: Final = {
     events.MARIADB_ANNOTATE_EVENT: events.parse_annotate,
 }
 _TABLE_MAP: Final = events.TABLE_MAP_EVENT
-_EMPTIED: Final = re.compile(r"DELETE FROM (`(?:[^`]|``)+`\.`(?:[^`]|``)+`)\s*\Z")
 _CTAS_SUFFIX: Final = "START TRANSACTION"
 _new: Final = tuple.__new__  # a third of the time of the class's own constructor
 _OUTSIDE: Final = "the log has rows outside any transaction"
@@ -312,10 +311,7 @@ class TransactionAssembler:
         self, gtid: events.MariadbGtid, offset: int, batch: EventBatch, index: int
     ) -> Iterator[Step]:
         yield from self._begin(offset, gtid.gtid)
-        self._open().needs_commit = not gtid.standalone
-        self._open().has_not_happened = gtid.has_not_happened
-        if gtid.unknown_flags:
-            self._open().unclear = f"the extra flags {gtid.unknown_flags:#x} of its GTID event are not known"
+        self._open().note(gtid)
         if gtid.prepared_xa:
             self._open().pending = PendingRows(self._memory)
         elif gtid.may_roll_back:
@@ -433,9 +429,7 @@ class TransactionAssembler:
             yield from self._release(transaction, pending, batch, index, offset)
         yield from self._commit(end, batch, index)
 
-    def _roll_back(
-        self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
-    ) -> Iterator[Step]:
+    def _roll_back(self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int) -> Iterator[Step]:
         """Drop rows at a ROLLBACK [TO]. A group has rows of transactional tables only; others have groups of their own."""
         transaction = self._open()
         name = savepoint_name(query.sql, self._flavour)
@@ -450,9 +444,7 @@ class TransactionAssembler:
 
     # ---- queries
 
-    def _query(
-        self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
-    ) -> Iterator[Step]:
+    def _query(self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int) -> Iterator[Step]:
         kind = classify_query(query.sql, self._flavour)
         if kind is QueryKind.BEGIN:
             if self._transaction is None:
@@ -479,35 +471,27 @@ class TransactionAssembler:
             yield from self._definition(query, offset, end, batch, index)
 
     def _data(self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int) -> Iterator[Step]:
-        """Yield the step of a data change that is logged as a statement.
-
-        Older servers log in this form that a restart emptied a MEMORY table, later ones (MySQL 9.7, MariaDB 11.4) as a TRUNCATE.
-        No client's DELETE is without databases on MySQL, or outside a transaction on MariaDB.
-        """
-        emptied, transaction = _EMPTIED.match(query.sql), self._transaction
-        is_of_server = query.databases is None and (self._flavour == "mysql" or (transaction and not transaction.needs_commit))
-        if emptied is not None and is_of_server:
-            truncate = query._replace(sql=f"TRUNCATE TABLE {emptied[1]}")
-            yield from self._definition(truncate, offset, end, batch, index)
-            return
+        """Yield the steps of a data change that is logged as a statement."""
         if self._transaction is None:
             yield from self._begin(offset, None)
         transaction = self._open()
+        truncate = as_truncate(query, self._flavour, needs_commit=transaction.needs_commit)
+        if truncate is not None:
+            yield from self._definition(truncate, offset, end, batch, index)
+            return
         if not transaction.published:
             yield DataStatement(transaction, query, self.cursor.file, offset)
         if not transaction.needs_commit:
             yield from self._commit(end, batch, index)
 
-    def _definition(
-        self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
-    ) -> Iterator[Step]:
+    def _definition(self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int) -> Iterator[Step]:
         """Yield the steps of a DDL statement, or of one that changes neither rows nor tables."""
         if self._transaction is None:
             yield from self._begin(offset, None)
         transaction = self._open()
         if not transaction.published and not transaction.has_not_happened:
-            clear = query if query.unclear else query._replace(unclear=transaction.unclear)
-            yield Definition(transaction, clear, batch, index, self.cursor.file, offset)
+            query = query._replace(unclear=query.unclear or transaction.unclear)
+            yield Definition(transaction, query, batch, index, self.cursor.file, offset)
         if query.sql.rstrip().upper().endswith(_CTAS_SUFFIX):
             yield from self._begin_rows(offset, batch, index)
         elif not transaction.needs_commit:

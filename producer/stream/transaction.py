@@ -9,6 +9,7 @@ from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
     from producer.binlog import EventBatch
+    from producer.binlog.events import MariadbGtid
     from producer.stream.pending_rows import PendingRows
 
 
@@ -45,6 +46,12 @@ class OpenTransaction:
     def is_in_kafka(self) -> bool:
         """Whether its next row is in Kafka already."""
         return self.next_ordinal <= self.in_kafka
+
+    def note(self, gtid: MariadbGtid) -> None:
+        """Note what MariaDB's GTID event says of the group."""
+        self.needs_commit, self.has_not_happened = not gtid.standalone, gtid.has_not_happened
+        if gtid.unknown_flags:
+            self.unclear = f"the extra flags {gtid.unknown_flags:#x} of its GTID event are not known"
 
     def count(self, rows: int) -> None:
         """Count `rows` rows: they have the next ordinals."""

@@ -116,6 +116,7 @@ def test_a_statement_that_may_change_a_captured_table_stops_the_reader(source: S
         source.execute("INSERT INTO t VALUES (1, 1)", *before, "SET SESSION binlog_format = 'STATEMENT'", statement)
         source.execute("SET SESSION binlog_format = 'ROW'")
         run.until_ended()
+    source.execute(f"DROP TABLE IF EXISTS {source.schema}.child")
     assert "was logged as a statement" in str(run.error)
     assert source.schema in str(run.error), "the message names the table"
 
