@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import structlog
 from producer.catalog import Catalog
 from producer.catalog.foreign_keys import logs_cascades_since
 from producer.catalog.looking import TableLooks
+from producer.catalog.statement_reach import ServerObjects, StatementReach, read_objects
 from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
 from producer.control.signal_control import SignalControl
 from producer.kafka.chunk_sink import KafkaChunkWriter
@@ -60,6 +61,7 @@ from producer.stream.publication import LogPublication
 from producer.stream.reader_progress import LogProgress
 from producer.stream.routes import RouteBuilder, Router, TopicsOfNewTables
 from producer.stream.statements import Statements
+from producer.stream.temporary_tables import TemporaryTables
 from producer.stream.view_publication import ViewPublication
 from schemas import topics
 from schemas.applied.kafka_security import client_options
@@ -213,10 +215,34 @@ class Wiring:
         self, router: Router, statement_handlers: Sequence[StatementHandler], metadata: TransactionMetadata | None
     ) -> LogPublication:
         server = self._start.server
+        folds = server.lower_case_table_names == 1
         statements = Statements(
-            server.flavour, self._catalog, statement_handlers, lower_case_names=server.lower_case_table_names == 1
+            server.flavour,
+            self._catalog,
+            statement_handlers,
+            self._clients.captured,
+            TemporaryTables(server.flavour, oldest_unseen=self._newest_session(), lower_case_names=folds),
+            lower_case_names=folds,
         )
-        return LogPublication(router, statements, self._progress, lambda: self._stream.server_version, metadata)
+        reach = StatementReach(
+            self._objects_of_server,
+            server.flavour,
+            self._clients.captured.follows,
+            lower_case_names=folds,
+        )
+        return LogPublication(router, statements, self._progress, lambda: self._stream.server_version, metadata, reach=reach)
+
+    def _objects_of_server(self) -> ServerObjects:
+        with self._clients.questions.session() as connection:
+            return read_objects(connection)
+
+    def _newest_session(self) -> int:
+        """Return the number of the newest session of the server, which is our own."""
+        with closing(connect(self._settings.source)) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT CONNECTION_ID()")
+            row = cursor.fetchone()
+        assert row is not None
+        return int(row[0])
 
     def _reader(
         self, coordinator: SnapshotCoordinator, publication: LogPublication, checkpoints: Checkpoints, recapture: Recapture

@@ -1,7 +1,7 @@
 """`python -m tests.fuzz [SECONDS [SEED]]`: damaged bytes and nonsense at every door, for so long at each.
 
-Events of a real server's log, signals, configuration, HTTP, properties of Debezium's connectors. What may come of it is the error meant
-for it; anything else is a crash, printed with what caused it.
+Events of a real server's log, events of foreign tables, signals, configuration, HTTP, properties of Debezium's connectors. What may come
+of it is the error meant for it; anything else is a crash, printed with what caused it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from schemas.position import Position
 from schemas.settings import ServiceSettings
 from tests.codec.test_damaged_bytes import damaged
 from tests.importers.connector_mixtures import judge, mixture
+from tests.stream.test_foreign_damage import harm
 from tidemark.api.service import Service
 from tidemark.process import config
 
@@ -99,6 +100,7 @@ def main(arguments: list[str]) -> int:
         log = _log_of_a_server(Path(folder))
         doors: dict[str, Try] = {
             "events": lambda rng: _event(rng, log),
+            "foreign tables": _foreign,
             "signals": _signal,
             "configuration": lambda rng: _configuration(rng, Path(folder)),
             "requests": lambda rng: _request(rng, service.port),
@@ -156,6 +158,16 @@ def _event(rng: random.Random, log: bytes) -> str:
     except Exception as error:  # noqa: BLE001 - that is what is looked for
         return repr(error)
     return ""
+
+
+def _foreign(rng: random.Random) -> str:
+    """Damage events of tables that nobody captures: records of captured tables must stay what they are."""
+    seed = rng.randrange(1 << 32)
+    try:
+        found = harm(seed)
+    except Exception as error:  # noqa: BLE001 - that is what is looked for
+        found = repr(error)
+    return f"log {seed}: {found}" if found else ""
 
 
 def _parse(batch: Any) -> None:

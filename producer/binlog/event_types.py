@@ -12,10 +12,14 @@ QUERY_EVENT: Final = 2
 STOP_EVENT: Final = 3
 ROTATE_EVENT: Final = 4
 INTVAR_EVENT: Final = 5
+APPEND_BLOCK_EVENT: Final = 9
+DELETE_FILE_EVENT: Final = 11
 RAND_EVENT: Final = 13
 USER_VAR_EVENT: Final = 14
 FORMAT_DESCRIPTION_EVENT: Final = 15
 XID_EVENT: Final = 16
+BEGIN_LOAD_EVENT: Final = 17
+EXECUTE_LOAD_EVENT: Final = 18
 TABLE_MAP_EVENT: Final = 19
 INCIDENT_EVENT: Final = 26
 HEARTBEAT_EVENT: Final = 27
@@ -52,10 +56,14 @@ _DECODED: Final = (
     ROWS_EVENTS
     | GTID_EVENTS
     | {QUERY_EVENT, ROTATE_EVENT, XID_EVENT, XA_PREPARE_EVENT, TABLE_MAP_EVENT, TRANSACTION_PAYLOAD_EVENT}
-    | {PARTIAL_UPDATE_ROWS_EVENT, MARIADB_GTID_EVENT}
+    | {PARTIAL_UPDATE_ROWS_EVENT, MARIADB_GTID_EVENT, EXECUTE_LOAD_EVENT}
     | MARIADB_COMPRESSED_EVENTS
 )
-_HARMLESS: Final = HEARTBEAT_EVENTS | {
+_STATEMENT_PARTS: Final = frozenset(
+    {INTVAR_EVENT, RAND_EVENT, USER_VAR_EVENT, BEGIN_LOAD_EVENT, APPEND_BLOCK_EVENT, DELETE_FILE_EVENT}
+)
+"""What a statement that is logged as text needs: the statement follows, and says which tables it changes."""
+_HARMLESS: Final = HEARTBEAT_EVENTS | _STATEMENT_PARTS | {
     STOP_EVENT,
     FORMAT_DESCRIPTION_EVENT,
     IGNORABLE_EVENT,
@@ -67,15 +75,9 @@ _HARMLESS: Final = HEARTBEAT_EVENTS | {
     MARIADB_BINLOG_CHECKPOINT_EVENT,
     MARIADB_GTID_LIST_EVENT,
 }
-_STATEMENT_PARTS: Final = frozenset({INTVAR_EVENT, RAND_EVENT, USER_VAR_EVENT})
 
 LEFT_BEHIND: Final = "`tidemark repair --anew` leaves it behind, and has all captured tables read again"
 """What helps where the log itself cannot be read further."""
-_STATEMENT_REASON: Final = (
-    "an event that belongs to a statement-logged change: some session runs with binlog_format=STATEMENT or "
-    "MIXED and its rows are not in the log. SET GLOBAL binlog_format='ROW', reconnect the clients; then "
-    f"{LEFT_BEHIND}"
-)
 _REFUSALS: Final = {
     INCIDENT_EVENT: (
         "an INCIDENT event: the server itself says that changes are missing from its log here. "
@@ -107,7 +109,7 @@ def classify(kind: int, flags: int, flavour: str) -> Verdict:
         return Verdict.DECODED
     if kind in _HARMLESS:
         return Verdict.HARMLESS
-    if kind in _REFUSALS or kind in _STATEMENT_PARTS:
+    if kind in _REFUSALS:
         return Verdict.REFUSED
     return Verdict.HARMLESS if flags & FLAG_IGNORABLE else Verdict.REFUSED
 
@@ -116,8 +118,6 @@ def refusal(kind: int, flavour: str) -> str:
     """Return why an event that `classify` refuses stops the reader, and what to do about it."""
     if kind in _REFUSALS:
         return f"the log holds {_REFUSALS[kind]}"
-    if kind in _STATEMENT_PARTS:
-        return f"the log holds {_STATEMENT_REASON}"
     return (
         f"the log of this {flavour} server holds an event of unknown type {kind}, which may carry data: "
         f"reading on could lose rows. A newer version of Tidemark may know it"

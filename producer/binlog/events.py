@@ -23,6 +23,7 @@ from producer.binlog.charsets import codec_of_collation
 from producer.binlog.compressed import decompress_event
 from producer.binlog.event_types import (
     ANONYMOUS_GTID_EVENT,
+    EXECUTE_LOAD_EVENT,
     FLAG_ARTIFICIAL,
     FORMAT_DESCRIPTION_EVENT,
     GTID_EVENT,
@@ -55,6 +56,7 @@ from producer.binlog.event_types import (
 )
 from producer.binlog.partial_json import whole_update
 from producer.binlog.payload import decompress_payload, payload_batches
+from producer.binlog.status_variables import parse_status
 from producer.binlog.tablemap import TableMap, TableMetadata, parse_table_map, parse_table_name
 from schemas.errors import DecodeError
 
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANONYMOUS_GTID_EVENT",
+    "EXECUTE_LOAD_EVENT",
     "FLAG_ARTIFICIAL",
     "FORMAT_DESCRIPTION_EVENT",
     "GTID_EVENT",
@@ -131,6 +134,7 @@ _DUMMY_TABLE_ID: Final = 0xFFFFFF
 
 _ROWS_HEAD: Final = struct.Struct("<IHHH")
 _QUERY_HEAD: Final = struct.Struct("<IIBHH")
+_LOAD_HEAD: Final = 13
 _MARIADB_GTID_HEAD: Final = struct.Struct("<QIB")
 _GTID_HEAD: Final = struct.Struct("<B16sqBqq")
 _GTID_SHORT: Final = struct.Struct("<B16sq")
@@ -346,11 +350,16 @@ def _ascii(value: bytes) -> str:
         raise DecodeError(reason) from None
 
 
+_START_ALTER: Final = 2
+_ROLLBACK_ALTER: Final = 8
+_KNOWN_EXTRA: Final = 31  # several engines 1, START ALTER 2, COMMIT ALTER 4, ROLLBACK ALTER 8, thread 16
+
+
 class MariadbGtid(NamedTuple):
     """The start of an event group in MariaDB. `gtid` is `domain-server-sequence`.
 
     `standalone`: the group is this and the next event, without COMMIT (DDL). `prepared_xa`, `completed_xa`:
-    the group is an XA PREPARE, or the COMMIT or ROLLBACK of one.
+    the group is an XA PREPARE, or the COMMIT or ROLLBACK of one. `extra` are the flags that 10.8 added.
     """
 
     gtid: str
@@ -358,6 +367,7 @@ class MariadbGtid(NamedTuple):
     server_id: int
     sequence: int
     flags: int
+    extra: int = 0
 
     @property
     def standalone(self) -> bool:
@@ -384,16 +394,36 @@ class MariadbGtid(NamedTuple):
         """Whether the group is an XA COMMIT or XA ROLLBACK."""
         return bool(self.flags & 128)
 
+    @property
+    def has_not_happened(self) -> bool:
+        """Whether its statement is the first half of an ALTER in two phases, or was rolled back (`START`, `ROLLBACK ALTER`)."""
+        return bool(self.extra & (_START_ALTER | _ROLLBACK_ALTER))
+
+    @property
+    def unknown_flags(self) -> int:
+        """The extra flags whose meaning is not known; what they say of the group is then not known either."""
+        return self.extra & ~_KNOWN_EXTRA
+
 
 def parse_mariadb_gtid(buf: Buffer, start: int, end: int) -> MariadbGtid:
-    """Body: sequence 8, domain 4, flags 1, then what the flags say. The server id is the header's."""
+    """Body: sequence 8, domain 4, flags 1, [id of the group commit 8], [xid], extra flags 1. The server id is the header's."""
     view = view_of(buf)
     at = start + _HEADER
     if at + _MARIADB_GTID_HEAD.size > end:
         raise truncated("MariaDB GTID event")
     sequence, domain, flags = _MARIADB_GTID_HEAD.unpack_from(view, at)
     server_id = int.from_bytes(view[start + 5 : start + 9], "little")
-    return MariadbGtid(f"{domain}-{server_id}-{sequence}", domain, server_id, sequence, flags)
+    extra = _extra_flags(view, at + _MARIADB_GTID_HEAD.size, end, flags)
+    return MariadbGtid(f"{domain}-{server_id}-{sequence}", domain, server_id, sequence, flags, extra)
+
+
+def _extra_flags(view: memoryview, at: int, end: int, flags: int) -> int:
+    """Return the extra flags; 0 where the event ends before, as those of servers before 10.8 may."""
+    if flags & 2:
+        at += 8
+    if flags & (64 | 128) and at + 6 <= end:
+        at += 6 + view[at + 4] + view[at + 5]
+    return view[at] if at < end else 0
 
 
 def parse_start(buf: Buffer, start: int, end: int, kind: int) -> tuple[str | None, int | None]:
@@ -470,7 +500,10 @@ class QueryEvent(NamedTuple):
     """A statement in the log: BEGIN, COMMIT, DDL; and DML where a session does not log rows.
 
     `sql_mode` is the session's bit mask where reported (1 << 2 is ANSI_QUOTES), None else. `error_code` is what
-    the statement failed with (0 = it did not).
+    the statement failed with (0 = it did not). `databases` are those of the tables it changes, triggers and functions
+    included, where the server reports them (MySQL; () = more than it names), None else. `unclear` says which part of the event
+    is not understood, so that the statement may mean something else, "" for none; an escaped name is then not the real one.
+    `may_be_temporary`: its tables may be temporary ones of the session.
     """
 
     thread_id: int
@@ -478,30 +511,17 @@ class QueryEvent(NamedTuple):
     sql: str
     error_code: int
     sql_mode: int | None = None
+    databases: tuple[str, ...] | None = None
+    unclear: str = ""
+    may_be_temporary: bool = False
 
 
 _BEGIN_BODY: Final = b"BEGIN"
-# Sizes of status variables; -1 = a length byte before it, -2 = also a zero byte behind it.
-_STATUS_SIZES: Final = {
-    0: 4,
-    1: 8,
-    2: -2,
-    3: 4,
-    4: 6,
-    5: -1,
-    6: -1,
-    7: 2,
-    8: 2,
-    9: 8,
-    10: 4,
-    13: 3,
-    16: 1,
-    17: 8,
-}
+_THREAD_SPECIFIC: Final = 4  # a flag of the event's header
 
 
 def parse_query(buf: Buffer, start: int, end: int) -> QueryEvent:
-    r"""Parse a statement with its session.
+    r"""Parse a statement with its session; also that of LOAD DATA, whose event has 13 bytes more before the status variables.
 
     Body: thread 4, seconds 4, size of database 1, error 2, size of status variables 2, those, database, 0,
     statement. The statement is decoded by the session's character set; what cannot be is escaped (`\xff`).
@@ -511,7 +531,7 @@ def parse_query(buf: Buffer, start: int, end: int) -> QueryEvent:
     if at + _QUERY_HEAD.size > end:
         raise truncated("query event")
     thread_id, _, database_size, error_code, status_size = _QUERY_HEAD.unpack_from(view, at)
-    at += _QUERY_HEAD.size
+    at += _QUERY_HEAD.size + (_LOAD_HEAD if view[start + 4] == EXECUTE_LOAD_EVENT else 0)
     sql_at = at + status_size + database_size + 1
     if sql_at > end:
         raise truncated("query event")
@@ -519,34 +539,26 @@ def parse_query(buf: Buffer, start: int, end: int) -> QueryEvent:
     statement = bytes(view[sql_at:end])
     if statement == _BEGIN_BODY:
         return QueryEvent(thread_id, database, "BEGIN", error_code)
-    sql_mode, collation = _status(view, at, at + status_size)
-    sql = statement.decode(codec_of_collation(collation) or "utf-8", "backslashreplace")
-    return QueryEvent(thread_id, database, sql, error_code, sql_mode)
+    status = parse_status(Reader(view, at, at + status_size))
+    codec = codec_of_collation(status.collation)
+    unclear = status.unclear
+    if codec is None and not statement.isascii() and not unclear:
+        unclear = f"the character set of its text (collation {status.collation}) is not known"
+    return QueryEvent(
+        thread_id,
+        database,
+        statement.decode(codec or ("ascii" if unclear else "utf-8"), "backslashreplace"),
+        error_code,
+        status.sql_mode,
+        status.databases,
+        unclear,
+        bool(view[start + 17] & _THREAD_SPECIFIC),
+    )
 
 
 @lru_cache(maxsize=256)
 def _database_text(name: bytes) -> str:
     return name.decode("utf-8", "backslashreplace")
-
-
-def _status(view: memoryview, start: int, end: int) -> tuple[int | None, int]:
-    """(sql_mode, collation id of the client, 0 = not reported); stops at the first variable it does not know."""
-    reader = Reader(view, start, end)
-    sql_mode: int | None = None
-    collation = 0
-    while reader.left:
-        code = reader.uint(1)
-        size = _STATUS_SIZES.get(code)
-        if size is None:
-            break
-        if size < 0:
-            size = reader.uint(1) - size - 1
-        value = reader.read_bytes(size)
-        if code == 1:
-            sql_mode = int.from_bytes(value, "little")
-        elif code == 4:
-            collation = int.from_bytes(value[:2], "little")
-    return sql_mode, collation
 
 
 def parse_rows_query(buf: Buffer, start: int, end: int) -> str:

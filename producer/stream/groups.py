@@ -4,7 +4,7 @@ The assembler is all that is remembered of the log between two events: the open 
 before it, GTIDs, rows that wait for a commit, prepared XA transactions, and how far the log is read a second time.
 The steps of one transaction, in order::
 
-    Begin ─ BeginRows ─ (TableMap │ Rows │ PartialRows │ SqlText │ Definition │ Kept)* ─ [Release, rows] ─ End
+    Begin ─ BeginRows ─ (TableMap │ Rows │ PartialRows │ SqlText │ Definition │ DataStatement │ Kept)* ─ [Release, rows] ─ End
                                                                                        └ Drop, where the log breaks off
 
 Between transactions there is a `Boundary` where the log continues without one.
@@ -14,6 +14,8 @@ transaction are in the log before its PREPARE. They are released at its XA COMMI
 of that: only then are they visible to a SELECT. While one is open, the offset also has the beginning of its PREPARE group.
 A restart reads from there, and drops everything else that was published before. The same happens to transactions
 that an earlier epoch published and that are after the boundary on another server.
+
+MariaDB can log an ALTER twice, at its start and at its end (`START`, `COMMIT` or `ROLLBACK ALTER`): only a COMMIT is a step.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from producer.binlog import events
 from producer.binlog.transaction_runs import RunFinder
 from producer.catalog.statements import QueryKind, classify_query, savepoint_name
 from producer.source.begun import Begun
-from producer.stream.log_refusals import UNANNOUNCED_ROLLBACK, statement_dml, unknown_xid
+from producer.stream.emptied_tables import as_truncate
+from producer.stream.log_refusals import UNANNOUNCED_ROLLBACK, unknown_xid
 from producer.stream.offset import Part, ResumePoint
 from producer.stream.pending_rows import (
     DroppedRows,
@@ -42,6 +45,7 @@ from producer.stream.steps import (
     BeginRows,
     Boundary,
     CommitFirst,
+    DataStatement,
     Definition,
     Drop,
     End,
@@ -259,6 +263,8 @@ class TransactionAssembler:
             self._began = Begun(self.cursor.file, offset, self._open().gtid, None, zlib.crc32(view[start:end]))
         elif kind == events.XA_PREPARE_EVENT:
             yield from self._xa_prepare(events.parse_xa_prepare(view, start, end), offset, offset + size, batch, index)
+        elif kind == events.EXECUTE_LOAD_EVENT:
+            yield from self._query(events.parse_query(view, start, end), offset, offset + size, batch, index)
         elif kind == events.ROTATE_EVENT:
             self.cursor.rotate(events.parse_rotate(view, start, end), is_boundary=self._transaction is None)
         elif kind == events.TRANSACTION_PAYLOAD_EVENT:
@@ -305,7 +311,7 @@ class TransactionAssembler:
         self, gtid: events.MariadbGtid, offset: int, batch: EventBatch, index: int
     ) -> Iterator[Step]:
         yield from self._begin(offset, gtid.gtid)
-        self._open().needs_commit = not gtid.standalone
+        self._open().note(gtid)
         if gtid.prepared_xa:
             self._open().pending = PendingRows(self._memory)
         elif gtid.may_roll_back:
@@ -423,9 +429,7 @@ class TransactionAssembler:
             yield from self._release(transaction, pending, batch, index, offset)
         yield from self._commit(end, batch, index)
 
-    def _roll_back(
-        self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
-    ) -> Iterator[Step]:
+    def _roll_back(self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int) -> Iterator[Step]:
         """Drop rows at a ROLLBACK [TO]. A group has rows of transactional tables only; others have groups of their own."""
         transaction = self._open()
         name = savepoint_name(query.sql, self._flavour)
@@ -440,9 +444,7 @@ class TransactionAssembler:
 
     # ---- queries
 
-    def _query(
-        self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
-    ) -> Iterator[Step]:
+    def _query(self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int) -> Iterator[Step]:
         kind = classify_query(query.sql, self._flavour)
         if kind is QueryKind.BEGIN:
             if self._transaction is None:
@@ -464,18 +466,31 @@ class TransactionAssembler:
         elif kind is QueryKind.XA:
             yield from self._xa(query, offset, end, batch, index)
         elif kind is QueryKind.DML:
-            raise UnknownEventError(statement_dml(query.sql), f"{self.cursor.file}:{offset}")
+            yield from self._data(query, offset, end, batch, index)
         else:
             yield from self._definition(query, offset, end, batch, index)
 
-    def _definition(
-        self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
-    ) -> Iterator[Step]:
+    def _data(self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int) -> Iterator[Step]:
+        """Yield the steps of a data change that is logged as a statement."""
+        if self._transaction is None:
+            yield from self._begin(offset, None)
+        transaction = self._open()
+        truncate = as_truncate(query, self._flavour, needs_commit=transaction.needs_commit)
+        if truncate is not None:
+            yield from self._definition(truncate, offset, end, batch, index)
+            return
+        if not transaction.published:
+            yield DataStatement(transaction, query, self.cursor.file, offset)
+        if not transaction.needs_commit:
+            yield from self._commit(end, batch, index)
+
+    def _definition(self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int) -> Iterator[Step]:
         """Yield the steps of a DDL statement, or of one that changes neither rows nor tables."""
         if self._transaction is None:
             yield from self._begin(offset, None)
         transaction = self._open()
-        if not transaction.published:
+        if not transaction.published and not transaction.has_not_happened:
+            query = query._replace(unclear=query.unclear or transaction.unclear)
             yield Definition(transaction, query, batch, index, self.cursor.file, offset)
         if query.sql.rstrip().upper().endswith(_CTAS_SUFFIX):
             yield from self._begin_rows(offset, batch, index)

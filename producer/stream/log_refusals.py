@@ -12,10 +12,10 @@ UNANNOUNCED_ROLLBACK: Final = (
 )
 
 
-def statement_dml(sql: str) -> str:
-    """Return the error of a data change that was logged as a statement."""
+def statement_dml(sql: str, why: str) -> str:
+    """Return the error of a data change that was logged as a statement, and that concerns a captured table."""
     return (
-        f"a data change was logged as a statement ({sql[:80]!r}): some session runs with "
+        f"a data change was logged as a statement ({sql[:80]!r}), and {why}: some session runs with "
         f"binlog_format=STATEMENT or MIXED, its rows are not in the log. Set binlog_format=ROW in every "
         f"session (SET GLOBAL binlog_format='ROW'; then reconnect the clients); then {LEFT_BEHIND}"
     )

@@ -9,13 +9,17 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from producer.binlog import events
 from producer.binlog.rowcount import count_partial_rows, count_rows, end_of_rows
 from producer.codec import EventContext
+from producer.stream.log_refusals import statement_dml
 from producer.stream.ports import RowsEvent
 from producer.stream.run_publication import RunPublication
 from producer.stream.steps import (
     BeginRows,
+    DataStatement,
     Definition,
     Drop,
     End,
@@ -25,16 +29,20 @@ from producer.stream.steps import (
     SqlText,
     TableMap,
 )
-from schemas.errors import DecodeError
+from schemas.errors import DecodeError, UnknownEventError
 
 if TYPE_CHECKING:
+    from producer.binlog import EventBatch
     from producer.binlog.transaction_runs import RunFinder, TransactionRun
+    from producer.catalog.statement_reach import StatementReach
     from producer.codec import TableCodec
     from producer.stream.ports import TransactionFrame
     from producer.stream.reader_progress import LogProgress
     from producer.stream.routes import Route, Router
     from producer.stream.statements import Statements
     from schemas.position import Position
+
+log = structlog.get_logger(__name__)
 
 _HEADER: Final = 19
 _TABLE_ID_END: Final = _HEADER + 6
@@ -57,7 +65,10 @@ class LogPublication:
         server_version: Callable[[], str],
         metadata: TransactionFrame | None = None,
         now_ns: Callable[[], int] = time.time_ns,
+        reach: StatementReach | None = None,
     ) -> None:
+        """Without `reach` no statement that changes data is passed over."""
+        self._reach = reach
         self._router = router
         self._statements = statements
         self._progress = progress
@@ -65,6 +76,7 @@ class LogPublication:
         self._metadata = metadata
         self._now_ns = now_ns
         self._routes: dict[int, Route] = {}
+        self._unmeasured: set[tuple[str, str]] = set()
         self._sql: str | None = None
         self._runs = RunPublication(router, progress, now_ns)
 
@@ -114,6 +126,14 @@ class LogPublication:
     def definition(self, step: Definition) -> None:
         """Carry out a statement that is no data change."""
         self._statements.apply(step)
+        if self._reach is not None:
+            self._reach.forget()
+
+    def data_statement(self, step: DataStatement) -> None:
+        """Raise `UnknownEventError` for a data change that is logged as a statement, unless it concerns no captured table."""
+        why = "which tables it changes is not known" if self._reach is None else self._reach.why_concerned(step.query)
+        if why:
+            raise UnknownEventError(statement_dml(step.query.sql, why), f"{step.file}:{step.offset}")
 
     # ---- rows
 
@@ -124,9 +144,16 @@ class LogPublication:
         fingerprint = bytes(view[start + _FINGERPRINT : end])
         route = self._router.known(fingerprint)
         if route is None:
-            table = events.parse_table_map(view, start, end, server_version=self._server_version())
-            route = self._router.find(fingerprint, table, transaction.position)
+            route = self._new_route(view, start, end, fingerprint, transaction.position)
         self._routes[int.from_bytes(view[start + _HEADER : start + _TABLE_ID_END], "little")] = route
+
+    def _new_route(self, view: memoryview, start: int, end: int, fingerprint: bytes, position: Position) -> Route:
+        try:
+            table = events.parse_table_map(view, start, end, server_version=self._server_version())
+        except DecodeError as error:
+            _, database, name = events.parse_table_name(view, start, end)
+            return self._router.unreadable(fingerprint, database, name, error, position)
+        return self._router.find(fingerprint, table, position)
 
     def rows(self, step: Rows) -> None:
         """Encode the rows of one event, call its handlers and count the rows."""
@@ -137,13 +164,12 @@ class LogPublication:
         if route is None:
             self._require_dummy(table_id)
             return
-        is_whole = route.schema is not None  # the values of other tables are not needed
-        header = events.parse_rows_header(view, start, end, kind, route.columns, whole=is_whole)
-        start = header.rows_start
-        if header.present:
-            transaction.next_ordinal += count_partial_rows(view, start, end, route.sizes, header.present)
-            return
         op, images, encodes, handlers = route.plans[kind]
+        if route.schema is None and not handlers:  # the values of other tables are not needed
+            transaction.next_ordinal += self._count(route, batch, kind, start, end, images)
+            return
+        header = events.parse_rows_header(view, start, end, kind, route.columns)
+        start = header.rows_start
         if not encodes and not handlers:
             transaction.next_ordinal += count_rows(batch.buf, start, end, route.sizes, images, f"{file}:{offset}")
             return
@@ -166,6 +192,23 @@ class LogPublication:
         if middle < end:
             event.start, event.end, event.is_in_kafka = middle, end, False
             self._encoded(event, route.codec, handlers, server_id, file, offset)
+
+    def _count(self, route: Route, batch: EventBatch, kind: int, start: int, end: int, images: int) -> int:
+        """Return how many rows an event of a table has whose values are not needed; 1 where they cannot be measured.
+
+        Every read counts the same, so ordinals stay what they are. The log does not say how long some values are: times of MariaDB
+        from before 10.1, and values of types that are not known.
+        """
+        try:
+            header = events.parse_rows_header(batch.memory, start, end, kind, route.columns, whole=False)
+            if header.present:
+                return count_partial_rows(batch.memory, header.rows_start, end, route.sizes, header.present)
+            return count_rows(batch.buf, header.rows_start, end, route.sizes, images, "")
+        except DecodeError as error:
+            if route.key not in self._unmeasured:
+                self._unmeasured.add(route.key)
+                log.warning("log.rows_not_measured", table=route.name, reason=error.reason, counted="each event as one row")
+            return 1
 
     def _encoded(
         self,
@@ -208,9 +251,15 @@ class LogPublication:
         if route is None:
             self._require_dummy(table_id)
             return
-        header = events.parse_rows_header(batch.memory, start, end, _UPDATE_ROWS_V2, route.columns)
         sizes = route.sizes.tolist()
-        plain = events.whole_update(batch.memory, start, header.rows_start, end, sizes, route.json_columns)
+        try:
+            header = events.parse_rows_header(batch.memory, start, end, _UPDATE_ROWS_V2, route.columns)
+            plain = events.whole_update(batch.memory, start, header.rows_start, end, sizes, route.json_columns)
+        except DecodeError:
+            if route.schema is not None:
+                raise
+            transaction.next_ordinal += 1  # as in `_count`
+            return
         self.rows(Rows(transaction, plain, 0, _UPDATE_ROWS_V2, 0, int(plain.ends[0]), file, offset))
 
     def _require_dummy(self, table_id: int) -> None:

@@ -17,6 +17,7 @@ from producer.stream.ports import RunHandler
 from schemas import topics
 from schemas.errors import (
     ACCESS_ERRORS,
+    DecodeError,
     RetriableSourceError,
     SourceError,
     TidemarkError,
@@ -286,6 +287,19 @@ class Router:
         """Build the route of a TABLE_MAP event of the transaction at `position`, and remember it by `fingerprint`."""
         route = planned(self._build(table_map, position), self._handlers)
         self._routes[fingerprint] = route
+        return route
+
+    def unreadable(self, fingerprint: bytes, database: str, table: str, error: DecodeError, position: Position) -> Route:
+        """Return the route of a table whose TABLE_MAP event cannot be read: its rows cannot be measured either.
+
+        A captured table is set aside. Raises the error for one whose columns are needed although it is not captured.
+        """
+        if self._describes(database, table):
+            raise error
+        if self._captured.holds(database, table):
+            self._aside.put(database, table, UnsupportedTypeError(error.reason), position)
+        unmeasured = Route(database, table, 0, np.empty(0, np.int64))
+        route = self._routes[fingerprint] = replace(planned(unmeasured, self._handlers), run_plans=[None] * 8)
         return route
 
     def is_publishable(self, database: str, table: str) -> bool:

@@ -77,6 +77,15 @@ class Definition(NamedTuple):
     offset: int
 
 
+class DataStatement(NamedTuple):
+    """A data change that is logged as a statement: which tables it changes is to be judged; in the log at `offset` of `file`."""
+
+    transaction: OpenTransaction
+    query: QueryEvent
+    file: str
+    offset: int
+
+
 class Kept(NamedTuple):
     """A rows event was added to the pending rows of its transaction."""
 
@@ -108,7 +117,8 @@ class Boundary(NamedTuple):
 
 
 Step = (
-    Begin | BeginRows | TableMap | Rows | PartialRows | SqlText | Definition | Kept | Release | Drop | CommitFirst | End | Boundary
+    Begin | BeginRows | TableMap | Rows | PartialRows | SqlText | Definition | DataStatement | Kept | Release | Drop | CommitFirst
+    | End | Boundary
 )
 
 

@@ -9,6 +9,7 @@ from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
     from producer.binlog import EventBatch
+    from producer.binlog.events import MariadbGtid
     from producer.stream.pending_rows import PendingRows
 
 
@@ -23,7 +24,8 @@ class OpenTransaction:
     all other groups. With transaction metadata, `ident` is the id in its records once it has rows, and `counts` the
     change records written so far by table. `published`: its rows are in Kafka already, or wait there for an XA
     COMMIT that is; they are read only to be dropped or kept. `in_kafka` is how many of its first rows an earlier
-    start has published.
+    start has published. `has_not_happened`: its statement is the start of an ALTER in two phases, or was rolled back.
+    `unclear` says which part of its first event is not understood, "" for none.
     """
 
     position: Position
@@ -37,11 +39,19 @@ class OpenTransaction:
     counts: dict[str, int] | None = None
     published: bool = False
     in_kafka: int = 0
+    has_not_happened: bool = False
+    unclear: str = ""
 
     @property
     def is_in_kafka(self) -> bool:
         """Whether its next row is in Kafka already."""
         return self.next_ordinal <= self.in_kafka
+
+    def note(self, gtid: MariadbGtid) -> None:
+        """Note what MariaDB's GTID event says of the group."""
+        self.needs_commit, self.has_not_happened = not gtid.standalone, gtid.has_not_happened
+        if gtid.unknown_flags:
+            self.unclear = f"the extra flags {gtid.unknown_flags:#x} of its GTID event are not known"
 
     def count(self, rows: int) -> None:
         """Count `rows` rows: they have the next ordinals."""

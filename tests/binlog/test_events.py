@@ -6,7 +6,7 @@ import random
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
@@ -152,6 +152,80 @@ def test_a_query_that_is_no_text_is_escaped_not_lost() -> None:
     assert parse(events.parse_query, query(b"SET x = '\xff'")).sql == r"SET x = '\xff'"
     assert parse(events.parse_query, query(b"BEGIN", status=b"\xc8unknown")).sql == "BEGIN"
     assert parse(events.parse_query, query(b"x", status=b"\xc8unknown")).sql == "x"
+
+
+LATIN1: Final = b"\4" + struct.pack("<HHH", 8, 8, 8)
+KNOWN: Final = {
+    "MySQL 5.7": "0000000000012000a055000000000603737464" + LATIN1.hex() + "0c0273686f70006f75747369646500",
+    "MySQL 5.7, a foreign key": "0000000000012000a055000000000603737464" + LATIN1.hex() + "0cfe",
+    "MySQL 8.0": "0000000000012000a04500000000060373746411200000000000000012ff001300140009" + "0100000000000000" + LATIN1.hex(),
+    "MySQL 9.7, a data change": "0000000000012000a045000000000603737464" + "0c016f00" + "12ff00" + "1500" + LATIN1.hex(),
+    "MySQL, invoker and time zone": "0b08746964656d61726b01250d0102030503434554" + LATIN1.hex(),
+    "MariaDB 11.8, no collations": "8300" + LATIN1.hex() + "812700000000000000",
+    "MariaDB 10.8, START ALTER": "8202" + LATIN1.hex(),
+    "MariaDB 10.8, COMMIT ALTER": "8147000000000000008204" + "2000000000000000" + LATIN1.hex(),
+    "MariaDB 11.8, collations": "000000000101000020540000000006037374648302" + "08002f0021005300" + LATIN1.hex() + "80010203",
+}
+"""Status variables of real servers, before or around the client's character set."""
+
+
+@pytest.mark.parametrize("status", KNOWN.values(), ids=KNOWN)
+def test_every_status_variable_of_the_servers_is_passed_over_by_its_size(status: str) -> None:
+    found = parse(events.parse_query, query("RENAME TABLE t TO ü".encode("cp1252"), status=bytes.fromhex(status)))
+    assert (found.sql, found.unclear) == ("RENAME TABLE t TO ü", "")
+
+
+def test_the_databases_that_a_statement_changes_are_those_that_the_server_reports() -> None:
+    def databases(status: str) -> tuple[str, ...] | None:
+        found: events.QueryEvent = parse(events.parse_query, query(b"DELETE FROM t", status=bytes.fromhex(status)))
+        return found.databases
+
+    assert databases("0c0273686f70006f75747369646500") == ("shop", "outside")
+    assert databases("0cfe") == ()
+    assert databases("0c0100") == ()
+    assert databases("") is None
+
+
+def test_a_statement_with_an_unknown_status_variable_or_character_set_is_unclear() -> None:
+    unknown = parse(events.parse_query, query(b"DROP TABLE \xfc", status=b"\xc8unknown" + LATIN1))
+    assert unknown.sql == r"DROP TABLE \xfc"
+    assert unknown.unclear == "its status variable 200 is not known"
+    utf8 = parse(events.parse_query, query("DROP TABLE ü".encode(), status=b"\xc8unknown" + LATIN1))
+    assert utf8.sql == r"DROP TABLE \xc3\xbc", "bytes that are UTF-8 as well may be another text"
+    collation = parse(events.parse_query, query(b"DROP TABLE \xfc", status=b"\4" + struct.pack("<HHH", 1000, 8, 8)))
+    assert "collation 1000" in collation.unclear
+    ascii_only = parse(events.parse_query, query(b"DROP TABLE t", status=b"\4" + struct.pack("<HHH", 1000, 8, 8)))
+    assert (ascii_only.sql, ascii_only.unclear) == ("DROP TABLE t", "")
+
+
+def test_a_load_data_is_the_statement_that_it_was() -> None:
+    head = struct.pack("<IIBHH", 3, 0, 4, 0, 0) + struct.pack("<IIIB", 1, 9, 53, 0)
+    found = parse(events.parse_query, event(18, head + b"shop\0LOAD DATA INFILE 'x' INTO TABLE t"))
+    assert (found.thread_id, found.database, found.sql) == (3, "shop", "LOAD DATA INFILE 'x' INTO TABLE t")
+
+
+@pytest.mark.parametrize(
+    ("flags", "rest", "extra"),
+    [
+        (0x29, "000000000000", 0),
+        (0x29, "100500000000", 16),
+        (0x29, "020000000000", 2),
+        (0x29, "042000000000000000", 4),
+        (0x29, "18220000000000000005000000", 24),
+        (0x2B, "0100000000000000020000", 2),
+        (0x40, "01000000" + "0201" + "616263" + "08" + "0000", 8),
+        (0x29, "", 0),
+    ],
+)
+def test_the_extra_flags_of_a_mariadb_gtid_are_behind_commit_id_and_xid(flags: int, rest: str, extra: int) -> None:
+    found = parse(events.parse_mariadb_gtid, event(162, struct.pack("<QIB", 7, 0, flags) + bytes.fromhex(rest)))
+    assert found.extra == extra
+    assert found.has_not_happened is bool(extra & 10)
+    assert not found.unknown_flags
+
+
+def test_an_extra_flag_that_is_not_known_is_reported() -> None:
+    assert parse(events.parse_mariadb_gtid, event(162, struct.pack("<QIB", 7, 0, 0x29) + b"\x20" + bytes(5))).unknown_flags == 32
 
 
 def test_annotations_and_row_queries_are_text() -> None:
@@ -381,11 +455,11 @@ def test_random_and_damaged_events_give_only_decode_errors() -> None:
 
 
 def test_event_types_are_decoded_passed_over_or_refused() -> None:
-    decoded = [2, 4, 16, 19, 23, 31, 32, 33, 34, 40, 42, 162]
-    harmless = [3, 15, 27, 29, 35, 41, 160, 161, 163]
+    decoded = [2, 4, 16, 18, 19, 23, 31, 32, 33, 34, 40, 42, 162]
+    harmless = [3, 5, 9, 11, 13, 14, 15, 17, 27, 29, 35, 41, 160, 161, 163]
     assert all(classify(kind, 0, "mariadb") is Verdict.DECODED for kind in decoded)
     assert all(classify(kind, 0, "mariadb") is Verdict.HARMLESS for kind in harmless)
-    for kind in (5, 13, 14, 17, 20, 26, 99, 164, 250):
+    for kind in (6, 8, 12, 20, 26, 99, 164, 250):
         assert classify(kind, 0, "mariadb") is Verdict.REFUSED
         assert classify(kind, 0, "mysql") is Verdict.REFUSED
         assert refusal(kind, "mariadb")

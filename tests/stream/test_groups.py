@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 
 import pytest
@@ -264,6 +265,35 @@ def test_on_mariadb_no_transaction_is_divided() -> None:
     assert not log.assembler.can_be_divided
 
 
+def test_a_data_change_that_is_logged_as_a_statement_is_a_step_inside_its_transaction() -> None:
+    log = Log()
+    assert log.read(gtid(10), query("BEGIN"), event(5, bytes(9)), query("INSERT INTO t VALUES (1)"), xid()) == [
+        *FRAME, "DataStatement", *DONE
+    ]  # fmt: skip
+    assert Log(MARIADB_OFFSET).read(mariadb_gtid(10, 1), query("INSERT INTO m VALUES (1)")) == ["Begin", "DataStatement", *DONE]
+
+
+def test_a_memory_table_that_the_server_has_emptied_is_truncated() -> None:
+    delete = query("DELETE FROM `a``b`.`m`")
+    truncated = "Definition TRUNCATE TABLE `a``b`.`m`"
+    assert Log().read(gtid(10), query("BEGIN"), delete, query("COMMIT")) == [*FRAME, truncated, *DONE]
+    assert Log(MARIADB_OFFSET).read(mariadb_gtid(10, 9), delete) == ["Begin", truncated, *DONE]
+    of_client = Log(MARIADB_OFFSET).read(mariadb_gtid(10, 0), delete, query("COMMIT"))
+    assert of_client == ["Begin", "DataStatement", "Release", *DONE]
+    status = b"\x0c\1d\0"
+    reported = event(2, struct.pack("<IIBHH", 3, 0, 1, 0, len(status)) + status + b"d\0DELETE FROM `d`.`m`")
+    assert Log().read(gtid(10), query("BEGIN"), reported, query("COMMIT")) == [*FRAME, "DataStatement", *DONE]
+
+
+@pytest.mark.parametrize(("extra", "happened"), [(b"\x02", False), (b"\x04" + bytes(8), True), (b"\x08" + bytes(8), False)])
+def test_of_an_alter_in_two_phases_the_commit_alone_is_a_step(extra: bytes, happened: bool) -> None:
+    log = Log(MARIADB_OFFSET)
+    alter = query("ALTER TABLE t ADD a INT")
+    found = log.read(event(162, struct.pack("<qIB", 10, 0, 0x29) + extra), alter)
+    assert found == ["Begin", *(["Definition ALTER TABLE t ADD a INT"] if happened else []), *DONE]
+    assert log.boundary_offset().gtid_set == "0-1-10", "a restart continues behind it"
+
+
 # ---- refusals
 
 
@@ -272,7 +302,6 @@ def test_on_mariadb_no_transaction_is_divided() -> None:
     [
         ([table_map()], "outside any transaction"),
         ([gtid(10), gtid(11)], "begins inside the one at"),
-        ([gtid(10), query("BEGIN"), query("INSERT INTO t VALUES (1)")], "logged as a statement"),
         ([gtid(10), query("BEGIN"), xa_prepare(b"a")], "without an XA START"),
         ([event(99, b"?")], "unknown type 99"),
     ],

@@ -1,0 +1,213 @@
+"""Which tables a data change reaches that the log has as a statement: text enters, names of tables leave.
+
+The tables that it names are not all: triggers, stored functions, views and foreign keys lead further, and only the server has
+them. It describes them as they are now. Every doubt adds names: an alias or a column that is called like a table counts as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from producer.catalog.statements.token_cursor import Cursor
+from producer.catalog.statements.tokens import Kind, Token, tokenise, without_set_statement
+from producer.source.connection import source_errors
+
+if TYPE_CHECKING:
+    from producer.binlog.events import QueryEvent
+    from producer.source.connection import Connection
+
+log = structlog.get_logger(__name__)
+
+Table = tuple[str, str]  # database, name
+
+_MODIFIERS: Final = ("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "INTO", "CONCURRENT", "LOCAL")
+_ENDS_SINGLE_DELETE: Final = ("", "WHERE", "ORDER", "LIMIT", "RETURNING", "PARTITION", "AS")
+_BODIES_OF_TABLES: Final = (
+    "SELECT EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, TRIGGER_SCHEMA, ACTION_STATEMENT FROM information_schema.TRIGGERS",
+    "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_SCHEMA, VIEW_DEFINITION FROM information_schema.VIEWS WHERE TABLE_SCHEMA <> 'sys'",
+)
+_ROUTINES: Final = (
+    "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_SCHEMA, ROUTINE_DEFINITION FROM information_schema.ROUTINES",
+)
+_CHILDREN: Final = (
+    "SELECT UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME, CONSTRAINT_SCHEMA, TABLE_NAME"
+    " FROM information_schema.REFERENTIAL_CONSTRAINTS"
+)
+_Bodies = dict[Table, list[tuple[str, str | None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerObjects:
+    """What leads from one name to tables: triggers and views of tables that change, routines, and children by foreign keys.
+
+    A body is (default database, text); the text is None where the user may not see it. Names are in small letters.
+    """
+
+    of_tables: _Bodies
+    routines: _Bodies
+    children: Mapping[Table, list[Table]]
+
+
+def read_objects(connection: Connection) -> ServerObjects:
+    """Return the objects of the server that the user may see."""
+    children: dict[Table, list[Table]] = {}
+    with source_errors(f"{connection.host}:{connection.port}"), connection.cursor() as cursor:
+        cursor.execute(_CHILDREN)
+        for database, name, child_database, child in cursor.fetchall():
+            children.setdefault(_fold((str(database), str(name))), []).append((str(child_database), str(child)))
+    return ServerObjects(_bodies(connection, _BODIES_OF_TABLES), _bodies(connection, _ROUTINES), children)
+
+
+def _bodies(connection: Connection, statements: Iterable[str]) -> _Bodies:
+    found: _Bodies = {}
+    with source_errors(f"{connection.host}:{connection.port}"), connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+            for database, name, own, body in cursor.fetchall():
+                text = None if body is None else str(body)
+                found.setdefault(_fold((str(database), str(name))), []).append((str(own), text))
+    return found
+
+
+class StatementReach:
+    """The judge of data changes that are logged as statements. Owned by the log reader's thread.
+
+    `concerns` says whether a table matters. `read` asks the server, again after each DDL.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], ServerObjects],
+        flavour: str,
+        concerns: Callable[[str, str], bool],
+        *,
+        lower_case_names: bool,
+    ) -> None:
+        self._read = read
+        self._flavour = flavour
+        self._concerns = concerns
+        self._lower_case_names = lower_case_names
+        self._objects: ServerObjects | None = None
+
+    def forget(self) -> None:
+        """Forget what the server reported: a statement may have changed it."""
+        self._objects = None
+
+    def why_concerned(self, query: QueryEvent) -> str:
+        """Return why the statement may change a table that matters, "" where it does not. Raises the errors of the source."""
+        tokens = without_set_statement(tokenise(query.sql, self._flavour, query.sql_mode))
+        named, databases = changed_tables(tokens, query.database), query.databases or None
+        if query.unclear:
+            return f"which tables it changes is not certain: {query.unclear}"
+        direct = self._first(named, databases)
+        if direct is not None:
+            return f"it changes {'.'.join(direct)}, which is captured"
+        if self._objects is None:
+            self._objects = self._read()
+        reached, hidden = self._reached(named, all_names(tokens, query.database), self._objects)
+        indirect = self._first(reached, databases)
+        if indirect is not None:
+            return f"a trigger, function, view or foreign key may lead from it to {'.'.join(indirect)}, which is captured"
+        if hidden is not None and databases is None:
+            return f"it uses {'.'.join(hidden)}, whose text this user may not see: it may change a captured table"
+        log.info("log.statement_passed", database=query.database, tables=sorted({".".join(one) for one in named})[:5])
+        return ""
+
+    def _first(self, tables: Iterable[Table], databases: tuple[str, ...] | None) -> Table | None:
+        """Return a table that matters. `databases` are those the server reports: no table of another one is changed."""
+        folded = None if databases is None else {self._stored(one) for one in databases}
+        for database, table in sorted(tables):
+            name = self._stored(database), self._stored(table)
+            if (folded is None or name[0] in folded) and self._concerns(*name):
+                return name
+        return None
+
+    def _stored(self, name: str) -> str:
+        return name.lower() if self._lower_case_names else name
+
+    def _reached(
+        self, changed: set[Table], named: set[Table], objects: ServerObjects
+    ) -> tuple[set[Table], Table | None]:
+        """Return the tables that may change because of these names, and an object whose text cannot be seen.
+
+        `named` are all names of the statement: each may be a routine.
+        """
+        reached: set[Table] = set()
+        hidden: Table | None = None
+        seen: set[tuple[Table, bool]] = set()
+        waiting = [*((one, False) for one in named), *((one, True) for one in changed)]
+        while waiting:
+            name, changes = waiting.pop()
+            key = _fold(name)
+            if (key, changes) in seen:
+                continue
+            seen.add((key, changes))
+            more = set(objects.children.get(key, ())) if changes else set()
+            for own, text in (*objects.routines.get(key, ()), *(objects.of_tables.get(key, ()) if changes else ())):
+                if text is None:
+                    hidden = hidden or name
+                else:
+                    more |= all_names(tokenise(text, self._flavour), own)
+            reached |= more
+            waiting += [(one, True) for one in more]
+        return reached, hidden
+
+
+def _fold(name: Table) -> Table:
+    return name[0].lower(), name[1].lower()
+
+
+def changed_tables(tokens: list[Token], database: str) -> set[Table]:
+    """Return the tables that a statement names and may change; all its names where its form is not a known one."""
+    cursor = Cursor(tokens)
+    verb = cursor.accept_any("INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD")
+    while cursor.accept_any(*_MODIFIERS):
+        pass
+    if verb in ("INSERT", "REPLACE"):
+        return {_name(cursor, database)}
+    if verb == "UPDATE":
+        return all_names(_until(cursor, "SET"), database)
+    if verb == "LOAD":
+        while not cursor.done and not cursor.accept("INTO", "TABLE"):
+            cursor.next()
+        return {_name(cursor, database)}
+    if verb == "DELETE" and cursor.accept("FROM"):
+        table = _name(cursor, database)
+        if cursor.word() in _ENDS_SINGLE_DELETE and (cursor.done or cursor.word()):
+            return {table}
+    return all_names(_until(Cursor(tokens), "WHERE") if verb == "DELETE" else tokens, database)
+
+
+def _name(cursor: Cursor, database: str) -> Table:
+    first = cursor.name()
+    return (first, cursor.name()) if cursor.accept_punctuation(".") else (database, first)
+
+
+def _until(cursor: Cursor, word: str) -> list[Token]:
+    tokens: list[Token] = []
+    depth = 0
+    while not cursor.done and (depth or cursor.word() != word):
+        token = cursor.next()
+        depth += token.is_punctuation("(") - token.is_punctuation(")")
+        tokens.append(token)
+    return tokens
+
+
+def all_names(tokens: list[Token], database: str) -> set[Table]:
+    """Return all names, each as a table of the default database, and pairs with a point between them."""
+    found: set[Table] = set()
+    for index, token in enumerate(tokens):
+        if not _is_name(token):
+            continue
+        found.add((database, token.text))
+        if index + 2 < len(tokens) and tokens[index + 1].is_punctuation(".") and _is_name(tokens[index + 2]):
+            found.add((token.text, tokens[index + 2].text))
+    return found
+
+
+def _is_name(token: Token) -> bool:
+    return token.kind in (Kind.WORD, Kind.NAME) or (token.kind is Kind.STRING and token.double_quoted)

@@ -1,0 +1,95 @@
+"""Which tables a data change reaches that is in the log as text: what it names as changed, and what leads on from there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from producer.binlog.events import QueryEvent
+from producer.catalog.statement_reach import ServerObjects, StatementReach, all_names, changed_tables
+from producer.catalog.statements.tokens import tokenise
+
+
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("INSERT LOW_PRIORITY IGNORE INTO a.t (x, orders) SELECT x FROM shop.orders", {("a", "t")}),
+        ("insert t set x = 1", {("d", "t")}),
+        ("REPLACE DELAYED `a`.`b``c` VALUES (1)", {("a", "b`c")}),
+        ("DELETE QUICK FROM t WHERE x IN (SELECT x FROM shop.orders)", {("d", "t")}),
+        ("DELETE FROM a.t", {("a", "t")}),
+        ("LOAD DATA LOCAL INFILE 'f' REPLACE INTO TABLE `a`.t FIELDS TERMINATED BY ','", {("a", "t")}),
+    ],
+)
+def test_statements_of_one_table_change_that_one(sql: str, tables: set[tuple[str, str]]) -> None:
+    assert changed_tables(tokenise(sql, "mysql"), "d") == tables
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE a.t x JOIN (shop.orders o, b) SET o.v = 1",
+        "UPDATE LOW_PRIORITY shop.orders SET v = 1",
+        "DELETE x FROM shop.orders x JOIN b",
+        "DELETE FROM x USING shop.orders AS x",
+        "DELETE a.t, shop.orders FROM a.t JOIN shop.orders",
+        "WITH c AS (SELECT 1) DELETE FROM shop.orders",
+        "(SELECT f() FROM shop . orders)",
+        "CALL shop.orders()",
+    ],
+)
+def test_of_every_other_form_all_names_count(sql: str) -> None:
+    assert ("shop", "orders") in changed_tables(tokenise(sql, "mysql"), "d")
+    assert ("d", "t") in all_names(tokenise("DO t", "mysql"), "d")
+
+
+OBJECTS = ServerObjects(
+    of_tables={
+        ("out", "audited"): [("out", "BEGIN INSERT INTO log VALUES (1); CALL deeper(NEW.id); END")],
+        ("out", "w"): [("out", "select * from `shop`.`orders`")],
+        ("out", "harmless"): [("out", "SET NEW.v = 1")],
+    },
+    routines={
+        ("out", "deeper"): [("out", "BEGIN UPDATE parent SET id = 1; END")],
+        ("out", "hidden"): [("out", None)],
+    },
+    children={("out", "parent"): [("shop", "orders")]},
+)
+
+
+def why(sql: str, **more: Any) -> str:
+    reach = StatementReach(lambda: OBJECTS, "mysql", lambda database, _table: database == "shop", lower_case_names=False)
+    return reach.why_concerned(QueryEvent(3, "out", sql, 0, **more))
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("INSERT INTO t VALUES (1)", ""),
+        ("INSERT INTO t SELECT * FROM shop.orders", ""),
+        ("INSERT INTO harmless VALUES (1)", ""),
+        ("INSERT INTO t SELECT id FROM audited", ""),
+        ("INSERT INTO shop.orders VALUES (1)", "it changes shop.orders"),
+        ("INSERT INTO audited VALUES (1)", "lead from it to shop.orders"),
+        ("INSERT INTO w VALUES (1)", "lead from it to shop.orders"),
+        ("DELETE FROM parent", "lead from it to shop.orders"),
+        ("INSERT INTO t VALUES (deeper(1))", "lead from it to shop.orders"),
+        ("INSERT INTO t VALUES (hidden(1))", "whose text this user may not see"),
+    ],
+)
+def test_triggers_routines_views_and_foreign_keys_are_followed(sql: str, reason: str) -> None:
+    found = why(sql)
+    assert reason in found
+    assert bool(found) is bool(reason)
+
+
+def test_the_databases_that_the_server_reports_rule_out_all_others() -> None:
+    assert not why("INSERT INTO audited VALUES (1)", databases=("out",))
+    assert not why("INSERT INTO t VALUES (hidden(1))", databases=("out",))
+    assert why("INSERT INTO audited VALUES (1)", databases=("out", "shop"))
+    assert why("DELETE FROM parent", databases=())
+
+
+def test_a_statement_with_a_part_that_is_not_known_is_never_passed_over() -> None:
+    assert "not certain" in why("INSERT INTO t VALUES (1)", unclear="its status variable 200 is not known")
