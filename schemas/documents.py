@@ -339,7 +339,7 @@ class IndexDocument:
 
 @dataclass(frozen=True, slots=True)
 class CatalogDocument:
-    """A table at the committed offset, where the log does not name columns."""
+    """A table at the committed offset, as its DDL and its rows show it."""
 
     JSON: ClassVar = VERSION_1
     PREFIX: ClassVar = "catalog/"
@@ -351,6 +351,7 @@ class CatalogDocument:
     columns: tuple[Column, ...]
     keys: tuple[IndexDocument, ...]
     uncertain: frozenset[str]
+    unshown: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:

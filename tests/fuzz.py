@@ -1,7 +1,8 @@
 """`python -m tests.fuzz [SECONDS [SEED]]`: damaged bytes and nonsense at every door, for so long at each.
 
 Events of a real server's log, events of foreign tables, signals, configuration, HTTP, properties of Debezium's connectors. What may come
-of it is the error meant for it; anything else is a crash, printed with what caused it.
+of it is the error meant for it; anything else is a crash, printed with what caused it. `clauses` are DDL statements with one token more, on each of
+three servers, for a third of the time: a statement that is accepted is understood as the server does, or is said to be unclear; else it is a misreading.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from producer.snapshot.signal_commands import SnapshotCommands
 from schemas.errors import ConfigError, DecodeError, UnknownEventError
 from schemas.position import Position
 from schemas.settings import ServiceSettings
+from tests.catalog import extra_tokens
 from tests.codec.test_damaged_bytes import damaged
 from tests.importers.connector_mixtures import judge, mixture
 from tests.stream.test_foreign_damage import harm
@@ -40,6 +42,7 @@ Try = Callable[[random.Random], str]
 """One attempt; the words of a crash, "" for none."""
 
 _MAGIC: Final = 4
+_SERVERS: Final = ("mysql57", "mysql80", "mariadb114")
 _STATEMENTS: Final = (
     "CREATE DATABASE shop CHARACTER SET utf8mb4",
     (
@@ -116,8 +119,22 @@ def main(arguments: list[str]) -> int:
                     crashes.append(f"{name} {seed} #{count}: {words}")
                     print(crashes[-1], flush=True)
             reported.append(f"{count} {name}")
-    print(f"fuzz: {', '.join(reported)}, {len(crashes)} crashes")
-    return 1 if crashes else 0
+    misreadings = _clauses(seconds / len(_SERVERS), seed, reported)
+    print(f"fuzz: {', '.join(reported)}, {len(crashes)} crashes, {misreadings} misreadings")
+    return 1 if crashes or misreadings else 0
+
+
+def _clauses(seconds: float, seed: int, reported: list[str]) -> int:
+    """DDL statements with one more token; how many of them the parser misreads."""
+    wrong = 0
+    for name in _SERVERS:
+        with tempfile.TemporaryDirectory(prefix="tidemark-fuzz-") as folder, start_database(name, Path(folder)) as server:
+            count, counts, misreadings = extra_tokens.fuzz(server, seed, seconds)
+        for words in misreadings:
+            print(f"clauses {seed}: {words}", flush=True)
+        wrong += len(misreadings)
+        reported.append(f"{count} clauses on {name} ({', '.join(f'{n} {what}' for what, n in sorted(counts.items()))})")
+    return wrong
 
 
 def _silent(*_: object) -> Any:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from producer.binlog.tablemap import TableMap, TableMetadata
+    from producer.catalog.model import TableState
     from producer.catalog.tracking import TrackedTables
     from producer.source.connection import Connection
 
@@ -98,6 +99,11 @@ class _Known:
         self.facts, self.facts_read = None, False
         self.versions.clear()
 
+    def forget_text(self) -> None:
+        """Forget all that DDL text and rows before it said: a text is not understood."""
+        self.forget_server()
+        self.latest, self.declared = None, {}
+
 
 class Catalog:
     """The table versions of one source's log. Owned by the log reader's thread."""
@@ -129,6 +135,8 @@ class Catalog:
             version = self._reconcile(table_map, known)
             known.versions[table_map.fingerprint] = version
             self._dropped.show(version.schema)
+            if self._tracked is not None:
+                self._tracked.show(table_map.database, table_map.table)
             log.info("catalog.table_version", table=version.schema.full_name, columns=len(table_map.types))
         known.latest = version.schema
         return version
@@ -138,7 +146,7 @@ class Catalog:
         known = self._known(database, table)
         if known.latest is not None:
             return known.latest
-        state = None if self._tracked is None else self._tracked.state(database, table)
+        state = self._state(database, table)
         if state is not None:
             return state.schema
         with self._connect() as connection:
@@ -166,12 +174,13 @@ class Catalog:
     # ---- DDL
 
     def _apply(self, change: DdlChange, leaving: set[tuple[str, str]]) -> DdlChange:
+        before = self._state(change.database, change.table)
         if self._tracked is not None:
-            before = [] if change.kind == "other" else self._tracked.states(change.database, change.table)
-            for state in before:
+            states = [] if change.kind == "other" else self._tracked.states(change.database, change.table)
+            for state in states:
                 self._dropped.show(state.schema)
             self._tracked.apply(change)
-        refined = self._note(change, leaving)
+        refined = self._note(change, leaving, before)
         self._dropped.apply(change)
         for clause in change.clauses:
             if isinstance(clause, Trigger) and keeps_up(clause.name):
@@ -180,14 +189,23 @@ class Catalog:
             self._note_shadow(change)
         return refined
 
-    def _note(self, change: DdlChange, leaving: set[tuple[str, str]]) -> DdlChange:
-        """Note a change, but for its names; return it with the effect it has."""
+    def _state(self, database: str, table: str) -> TableState | None:
+        """Return the table as it was followed to this position of the log."""
+        return None if self._tracked is None else self._tracked.state(database, table)
+
+    def _note(self, change: DdlChange, leaving: set[tuple[str, str]], before: TableState | None) -> DdlChange:
+        """Note a change of the table `before` it, but for its names; return it with the effect it has."""
         if change.kind == "drop_database":
             self._tables = {key: known for key, known in self._tables.items() if key[0] != change.database}
             return change
         if change.kind == "other":
             return change
         key = (change.database, change.table)
+        if change.is_suspected and not (change.table and key in self._tables):
+            for (database, _), known in self._tables.items():
+                if not change.table and database == change.database:
+                    known.forget_text()
+            return change
         if change.kind == "drop":
             self._tables.pop(key, None)
             self._rename_original(key, None)
@@ -197,13 +215,13 @@ class Catalog:
         if change.kind == "create" and not change.conditional:
             self._tables.pop(key, None)
         known = self._known(*key)
-        refined = self._refine(change, known)
+        refined = self._refine(change, known, before)
         if known.since_copy is not None and change.kind != "create":
             lossy: Effect = "snapshot" if _may_drop_rows(change) else "none"
             known.since_copy = strongest(known.since_copy, refined.effect, lossy)
         if change.kind == "create" and not change.conditional:
             self._copy(change, known)
-        known.declared = declared_after(change, known.declared)
+        known.declared = {} if change.is_unclear else declared_after(change, known.declared)
         known.charset = _named_charset(change) or known.charset
         known.forget_server()
         if change.kind == "alter" and (change.touches_columns or refined.effect != "none"):
@@ -244,11 +262,12 @@ class Catalog:
         real = real_table(change.table)
         if real is None:
             return
-        original, known = self._tables.get((change.database, real)), self._known(change.database, change.table)
-        if original is None or original.latest is None or not _is_copy(change, original.latest, self._flavour):
+        original, known = self._tables.get((change.database, real), _Known()), self._known(change.database, change.table)
+        schema = _schema(original, self._state(change.database, real))
+        if schema is None or not _is_copy(change, schema, self._flavour):
             return
         known.since_copy, known.is_kept_up = "none", is_kept_up(change.table)
-        known.latest = replace(original.latest, name=change.table)
+        known.latest = replace(schema, name=change.table)
         known.declared = original.declared | known.declared
         known.charset = known.charset or original.charset
         self._dropped.copy((change.database, real), (change.database, change.table))
@@ -259,26 +278,30 @@ class Catalog:
             if database == trigger.database and real_table(table) == trigger.table:
                 known.is_kept_up = True
 
-    def _refine(self, change: DdlChange, known: _Known) -> DdlChange:
-        effect = change.decided
+    def _refine(self, change: DdlChange, known: _Known, before: TableState | None) -> DdlChange:
+        """Return the change with the effect it has on the table `before` it, whether or not this process has seen a row of it."""
+        effect, schema = change.decided, _schema(known, before)
         names = {added.name.lower() for added in change.added}
         if change.kind == "alter" and names & self._dropped.gone(change.database, change.table):
             effect = strongest(effect, "snapshot")  # the sink still has the former column's values
-        if change.defaults and not self._are_known(change.defaults, known):
+        if change.defaults and not self._are_known(change.defaults, known, before):
             # Older rows have the default the column was added with, which no table version has shown.
             effect = strongest(effect, "snapshot")
         if change.changed or change.dropped or change.charset:
             charset = self._charset_for(change, known)
-            harmless = known.latest is not None and keeps_values_of_table(change, known.latest, charset, self._flavour)
+            harmless = schema is not None and keeps_values_of_table(change, schema, charset, self._flavour)
             effect = strongest(effect, "none" if harmless else "snapshot")
         return replace(change, effect=effect)
 
     @staticmethod
-    def _are_known(definitions: Iterable[ColumnDefinition], known: _Known) -> bool:
+    def _are_known(definitions: Iterable[ColumnDefinition], known: _Known, before: TableState | None) -> bool:
         """Whether rows were seen that had these columns: a version with their first default is registered.
 
         A default that is the new one before it is given was not in the log: it comes from a server that is ahead of it.
         """
+        if known.latest is None and before is not None:
+            certain = {column.name.lower() for column in before.schema.columns if column.name not in before.uncertain}
+            return all(definition.name.lower() in certain - before.unshown for definition in definitions)
         columns = {} if known.latest is None else {column.name.lower(): column for column in known.latest.columns}
         for definition in definitions:
             column = columns.get(definition.name.lower())
@@ -291,7 +314,7 @@ class Catalog:
 
     def _charset_for(self, change: DdlChange, known: _Known) -> str:
         """Return the character set of redefined columns that name none: the table's; "" where not known."""
-        state = None if self._tracked is None else self._tracked.state(change.database, change.table)
+        state = self._state(change.database, change.table)
         return _named_charset(change) or (state.charset if state is not None else "") or known.charset
 
     # ---- TABLE_MAP
@@ -302,7 +325,7 @@ class Catalog:
             return TableVersion(self._known_schema(table_map), BinlogLayout(table_map.types, table_map.metas))
         version = self._announced_version(table_map, metadata, known)
         if self._tracked is not None:
-            self._tracked.observe(version.schema)
+            self._tracked.observe(version.schema, None if known.facts is None else known.facts.state)
         return version
 
     def _known_schema(self, table_map: TableMap) -> TableSchema:
@@ -332,7 +355,7 @@ class Catalog:
         facts = self._facts(table_map, known)
         if facts is not None and facts.refusal:
             raise SourceError(facts.refusal)
-        state = None if self._tracked is None else self._tracked.state(table_map.database, table_map.table)
+        state = self._state(table_map.database, table_map.table)
         columns = []
         for index, name in enumerate(metadata.names):
             server = None if facts is None else _named(name, facts.schema)
@@ -368,6 +391,11 @@ class Catalog:
             known.facts_read = True
             known.charset = known.charset if known.facts is None else known.facts.charset
         return known.facts
+
+
+def _schema(known: _Known, state: TableState | None) -> TableSchema | None:
+    """Return a table as its rows were last seen, or as it was followed."""
+    return known.latest if known.latest is not None or state is None else state.schema
 
 
 def _named_charset(change: DdlChange) -> str:

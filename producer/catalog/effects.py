@@ -48,7 +48,8 @@ class DdlChange:
     `effect` is the safe answer from the text alone; `Catalog.apply` refines it by the old columns.
     `conditional` marks CREATE TABLE IF NOT EXISTS, which may have done nothing; `may_hold_rows` a CREATE of a table that
     can have rows at once. `decided` is the effect of everything but `changed`, `dropped` and `charset`, which depend
-    on the old columns. `clauses` is all that the text says about the table, in its order.
+    on the old columns. `clauses` is all that the text says about the table, in its order. `is_suspected` marks a table that a
+    text which is not understood may name; without a name it is every table of its database.
     """
 
     kind: DdlKind
@@ -61,6 +62,7 @@ class DdlChange:
     may_hold_rows: bool = False
     decided: Effect = "none"
     clauses: tuple[Clause, ...] = ()
+    is_suspected: bool = False
 
     @property
     def added(self) -> tuple[ColumnDefinition, ...]:
@@ -89,6 +91,11 @@ class DdlChange:
         return charset_name(found[-1].charset or "default") if found else None
 
     @property
+    def is_unclear(self) -> bool:
+        """Whether a part of the text about the table is not understood."""
+        return any(isinstance(clause, Unclear) for clause in self.clauses)
+
+    @property
     def touches_columns(self) -> bool:
         """Whether the table may have other columns than before, or columns of another type; not: other defaults."""
         return bool(self.added or self.changed or self.dropped or self.charset)
@@ -111,7 +118,7 @@ def parse_ddl(
         sql, default_database, flavour, lower_case_names=lower_case_names, sql_mode=sql_mode
     )
     other = DdlChange("other", default_database.lower() if lower_case_names else default_database, "")
-    return tuple(_changes(statement, flavour, other)) or (other,)
+    return (*_changes(statement, flavour, other), *_suspected(statement)) or (other,)
 
 
 def strongest(*effects: Effect) -> Effect:
@@ -144,6 +151,13 @@ def _changes(statement: Statement, flavour: str, other: DdlChange) -> Iterator[D
     else:
         for table in statement.tables:
             yield from _altered(statement, table.name, flavour)
+
+
+def _suspected(statement: Statement) -> Iterator[DdlChange]:
+    """Yield a change for each table that a text which is not understood may name."""
+    unclear = tuple(statement.of(Unclear))
+    for table in statement.suspects:
+        yield DdlChange("alter", *table.name, effect="snapshot", decided="snapshot", clauses=unclear, is_suspected=True)
 
 
 def _created(statement: Statement) -> DdlChange:

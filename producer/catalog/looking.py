@@ -92,7 +92,7 @@ class _Touched:
         ):
             charsets = [clause for clause in change.clauses if isinstance(clause, DatabaseCharset)]
             self.databases.update(clause.database for clause in charsets if not clause.is_new)
-            if change.kind == "drop_database":
+            if change.kind == "drop_database" or not (change.table or change.kind == "other"):
                 self.databases.add(change.database)
             elif change.kind not in ("other", "truncate"):
                 self._tables |= {(change.database, change.table), (change.new_database, change.new_table)}

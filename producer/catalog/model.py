@@ -31,7 +31,8 @@ class TableState:
     """A table as far as its next DDL needs it. `keys` are in the server's order.
 
     `charset` and `collation` are those of columns that name none, "" where not known. `uncertain` names columns
-    whose default the text did not give for certain; everything else of them is certain.
+    whose default the text did not give for certain; everything else of them is certain. `unshown` names columns, in small
+    letters, that were added to rows and that no row in the log has shown since: no record has the default they were added with.
     """
 
     schema: TableSchema
@@ -39,6 +40,7 @@ class TableState:
     collation: str
     keys: tuple[Key, ...]
     uncertain: frozenset[str] = frozenset()
+    unshown: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def to_document(state: TableState) -> CatalogDocument:
         IndexDocument(key.name, key.unique, tuple((part.column, part.prefix) for part in key.parts)) for key in state.keys
     )
     return CatalogDocument(
-        schema.database, schema.name, state.charset, state.collation, schema.columns, keys, state.uncertain
+        schema.database, schema.name, state.charset, state.collation, schema.columns, keys, state.uncertain, state.unshown
     )
 
 
@@ -100,4 +102,4 @@ def from_document(document: CatalogDocument) -> TableState:
         Key(key.name, key.unique, tuple(KeyPart(name, prefix) for name, prefix in key.parts)) for key in document.keys
     )
     schema = keyed(TableSchema(document.database, document.table, document.columns), keys)
-    return TableState(schema, document.charset, document.collation, keys, document.uncertain)
+    return TableState(schema, document.charset, document.collation, keys, document.uncertain, document.unshown)

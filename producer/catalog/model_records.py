@@ -282,6 +282,8 @@ class TableModels:
 
     def _set_charset(self, statement: Statement) -> None:
         for clause in statement.of(DatabaseCharset):
+            if clause.is_unclear:
+                self._charsets.pop(clause.database, None)
             charset = _named_charset(clause)
             if charset is not None:
                 self._charsets[clause.database] = charset

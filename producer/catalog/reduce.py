@@ -80,7 +80,8 @@ def created(
 ) -> TableState | Unknown:
     """Return the table that a CREATE TABLE makes; `charset` and `collation` are the database's, "" where not known."""
     state = TableState(TableSchema(database, table, ()), charset, collation, ())
-    return altered(state, clauses, rules)
+    made = altered(state, clauses, rules)
+    return made if isinstance(made, Unknown) else replace(made, unshown=frozenset())
 
 
 def altered(state: TableState, clauses: Sequence[Clause], rules: Rules) -> TableState | Unknown:
@@ -107,7 +108,8 @@ class _Alteration:
         self._charset, self._collation = state.charset, state.collation
         self._convert: tuple[str, str] | None = None
         self._uncertain = {name.lower() for name in state.uncertain}
-        self._timestamps = 0
+        self._without_default: set[int] = set()
+        self._origins: dict[int, str] = {}
 
     def result(self) -> TableState:
         """Return the table after the statement; `UnclearError` where the text does not say it."""
@@ -121,6 +123,8 @@ class _Alteration:
             raise UnclearError(message)
         self._resolve_charsets()
         columns = self._columns()
+        added = {clause.definition.name.lower() for clause in self._of(AddColumn)}
+        unshown = {column.name.lower() for column in columns if self._origins[id(column)] in self._state.unshown | added}
         keys = self._keys(columns)
         columns = _with_required(columns, keys)
         keys = in_server_order(keys, columns)
@@ -128,7 +132,7 @@ class _Alteration:
         schema = keyed(TableSchema(old.database, old.name, tuple(columns)), keys)
         names = {column.name.lower(): column.name for column in columns}
         uncertain = frozenset(names[name] for name in self._uncertain if name in names)
-        return TableState(schema, self._charset, self._collation, tuple(keys), uncertain)
+        return TableState(schema, self._charset, self._collation, tuple(keys), uncertain, frozenset(unshown))
 
     def _of(self, kind: type[_AnyClause]) -> list[_AnyClause]:
         return [clause for clause in self._clauses if isinstance(clause, kind)]
@@ -175,30 +179,40 @@ class _Alteration:
     # ---- columns
 
     def _columns(self) -> list[Column]:
-        drops = {clause.name.lower(): clause for clause in self._of(DropColumn)}
+        drops = {clause.name.lower() for clause in self._of(DropColumn)}
+        self._uncertain -= drops
         changes = {clause.name.lower(): clause for clause in self._of(ChangeColumn)}
         made = self._made()
         columns: list[Column] = []
         for column in self._state.schema.columns:
             name = column.name.lower()
             if name in drops:
-                self._uncertain.discard(name)
                 continue
             change = changes.get(name)
-            if change is None:
-                columns.append(self._kept(column))
-            elif change.after is None:
-                columns.append(made[id(change)])
+            kept = self._kept(column) if change is None else made[id(change)]
+            self._origins[id(kept)] = name
+            if change is None or change.after is None:
+                columns.append(kept)
         known = {column.name.lower() for column in self._state.schema.columns}
         self._require(known, [clause for clause in self._clauses if isinstance(clause, _ON_COLUMNS)])
         for clause in self._clauses:
             if isinstance(clause, AddColumn):
                 if clause.conditional and clause.definition.name.lower() in known:
                     continue
+                self._origins[id(made[id(clause)])] = clause.definition.name.lower()
             elif not isinstance(clause, ChangeColumn) or clause.after is None or clause.name.lower() not in known:
                 continue
             _insert(columns, made[id(clause)], clause.after)
-        return columns
+        return self._with_first_timestamp(columns)
+
+    def _with_first_timestamp(self, columns: list[Column]) -> list[Column]:
+        """Return the columns; the first TIMESTAMP of all has the time of the insert, if it is new and its text says nothing."""
+        first = next((column for column in columns if column.type is ColumnType.TIMESTAMP), None)
+        if first is None or id(first) not in self._without_default:
+            return columns
+        column = replace(first, default="CURRENT_TIMESTAMP", default_is_expression=True)
+        self._origins[id(column)] = self._origins[id(first)]
+        return [column if one is first else one for one in columns]
 
     def _made(self) -> dict[int, Column]:
         """Return the columns with new definitions, by the identity of their clauses."""
@@ -333,12 +347,12 @@ class _Alteration:
         """Return the default a TIMESTAMP gets that says nothing, where `explicit_defaults_for_timestamp` is off."""
         if column.type is not ColumnType.TIMESTAMP or self._rules.explicit_timestamps:
             return column
-        self._timestamps += 1
         if column.nullable or column.has_default or definition.generated:
             return column
-        if self._timestamps == 1 and not definition.on_update:
-            return replace(column, has_default=True, default="CURRENT_TIMESTAMP", default_is_expression=True)
-        return replace(column, has_default=True, default="0000-00-00 00:00:00")
+        column = replace(column, has_default=True, default="0000-00-00 00:00:00")
+        if not definition.on_update:
+            self._without_default.add(id(column))
+        return column
 
     # ---- keys
 
@@ -369,20 +383,23 @@ class _Alteration:
         return keys
 
     def _kept_parts(self, key: Key, columns: Sequence[Column]) -> tuple[KeyPart, ...]:
-        """Return the parts of an index that are left when columns are dropped, renamed and defined again."""
-        drops = {clause.name.lower() for clause in self._of(DropColumn)}
-        names = {clause.name.lower(): clause.new_name for clause in self._of(RenameColumn)}
-        names |= {clause.name.lower(): clause.definition.name for clause in self._of(ChangeColumn)}
+        """Return the parts of an index that are left when columns are dropped, renamed and defined again.
+
+        A part is of the first column that was called so before, or is added under that name: `DROP c, ADD c` keeps it.
+        """
         old = {column.name.lower(): column for column in self._state.schema.columns}
-        new = {column.name.lower(): column for column in columns}
+        drops = {clause.name.lower() for clause in self._of(DropColumn)}
         kept = []
         for part in key.parts:
             name = part.column.lower()
-            if name in drops:
+            column = next((one for one in columns if self._origins[id(one)] == name), None)
+            if column is None and name:
                 continue
-            new_name = names.get(name, part.column)
-            prefix = kept_prefix(part.prefix, old.get(name), new.get(new_name.lower()))
-            kept.append(as_stored(KeyPart(new_name, prefix), columns))
+            if column is not None and key.unique and name in drops and not _same_size(old.get(name), column):
+                message = f"the index {key.name} of column {column.name}, which is dropped and added again as another one"
+                raise UnclearError(message)
+            prefix = kept_prefix(part.prefix, old.get(name), column)
+            kept.append(as_stored(KeyPart("" if column is None else column.name, prefix), columns))
         return tuple(kept)
 
 
@@ -403,6 +420,11 @@ def _insert(columns: list[Column], column: Column, after: str | None) -> None:
             message = f"the place of column {column.name} after {after}, a column that is not known"
             raise UnclearError(message)
         columns.insert(indexes[0] + 1, column)
+
+
+def _same_size(one: Column | None, other: Column) -> bool:
+    """Return whether an index of as many bytes is one of the whole column, or of as many characters, in both."""
+    return one is not None and (one.type, one.length, one.charset) == (other.type, other.length, other.charset)
 
 
 def _within_a_varchar(column: Column) -> Column:

@@ -52,6 +52,10 @@ class TrackedTables:
         """Whether the character sets of databases were read once."""
         return self._databases is not None
 
+    def charsets(self) -> dict[str, tuple[str, str]]:
+        """Return (character set, collation) of tables that name none, by database, as far as they are known."""
+        return dict(self._databases or {})
+
     def start_over(self, documents: Mapping[str, Any]) -> None:
         """Restore only what sinks may still have: all else was true at a position of a log that is lost."""
         self.dropped_columns.restore(documents)
@@ -99,13 +103,23 @@ class TrackedTables:
         self._databases = dict(charsets)
         self._save_databases()
 
-    def observe(self, schema: TableSchema) -> None:
+    def show(self, database: str, table: str) -> None:
+        """Note that a row of the table is in the log: a record has the defaults of all its columns."""
+        state = self._states.get((database, table))
+        if state is not None and state.unshown:
+            self._put((database, table), replace(state, unshown=frozenset()))
+
+    def observe(self, schema: TableSchema, server: TableState | None = None) -> None:
         """Note the columns of a TABLE_MAP; full metadata wins over what text made of them.
 
         Defaults that were uncertain stay so. So do those of columns that the state did not have: they are from the
-        server, which may be ahead of the log.
+        server, which may be ahead of the log. A table that is not known becomes that of the server, if it has these columns and
+        this key; its character set may be another by now.
         """
         state = self._states.get((schema.database, schema.name))
+        if state is None and server is not None and server.schema == schema:
+            defaults = frozenset(column.name for column in schema.columns if column.has_default)
+            self._put((schema.database, schema.name), replace(server, charset="", collation="", uncertain=defaults))
         if state is not None and state.schema.columns != schema.columns:
             try:
                 merged = keyed(replace(state.schema, columns=schema.columns), state.keys)
@@ -140,7 +154,8 @@ class TrackedTables:
             self._alter(key, change)
 
     def _set_charset(self, clause: DatabaseCharset) -> None:
-        if self._databases is None or (clause.charset is None and clause.collation is None and not clause.is_new):
+        says_nothing = clause.charset is None and clause.collation is None and not clause.is_new and not clause.is_unclear
+        if self._databases is None or says_nothing:
             return
         charset = charset_name(clause.charset or "") or (charset_of_collation(clause.collation) if clause.collation else "")
         collation = clause.collation or self._rules.collations.get(charset, "")
@@ -169,6 +184,9 @@ class TrackedTables:
         self._note(key, created(*key, change.clauses, self._rules, charset, collation))
 
     def _alter(self, key: tuple[str, str], change: DdlChange) -> None:
+        if not key[1]:  # all tables of a database
+            for one in self.states(key[0], ""):
+                self._alter((key[0], one.schema.name), change)
         state = self._states.get(key)
         if state is not None:
             self._note(key, altered(state, change.clauses, self._rules))

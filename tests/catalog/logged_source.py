@@ -11,10 +11,14 @@ from producer.binlog.tablemap import TableMap
 from producer.catalog import (
     Catalog,
     TableVersion,
+    TrackedTables,
     check_supported,
+    list_tables,
+    read_rules,
     read_table_schema,
 )
 from producer.catalog.effects import DdlChange, parse_ddl
+from producer.catalog.information_schema import read_table_facts
 from tests.catalog.server_log import end_of_log, events_since, table_maps_since
 
 
@@ -80,6 +84,18 @@ class Source:
                 changes.extend(self.catalog.apply(parse_ddl(event, self.database, self.server.flavour)))
         assert version is not None
         return version, [change for change in changes if change.kind != "other"]
+
+
+def known_now(source: Source) -> dict[str, Any]:
+    """The state documents of a producer that starts for the first time now."""
+    with closing(pinned(source.server)()) as connection:
+        tracked = TrackedTables(read_rules(connection), lambda _database, _table: True)
+        for database, table in list_tables(connection):
+            facts = read_table_facts(connection, database, table) if database == source.database else None
+            if facts is not None:
+                tracked.adopt(facts.state)
+    return tracked.pop_unsaved()
+
 
 ALL_TYPES = """CREATE TABLE t (
     id BIGINT UNSIGNED NOT NULL, part VARCHAR(20) CHARACTER SET latin1 NOT NULL,

@@ -79,6 +79,7 @@ class Fuzzer:
     def __init__(self, server: Database, schema: str, seed: int) -> None:
         self.server, self.schema = server, schema
         self.make = RandomStatements(seed, server)
+        self.make.schema = schema
         self.tally = Tally(seed)
         self.user = server.connect(database=schema)
         self.reader = server.connect()
@@ -162,7 +163,7 @@ class Fuzzer:
         version = None
         for event in events_since(position):
             if isinstance(event, TableMap):
-                if event.table == self.make.table:
+                if event.table == self.make.table and event.metadata is not None and event.metadata.is_full:
                     version = self.catalog.version_of(event)
             else:
                 changes = parse_ddl(event, self.schema, self.server.flavour)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 from devservers import Database
@@ -65,6 +66,7 @@ class RandomStatements:
         wide = () if server.name == "mysql97" else ("ucs2", "utf16")
         self.charsets = tuple(name for name in CHARSETS if name not in wide)
         self.table = "t"
+        self.schema = ""
         self.made = 0
 
     def chance(self, probability: float) -> bool:
@@ -82,9 +84,17 @@ class RandomStatements:
             return name
         return quoted(name)
 
+    def column(self, name: str) -> str:
+        """A column as somebody may write it in a clause, with its table and database where the server accepts that."""
+        if not (self.mariadb or self.server == "mysql57") or self.chance(0.8):
+            return self.written(name)
+        dot = self.random.choice([".", ".", " . ", "./* x.y */"])
+        database = self.random.choice(["", f"{quoted(self.schema)}{dot}"]) if self.schema else ""
+        return f"{database}{quoted(self.table)}{dot}{quoted(name)}"
+
     def definition(self) -> str:
         kind, default = self.random.choice(self.types)
-        text = kind
+        text: str = kind
         is_text = (kind, default) in TEXTS
         if is_text and not kind.startswith("N") and self.chance(0.35):
             text += self.random.choice(
@@ -136,7 +146,9 @@ class RandomStatements:
         head = self.random.choice(["ALTER TABLE", "alter table", "/* x */ ALTER TABLE", "ALTER /*!50000 TABLE*/"])
         if self.mariadb and self.chance(0.1):
             head = "ALTER ONLINE TABLE IF EXISTS" if self.chance(0.2) else "ALTER TABLE IF EXISTS"
-        tail = self.random.choice(["", "", "", " # done", " -- done", ", ALGORITHM=COPY", ", LOCK=DEFAULT"])
+        tail = self.random.choice(["", "", "", " # done", " -- done", ", ALGORITHM=COPY", ", LOCK=DEFAULT", " /*! , ALGORITHM=COPY */", ";"])
+        if self.mariadb and self.chance(0.05):
+            table += self.random.choice([" WAIT 3", " NOWAIT"])
         return f"{head} {table} {self.random.choice([', ', ','])[:2].join(clauses)}{tail}"
 
     def clause(self, state: TableState, columns: list[str], free: list[str], busy: set[str]) -> str:
@@ -148,13 +160,14 @@ class RandomStatements:
         kind = self.random.choice(kinds)
         if kind == "rename" and not self.renames_columns:
             kind = "add"
-        made = {
+        makers: dict[str, Callable[[], str]] = {
             "add": lambda: self.add(columns),
             "key": lambda: self.key(columns),
             "table": self.table_option,
             "convert": self.convert,
             "drop_key": lambda: self.drop_key(state),
-        }.get(kind)
+        }
+        made = makers.get(kind)
         return self.column_clause(kind, columns, free, busy) if made is None else made()
 
     def column_clause(self, kind: str, columns: list[str], free: list[str], busy: set[str]) -> str:
@@ -165,21 +178,29 @@ class RandomStatements:
         busy.add(name)
         others = [column for column in columns if column not in busy] or columns
         if kind == "drop":
-            return f"DROP {self.random.choice(['', 'COLUMN '])}{self.exists()}{self.written(name)}"
+            drop = f"DROP {self.random.choice(['', 'COLUMN '])}{self.exists()}{self.column(name)}"
+            if self.chance(0.15):
+                return f"{drop}, ADD {quoted(name)} {self.definition()}{self.position(others)}"
+            tails = ["", "", " RESTRICT", " CASCADE"] if self.mariadb or self.server in ("mysql57", "mysql80") else [""]
+            return f"{drop}{self.random.choice(tails)}"
         if kind == "modify":
             definition = self.definition()
-            return f"MODIFY {self.random.choice(['', 'COLUMN '])}{self.exists()}{self.written(name)} {definition}{self.position(others)}"
+            return f"MODIFY {self.random.choice(['', 'COLUMN '])}{self.exists()}{self.column(name)} {definition}{self.position(others)}"
         if kind == "change":
             new = self.new_name()
-            return f"CHANGE {self.random.choice(['', 'COLUMN '])}{self.written(name)} {quoted(new)} {self.definition()}{self.position(others)}"
+            return f"CHANGE {self.random.choice(['', 'COLUMN '])}{self.column(name)} {quoted(new)} {self.definition()}{self.position(others)}"
         if kind == "rename":
             return f"RENAME COLUMN {self.written(name)} TO {quoted(self.new_name())}"
+        return self.default_clause(name)
+
+    def default_clause(self, name: str) -> str:
+        """A clause on the default of a column."""
         if name.startswith("generated"):  # MariaDB lets one set its default, and does nothing
             return f"DROP {self.written(name)}"
         if self.chance(0.5):
-            return f"ALTER {self.random.choice(['', 'COLUMN '])}{self.written(name)} DROP DEFAULT"
+            return f"ALTER {self.random.choice(['', 'COLUMN '])}{self.column(name)} DROP DEFAULT"
         literal = self.random.choice(["5", "'5'", "NULL", "'2020-01-01'", "''", "-1"])
-        return f"ALTER {self.random.choice(['', 'COLUMN '])}{self.written(name)} SET DEFAULT {literal}"
+        return f"ALTER {self.random.choice(['', 'COLUMN '])}{self.column(name)} SET DEFAULT {literal}"
 
     def exists(self) -> str:
         return "IF EXISTS " if self.mariadb and self.chance(0.15) else ""
@@ -223,7 +244,8 @@ class RandomStatements:
             return "DROP PRIMARY KEY"
         if self.chance(0.3) and self.server != "mysql57" and (not self.mariadb or self.chance(0.5)):
             return f"RENAME INDEX {quoted(key.name)} TO {quoted('r' + str(self.made))}"
-        return f"DROP {self.random.choice(['INDEX', 'KEY'])} {quoted(key.name)}"
+        word = self.random.choice(["INDEX", "KEY", "CONSTRAINT"] if self.mariadb and key.unique else ["INDEX", "KEY"])
+        return f"DROP {word} {self.exists()}{quoted(key.name)}"
 
     def convert(self) -> str:
         if self.chance(0.3):
@@ -261,7 +283,11 @@ class RandomStatements:
         self.table = new
         if self.chance(0.3):
             return f"CREATE TABLE {quoted(new)} LIKE {old}"
-        return self.random.choice([f"RENAME TABLE {old} TO {quoted(new)}", f"ALTER TABLE {old} RENAME TO {quoted(new)}"])
+        renames = [f"RENAME TABLE {old} TO {quoted(new)}", f"ALTER TABLE {old} RENAME TO {quoted(new)}"]
+        renames += [f"ALTER TABLE {old} RENAME {word}{quoted(new)}, ALGORITHM=COPY" for word in ("", "AS ", "= ")]
+        if self.mariadb:
+            renames.append(f"RENAME TABLE IF EXISTS {old} WAIT 5 TO {quoted(new)}")
+        return self.random.choice(renames)
 
     def body(self) -> str:
         parts = ["id INT AUTO_INCREMENT" + self.random.choice([" PRIMARY KEY", ", PRIMARY KEY (id)", " UNIQUE"])]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from producer.binlog.events import parse_query
+from producer.binlog.events import QueryEvent, parse_query
 from producer.binlog.tablemap import TableMap, parse_table_map
 
 _HEADER = struct.Struct("<IBIIIH")
@@ -38,7 +38,12 @@ def end_of_log(connection: Any) -> LogPosition:
 
 
 def events_since(position: LogPosition) -> Iterator[TableMap | str]:
-    """TABLE_MAPs, and texts of queries, written since; events carry a checksum."""
+    """TABLE_MAPs, and texts of queries, written since."""
+    return (event.sql if isinstance(event, QueryEvent) else event for event in parsed_since(position))
+
+
+def parsed_since(position: LogPosition) -> Iterator[TableMap | QueryEvent]:
+    """TABLE_MAPs and query events written since; events carry a checksum."""
     with position.path.open("rb") as file:
         file.seek(position.offset)
         log = file.read()
@@ -49,7 +54,7 @@ def events_since(position: LogPosition) -> Iterator[TableMap | str]:
         if kind == _TABLE_MAP:
             yield parse_table_map(log, offset, end, position.version)
         elif kind == _QUERY:
-            yield parse_query(log, offset, end).sql
+            yield parse_query(log, offset, end)
         offset += size
 
 

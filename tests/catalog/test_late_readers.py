@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,15 +11,13 @@ from producer.binlog.tablemap import TableMap
 from producer.catalog import (
     Catalog,
     TrackedTables,
-    list_tables,
     read_rules,
 )
 from producer.catalog.effects import parse_ddl
-from producer.catalog.information_schema import read_table_facts
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import column_default
 from tests.catalog.comparable_schemas import comparable
-from tests.catalog.logged_source import Source, pinned
+from tests.catalog.logged_source import Source, known_now, pinned
 from tests.catalog.server_log import end_of_log, events_since
 
 
@@ -116,17 +113,6 @@ def test_a_late_reader_has_what_the_server_had_when_the_row_was_written(source: 
     assert distinct(late(source, behind, second, restarts=True)) == wanted
     if source.server.name != "mysql57":  # whose columns are not known without the state
         assert defaults(late(source, before, None)) == defaults(expected)
-
-
-def known_now(source: Source) -> dict[str, Any]:
-    """The state documents of a producer that starts for the first time now."""
-    with closing(pinned(source.server)()) as connection:
-        tracked = TrackedTables(read_rules(connection), lambda _database, _table: True)
-        for database, table in list_tables(connection):
-            facts = read_table_facts(connection, database, table) if database == source.database else None
-            if facts is not None:
-                tracked.adopt(facts.state)
-    return tracked.pop_unsaved()
 
 
 def late(

@@ -8,7 +8,7 @@ from tests.catalog.random_ddl import fuzz
 from tests.support.servers import database, drop_database, new_database
 
 STATEMENTS = 100
-SEEDS = {"mysql80": 20261, "mariadb114": 20262}
+SEEDS = {"mysql80": 20263, "mariadb114": 20262}
 
 
 @pytest.mark.parametrize("name", SEEDS)

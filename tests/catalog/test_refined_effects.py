@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from producer.catalog import (
-    Catalog,
-)
-from tests.catalog.logged_source import Source, pinned
-from tests.catalog.server_log import end_of_log
+import pytest
+
+from producer.catalog import Catalog, TrackedTables, read_rules
+from producer.catalog.effects import parse_ddl
+from tests.catalog.logged_source import Source, known_now, pinned
+from tests.catalog.server_log import end_of_log, events_since
 
 
 def test_effects_are_refined_by_the_columns_the_log_showed(source: Source) -> None:
@@ -114,4 +115,65 @@ def test_a_default_from_a_server_ahead_of_the_log_wants_a_snapshot(source: Sourc
     assert change.effect == "snapshot"
     source.version_after("INSERT INTO t (id) VALUES (4)")
     _, (change,) = source.version_after("ALTER TABLE t ALTER COLUMN a SET DEFAULT 11", "INSERT INTO t (id) VALUES (3)")
+    assert change.effect == "none"
+
+
+RESTARTED = {
+    "drop": (("ALTER TABLE t DROP a", "none"), ("ALTER TABLE t DROP v, ADD n INT", "fill"), ("ALTER TABLE t ADD a INT", "snapshot")),
+    "drop_a_key_column": (("ALTER TABLE t DROP id", "snapshot"),),
+    "modify": (
+        ("ALTER TABLE t MODIFY a BIGINT", "none"),
+        ("ALTER TABLE t MODIFY v VARCHAR(20) AFTER id", "none"),
+        ("ALTER TABLE t MODIFY v VARCHAR(20) NOT NULL", "snapshot"),
+    ),
+    "convert": (("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", "none"), ("ALTER TABLE t CONVERT TO CHARACTER SET latin1", "snapshot")),
+    "default": (
+        ("ALTER TABLE t ALTER a SET DEFAULT 9", "none"),
+        ("ALTER TABLE t ALTER a DROP DEFAULT, DROP v", "none"),
+        ("ALTER TABLE t ADD n INT NOT NULL DEFAULT 7", "fill"),
+        ("ALTER TABLE t CHANGE n m INT NOT NULL DEFAULT 7", "snapshot"),
+        ("ALTER TABLE t ALTER m SET DEFAULT 8", "snapshot"),  # no version has shown 7, which the rows have
+    ),
+    "rename": (("ALTER TABLE t RENAME COLUMN a TO b", "snapshot"), ("ALTER TABLE t DROP b", "none")),
+    "gh_ost": (
+        ("CREATE TABLE _t_gho LIKE t", "floor"),
+        ("ALTER TABLE _t_gho DROP a", "none"),
+        ("RENAME TABLE t TO _t_del, _t_gho TO t", "snapshot none"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RESTARTED)
+@pytest.mark.parametrize("restarts", ["once", "at each statement"])
+def test_a_process_that_has_seen_no_row_decides_as_one_that_has(source: Source, case: str, restarts: str) -> None:
+    """What is known at the position is in the state topic: a table that is read again without need loses what sinks keep."""
+    source.run("CREATE TABLE t (id INT PRIMARY KEY, a INT DEFAULT 5, v VARCHAR(10)) CHARSET latin1", "INSERT INTO t VALUES (1, 1, 'x')")
+    documents = known_now(source)
+    found: list[tuple[str, str]] = []
+    for statement, _ in RESTARTED[case]:
+        position = end_of_log(source.user)
+        source.run(statement)
+        if not found or (restarts != "once" and case != "gh_ost"):
+            tracked = TrackedTables(read_rules(source.user), lambda database, _: database == source.database)
+            tracked.restore(documents)
+            source.catalog = Catalog(pinned(source.server), source.server.flavour, tracked)
+        changes = [
+            change for event in events_since(position) if isinstance(event, str)
+            for change in source.catalog.apply(parse_ddl(event, source.database, source.server.flavour))
+        ]  # fmt: skip
+        found.append((statement, " ".join(change.effect for change in changes if change.kind != "other")))
+        documents = {key: one for key, one in (documents | source.catalog.pop_unsaved()).items() if one is not None}
+    assert tuple(found) == RESTARTED[case]
+
+
+def test_a_table_whose_state_was_lost_is_known_again_after_its_next_row(source: Source) -> None:
+    source.run("CREATE TABLE t (id INT PRIMARY KEY, a INT DEFAULT 5, v VARCHAR(10))", "INSERT INTO t VALUES (1, 1, 'x')")
+    tracked = TrackedTables(read_rules(source.user), lambda database, _: database == source.database)
+    source.catalog = Catalog(pinned(source.server), source.server.flavour, tracked)
+    source.version_after("INSERT INTO t VALUES (2, 2, 'y')")
+    documents = source.catalog.pop_unsaved()
+    again = TrackedTables(read_rules(source.user), lambda database, _: database == source.database)
+    again.restore({key: one for key, one in documents.items() if one is not None})
+    source.catalog = Catalog(pinned(source.server), source.server.flavour, again)
+    _, (change,) = source.version_after("ALTER TABLE t DROP a", "INSERT INTO t VALUES (3, 'z')")
     assert change.effect == "none"

@@ -77,8 +77,8 @@ def test_the_options_of_a_table_are_clauses_wherever_they_are() -> None:
         ("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE x.u", (ChangeRows(TableRef("x", "u", "x.u")),)),
         ("ALTER TABLE t CONVERT TABLE u TO PARTITION p", (ChangeRows(TableRef("db", "u", "u"), is_gone=True),)),
         ("ALTER TABLE t DROP PARTITION p0, p1", (ChangeRows(),)),
-        ("ALTER TABLE t FROBNICATE", (Unclear("the clause FROBNICATE"),)),
-        ("ALTER TABLE t ALTER COLUMN a FROBNICATE", (Unclear("the change of column a"),)),
+        ("ALTER TABLE t FROBNICATE", (Unclear("the clause FROBNICATE, in which 'FROBNICATE' is not expected", names_tables=True),)),
+        ("ALTER TABLE t ALTER COLUMN a FROBNICATE", (Unclear("the clause ALTER, in which 'FROBNICATE' is not expected"),)),
         ("CREATE TABLE t (LIKE x.u)", (Copy("x", "u"),)),
         ("CREATE TABLE t (SELECT 1)", (FromQuery(),)),
         ("CREATE DATABASE d COLLATE utf8_bin", (DatabaseCharset("d", None, "utf8_bin", is_new=True),)),
@@ -93,8 +93,9 @@ def test_a_statement_is_its_clauses(sql: str, clauses: tuple[object, ...]) -> No
 
 
 def test_a_text_that_ends_too_early_is_unclear() -> None:
-    assert parsed("ALTER TABLE t CONVERT TO CHARACTER SET").clauses == (Unclear("a statement that ends too early"),)
-    (change,) = parse_ddl("ALTER TABLE t CONVERT TO CHARACTER SET", "db")
+    (clause,) = parsed("ALTER TABLE t MODIFY").clauses
+    assert clause == Unclear("the clause MODIFY, in which the text ends too early")
+    (change,) = parse_ddl("ALTER TABLE t CHANGE a", "db")
     assert (change.kind, change.table, change.effect) == ("alter", "t", "snapshot")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pymysql
 import pytest
 
 from devservers import Database
@@ -123,6 +124,43 @@ def test_alters_while_it_runs_while_it_is_stopped_and_in_a_backlog(source: Sourc
         writer.row(v="after")
         run.caught_up(source)
     writer.check()
+
+
+QUALIFIED = {
+    "mysql": (
+        "DROP t.remark",
+        "CHANGE `t`.`grade` mark INT, ADD remark INT FIRST",
+        "MODIFY {db}.t.v VARCHAR(30) /*! NOT */ NULL AFTER remark -- t.v",
+        "CHANGE t.remark grade VARCHAR(9) FIRST, ALTER t.mark SET DEFAULT 7",
+        "DROP `{db}`.`t`.grade RESTRICT, ADD t.remark INT DEFAULT 5 AFTER id",
+    ),
+    "mariadb": ("DROP COLUMN IF EXISTS t.none, DROP {db}.t.mark CASCADE, ADD IF NOT EXISTS v VARCHAR(9) FIRST",),
+}
+
+
+@pytest.mark.parametrize(
+    "source", [name if name != "mysql80" else pytest.param(name, marks=pytest.mark.slow) for name in METADATA], indirect=True
+)
+def test_columns_with_the_name_of_their_table_are_the_servers_columns(source: Source) -> None:
+    """Only MySQL 5.7 and MariaDB accept such names in most clauses; what the server refuses is in no log."""
+    source.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, grade INT, t INT, remark VARCHAR(20), v VARCHAR(30)) CHARSET latin1"
+    )
+    writer, accepted = Writer(source), 0
+    with running(source.settings()) as run:
+        writer.row(v="before", t=1)
+        run.caught_up(source)
+        for clauses in QUALIFIED["mysql"] + QUALIFIED[source.server.flavour] * (source.server.flavour == "mariadb"):
+            try:
+                source.execute(f"ALTER TABLE t {clauses.format(db=source.schema)}")
+            except pymysql.MySQLError:
+                assert source.server.name == "mysql80"
+                continue
+            accepted += 1
+            writer.row(v="x", t=accepted)
+        run.caught_up(source)
+    writer.check()
+    assert accepted > 3 or source.server.name == "mysql80"
 
 
 def test_tables_made_renamed_copied_and_dropped_in_the_log_are_followed(source: Source) -> None:

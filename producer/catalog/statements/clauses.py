@@ -141,12 +141,16 @@ class TableComment:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseCharset:
-    """CREATE and ALTER DATABASE: the character set of tables that name none; `None, None` = the server's, or as before."""
+    """CREATE and ALTER DATABASE: the character set of tables that name none; `None, None` = the server's, or as before.
+
+    With `is_unclear`, the text has more than that, and the character set is not known.
+    """
 
     database: str
     charset: str | None
     collation: str | None
     is_new: bool
+    is_unclear: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +200,13 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """A part of the statement that may change columns, and is not understood."""
+    """A part of the statement that may change columns, and is not understood.
+
+    With `names_tables`, any table that the text may name can take part in it.
+    """
 
     what: str
+    names_tables: bool = False
 
 
 Clause: TypeAlias = (
@@ -236,7 +244,7 @@ StatementKind = Literal[
     "create_database",
     "alter_database",
     "drop_database",
-    "incomplete",
+    "unclear",
     "other",
 ]
 
@@ -247,8 +255,9 @@ class Statement:
 
     `database` is that of the statement: the default one, or the one that it creates, alters or drops. `conditional` marks IF
     NOT EXISTS; `replaces` OR REPLACE; `ignores` ALTER IGNORE; `may_have_rows` a CREATE TABLE with an engine whose tables can
-    have rows at once, which the log does not show (MERGE, FEDERATED, CONNECT and others). The kind "incomplete" is a text that
-    ends too early; "other" is all that changes no table and no database.
+    have rows at once, which the log does not show (MERGE, FEDERATED, CONNECT and others). The kind "unclear" is a text that is
+    not read to its end, "other" all that changes no table and no database. `suspects` are tables that a part of the text which
+    is not understood may name; a name without a table is a database, with all its tables.
     """
 
     kind: StatementKind
@@ -260,6 +269,7 @@ class Statement:
     replaces: bool = False
     ignores: bool = False
     may_have_rows: bool = False
+    suspects: tuple[TableRef, ...] = ()
 
     def of(self, kind: type[_AnyClause]) -> Iterator[_AnyClause]:
         """Yield the clauses of one kind."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from producer.catalog.statements.character_sets import charset_name
-from producer.catalog.statements.token_cursor import Cursor
+from producer.catalog.statements.token_cursor import Cursor, UnreadError, split_commas
 from producer.catalog.statements.tokens import Kind
 
 
@@ -54,11 +54,11 @@ class ColumnDefinition:
 
 
 def parse_definition(cursor: Cursor, name: str) -> ColumnDefinition:
-    """Read the type and the attributes of a column; stop before FIRST, AFTER, PARTITION, REMOVE and at the end."""
+    """Read the type and the attributes of a column; stop before FIRST, AFTER and at the end."""
     definition = ColumnDefinition(name)
     definition.type_words = _type_words(cursor)
     _parse_type(cursor, definition)
-    while not cursor.done and cursor.word() not in ("FIRST", "AFTER", "PARTITION", "REMOVE"):
+    while not cursor.done and cursor.word() not in ("FIRST", "AFTER"):
         _parse_attribute(cursor, definition)
     return definition
 
@@ -138,7 +138,9 @@ def _parse_type(cursor: Cursor, definition: ColumnDefinition) -> None:
     if national:
         definition.charset = "utf8mb3"
     if (token := cursor.peek()) is not None and token.is_punctuation("("):
-        arguments = [token for token in cursor.group() if token.kind in (Kind.STRING, Kind.NUMBER)]
+        parts = split_commas(cursor.group())
+        arguments = [token for part in parts for token in part if token.kind in (Kind.STRING, Kind.NUMBER)]
+        definition.understood &= len(arguments) == len(parts) == sum(map(len, parts))
         definition.arguments = tuple(token.text for token in arguments)
         definition.members_uncertain = word in ("ENUM", "SET") and any(
             token.has_escapes or token.kind is Kind.NUMBER for token in arguments
@@ -169,9 +171,7 @@ _FIELDS: Final[dict[str, dict[str, Any]]] = {
 _WITHOUT_MEANING: Final = frozenset(
     {"SIGNED", "PRECISION", "ENFORCED", "ALWAYS", "VIRTUAL", "STORED", "PERSISTENT", "VISIBLE", "INVISIBLE"}
 )
-_REFERENCE_WORDS: Final = (
-    "MATCH", "ON", "DELETE", "UPDATE", "RESTRICT", "CASCADE", "SET", "NULL", "NO", "ACTION", "DEFAULT", "FULL", "PARTIAL", "SIMPLE",
-)  # fmt: skip
+_ACTIONS: Final = (("RESTRICT",), ("CASCADE",), ("SET", "NULL"), ("SET", "DEFAULT"), ("NO", "ACTION"))
 
 
 def _parse_attribute(cursor: Cursor, definition: ColumnDefinition) -> None:
@@ -182,23 +182,26 @@ def _parse_attribute(cursor: Cursor, definition: ColumnDefinition) -> None:
         return
     for field, value in (fields or {}).items():
         setattr(definition, field, value)
-    if follows is not None:
+    if follows is None:
+        return
+    try:
         follows(cursor, definition)
+    except UnreadError:
+        definition.understood = False
 
 
 def _parse_not(cursor: Cursor, definition: ColumnDefinition) -> None:
     if cursor.accept("NULL"):
         definition.nullable = False
-    else:
-        cursor.accept_any("ENFORCED", "SECONDARY")
+    elif not cursor.accept_any("ENFORCED", "SECONDARY"):
+        raise cursor.unread()
 
 
 def _parse_comment(cursor: Cursor, definition: ColumnDefinition) -> None:
-    cursor.accept_punctuation("=")
-    pieces = []
-    while (token := cursor.peek()) is not None and token.kind is Kind.STRING:
-        pieces.append(cursor.next().text)
-    definition.comment = "".join(pieces) or None
+    text = cursor.value()
+    if text.kind is not Kind.STRING:
+        raise cursor.unread()
+    definition.comment = text.text or None
 
 
 def _skip_key_word(cursor: Cursor, _definition: ColumnDefinition) -> None:
@@ -206,58 +209,71 @@ def _skip_key_word(cursor: Cursor, _definition: ColumnDefinition) -> None:
 
 
 def _skip_value(cursor: Cursor, _definition: ColumnDefinition) -> None:
-    cursor.accept_punctuation("=")
-    if not cursor.done:
-        cursor.next()
+    cursor.value()
 
 
 def _skip_given_value(cursor: Cursor, _definition: ColumnDefinition) -> None:
     if cursor.accept_punctuation("="):
-        cursor.next()
+        cursor.value()
 
 
 def _parse_character_set(cursor: Cursor, definition: ColumnDefinition) -> None:
-    cursor.accept("SET")
+    cursor.require("SET")
     _parse_charset(cursor, definition)
 
 
 def _parse_charset(cursor: Cursor, definition: ColumnDefinition) -> None:
-    cursor.accept_punctuation("=")
-    if not cursor.done:
-        definition.charset = charset_name(cursor.next().text)
+    definition.charset = charset_name(cursor.value().text)
 
 
 def _parse_collation(cursor: Cursor, definition: ColumnDefinition) -> None:
-    cursor.accept_punctuation("=")
-    if not cursor.done:
-        definition.collation = cursor.next().text.lower()
+    definition.collation = cursor.value().text.lower()
 
 
 def _parse_on(cursor: Cursor, definition: ColumnDefinition) -> None:
-    if cursor.accept("UPDATE"):
-        definition.on_update = True
-        cursor.name()
-        cursor.group()
-    else:
-        definition.understood = False
+    cursor.require("UPDATE")
+    definition.on_update = True
+    cursor.needed_name()
+    cursor.group()
 
 
 def _skip_references(cursor: Cursor, _definition: ColumnDefinition) -> None:
-    cursor.name()
-    while cursor.accept_punctuation("."):
-        cursor.name()
+    skip_references(cursor)
+
+
+def skip_references(cursor: Cursor) -> None:
+    """Pass over the table, the columns and the actions of a foreign key; `UnreadError` if they are not there."""
+    cursor.needed_name()
+    if cursor.accept_punctuation("."):
+        cursor.needed_name()
     cursor.group()
-    while cursor.accept_any(*_REFERENCE_WORDS):
-        pass
+    while True:
+        if cursor.accept("MATCH"):
+            if not cursor.accept_any("FULL", "PARTIAL", "SIMPLE"):
+                raise cursor.unread()
+        elif cursor.accept("ON"):
+            is_event = cursor.accept_any("DELETE", "UPDATE")
+            if not is_event or not any(cursor.accept(*words) for words in _ACTIONS):
+                raise cursor.unread()
+        else:
+            return
 
 
 def _skip_constraint_name(cursor: Cursor, _definition: ColumnDefinition) -> None:
     if cursor.word() != "CHECK":
-        cursor.name()
+        cursor.needed_name()
 
 
-def _skip_group(cursor: Cursor, _definition: ColumnDefinition) -> None:
-    cursor.group()
+def _skip_check(cursor: Cursor, _definition: ColumnDefinition) -> None:
+    skip_check(cursor)
+
+
+def skip_check(cursor: Cursor) -> None:
+    """Pass over the expression of a CHECK, and whether it is enforced."""
+    cursor.needed_group()
+    if cursor.word(1) == "ENFORCED":
+        cursor.accept("NOT")
+    cursor.accept("ENFORCED")
 
 
 def _skip_always(cursor: Cursor, _definition: ColumnDefinition) -> None:
@@ -265,13 +281,14 @@ def _skip_always(cursor: Cursor, _definition: ColumnDefinition) -> None:
 
 
 def _skip_expression(cursor: Cursor, _definition: ColumnDefinition) -> None:
-    if cursor.accept("ROW"):
-        cursor.accept_any("START", "END")
-    cursor.group()
+    if not cursor.accept("ROW"):
+        cursor.needed_group()
+    elif not cursor.accept_any("START", "END"):
+        raise cursor.unread()
 
 
 def _skip_versioning(cursor: Cursor, _definition: ColumnDefinition) -> None:
-    cursor.accept("SYSTEM", "VERSIONING")
+    cursor.require("SYSTEM", "VERSIONING")
 
 
 # ── defaults ────────────────────────────────
@@ -363,7 +380,7 @@ _FOLLOWS: Final[dict[str, Callable[[Cursor, ColumnDefinition], None]]] = {
     "ON": _parse_on,
     "REFERENCES": _skip_references,
     "CONSTRAINT": _skip_constraint_name,
-    "CHECK": _skip_group,
+    "CHECK": _skip_check,
     "GENERATED": _skip_always,
     "AS": _skip_expression,
     "COMPRESSED": _skip_given_value,

@@ -1,12 +1,19 @@
-"""The parser of DDL statements: a text enters, one `Statement` leaves. It never raises."""
+"""The parser of DDL statements: a text enters, one `Statement` leaves. It never raises.
+
+Each part of a text is read to its end. A part with a token that is not understood is an `Unclear` clause; a statement of which not
+even the tables are certain has the kind "unclear" and suspects all tables that its text may name.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 from producer.catalog.statements.alter_table import parse_alter
+from producer.catalog.statements.classify import QueryKind, classify_query
 from producer.catalog.statements.clauses import (
+    AddColumn,
     AddKey,
     Clause,
     Copy,
@@ -20,12 +27,36 @@ from producer.catalog.statements.clauses import (
     Trigger,
     Unclear,
 )
-from producer.catalog.statements.elements import parse_body, parse_key_parts, parse_options
-from producer.catalog.statements.token_cursor import Cursor, outside_groups
+from producer.catalog.statements.elements import (
+    parse_body,
+    parse_key_parts,
+    parse_options,
+    skip_index_options,
+    skip_index_type,
+    skip_partitioning,
+)
+from producer.catalog.statements.token_cursor import Cursor, UnreadError
 from producer.catalog.statements.tokens import Kind, Token, tokenise, without_set_statement
 
 _DATABASE_OPTIONS: Final = ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "COMMENT", "ENCRYPTION", "READ")
 _OWN_ROWS: Final = frozenset({"INNODB", "MYISAM", "ARIA", "ROCKSDB", "TOKUDB", "MEMORY", "HEAP", "CSV", "NDB", "NDBCLUSTER"})
+_QUERIES: Final = ("SELECT", "WITH", "VALUES", "TABLE")
+_DATABASE: Final = ("DATABASE", "SCHEMA")
+_NO_TABLES: Final = frozenset(
+    {
+        "AGGREGATE", "EVENT", "FUNCTION", "INSTANCE", "JSON", "LIBRARY", "LOGFILE", "PACKAGE", "PREPARE", "PROCEDURE", "RESOURCE",
+        "ROLE", "SERVER", "SPATIAL", "TABLESPACE", "TEMPORARY", "TRIGGER", "UNDO", "USER", "VIEW",
+    }
+)  # fmt: skip
+"""What a CREATE, ALTER, DROP or RENAME may be about that is no table, database or index."""
+_HARMLESS_VERBS: Final = frozenset(
+    {
+        "ANALYZE", "BACKUP", "CACHE", "CHANGE", "CHECK", "CHECKSUM", "CLONE", "DEALLOCATE", "DESC", "DESCRIBE", "EXECUTE",
+        "EXPLAIN", "FLUSH", "GET", "GRANT", "HANDLER", "HELP", "INSTALL", "KILL", "LOAD", "LOCK", "OPTIMIZE", "PREPARE", "PURGE",
+        "REPAIR", "RESET", "RESIGNAL", "RESTART", "REVOKE", "SET", "SHOW", "SHUTDOWN", "SIGNAL", "START", "STOP", "UNINSTALL",
+        "UNLOCK", "USE",
+    }
+)  # fmt: skip
 
 
 def parse_statement(
@@ -41,47 +72,69 @@ def parse_statement(
     A part of an ALTER TABLE that is not understood is an `Unclear` clause. With `lower_case_names` (lower_case_table_names=1)
     names of databases and tables are as the server stores them. `sql_mode` is that of the session, where the log gives it.
     """
-    cursor = Cursor(without_set_statement(tokenise(sql, flavour, sql_mode)))
-    parser = _Parser(cursor, default_database, lower_case_names=lower_case_names)
+    tokens = without_set_statement(tokenise(sql, flavour, sql_mode))
+    parser = _Parser(tokens, default_database, lower_case_names=lower_case_names)
     try:
-        return parser.statement()
-    except IndexError:
-        return parser.incomplete()
+        return parser.statement(is_frame=classify_query(sql, flavour) is not QueryKind.OTHER)
+    except UnreadError as error:
+        return parser.unclear(str(error))
 
 
 class _Parser:
-    """Reads one statement. Remembers its verb and the last table, should the text end too early."""
+    """Reads one statement. Remembers the last table, should a part of the text not be understood."""
 
-    def __init__(self, cursor: Cursor, database: str, *, lower_case_names: bool) -> None:
-        self._cursor = cursor
+    def __init__(self, tokens: list[Token], database: str, *, lower_case_names: bool) -> None:
+        self._tokens = tokens
+        self._cursor = Cursor(tokens)
         self._lower_case_names = lower_case_names
         self._database = self._stored(database)
-        self._verb = ""
         self._last: TableRef | None = None
 
-    def statement(self) -> Statement:
-        """Return the statement; `IndexError` where it ends early."""
-        self._verb = self._cursor.accept_any("CREATE", "ALTER", "RENAME", "DROP", "TRUNCATE")
+    def statement(self, *, is_frame: bool) -> Statement:
+        """Return the statement; `UnreadError` for a token that is not understood. `is_frame`: it is no DDL."""
+        verb = self._cursor.accept_any("CREATE", "ALTER", "RENAME", "DROP", "TRUNCATE")
         parse = {
             "CREATE": self._create,
             "ALTER": self._alter,
             "RENAME": self._rename,
             "DROP": self._drop,
             "TRUNCATE": self._truncate,
-        }.get(self._verb, self._other)
-        return parse()
+        }.get(verb)
+        if parse is None:
+            word = self._cursor.word()
+            if is_frame or not word or word in _HARMLESS_VERBS:
+                return self._other()
+            raise self._cursor.unread()
+        statement = parse()
+        self._cursor.end()
+        if any(isinstance(clause, Unclear) and clause.names_tables for clause in statement.clauses):
+            return replace(statement, suspects=self._suspects({table.name for table in statement.tables}))
+        return statement
 
-    def incomplete(self) -> Statement:
-        """Return what to assume of a text that ended too early."""
-        if self._last is None:
-            return self._other()
-        kind: StatementKind = "alter_table" if self._verb == "ALTER" else "incomplete"
-        return self._of(kind, self._last, Unclear("a statement that ends too early"))
+    def unclear(self, why: str) -> Statement:
+        """Return what to assume of a text that is not understood: it changes any table that it may name."""
+        known = () if self._last is None else (self._last,)
+        suspects = self._suspects({table.name for table in known})
+        return Statement("unclear", self._database, known, clauses=(Unclear(f"a statement in which {why}"),), suspects=suspects)
+
+    def _suspects(self, known: set[tuple[str, str]]) -> tuple[TableRef, ...]:
+        """Return all tables that the text may name, but for those that are known to be named."""
+        refs = {TableRef(*ref.name): None for ref in self._possible_names() if ref.name not in known}
+        return tuple(refs)
+
+    def _possible_names(self) -> Iterator[TableRef]:
+        names = [token.text if token.kind in (Kind.WORD, Kind.NAME) or token.double_quoted else "" for token in self._tokens]
+        for index, name in enumerate(names[1:], 1):
+            if name:
+                yield TableRef(self._database, self._stored(name))
+                if index > 1 and self._tokens[index - 1].is_punctuation(".") and names[index - 2]:
+                    yield TableRef(self._stored(names[index - 2]), self._stored(name))
 
     def _of(self, kind: StatementKind, table: TableRef, *clauses: Clause) -> Statement:
         return Statement(kind, self._database, (table,), clauses=clauses)
 
     def _other(self) -> Statement:
+        self._cursor.rest()
         return Statement("other", self._database)
 
     # ---- names
@@ -94,73 +147,102 @@ class _Parser:
         return self._last
 
     def _other_table(self, cursor: Cursor) -> TableRef:
-        first, text = _name_as_written(cursor)
         database = self._database
-        if cursor.accept_punctuation("."):
+        is_default = cursor.accept_punctuation(".")
+        first, text = _name_as_written(cursor)
+        if not is_default and cursor.accept_punctuation("."):
             second, more = _name_as_written(cursor)
-            database, first, text = first or database, second, f"{text}.{more}"
+            database, first, text = first, second, f"{text}.{more}"
         return TableRef(self._stored(database), self._stored(first), text)
 
     def _tables(self) -> tuple[TableRef, ...]:
-        tables = []
-        while not self._cursor.done:
+        tables = [self._table()]
+        while self._cursor.accept_punctuation(","):
             tables.append(self._table())
-            if not self._cursor.accept_punctuation(","):
-                break
         return tuple(tables)
+
+    def _is_about_no_table(self) -> bool:
+        """Return whether it creates, alters, drops or renames something else, which may have an owner and attributes."""
+        cursor = self._cursor
+        if cursor.word() in ("DEFINER", "ALGORITHM", "SQL"):
+            while not cursor.done and cursor.word() not in _NO_TABLES:
+                cursor.next()
+        if cursor.word() == "SPATIAL" and cursor.word(1) == "INDEX":
+            return False
+        return cursor.word() in _NO_TABLES
 
     # ---- CREATE
 
     def _create(self) -> Statement:
         cursor = self._cursor
         replaces = cursor.accept("OR", "REPLACE")
-        if cursor.accept_any("DATABASE", "SCHEMA"):
+        if cursor.accept_any(*_DATABASE):
             statement = self._database_options("create_database")
-        elif cursor.accept("TEMPORARY"):
-            return self._other()
         elif cursor.accept("TABLE"):
             statement = self._create_table()
+        elif self._is_about_no_table():
+            return self._create_trigger() if cursor.accept("TRIGGER") else self._other()
+        elif cursor.accept("SEQUENCE"):
+            return self._create_sequence(replaces=replaces)
         else:
-            statement = self._create_trigger() or self._create_index(replaces=replaces)
+            statement = self._create_index(replaces=replaces)
         return replace(statement, replaces=replaces)
 
     def _create_table(self) -> Statement:
         cursor = self._cursor
         conditional = cursor.accept("IF", "NOT", "EXISTS")
         table = self._table()
+        has_rows = False
         body = [] if cursor.word() == "LIKE" else cursor.group()
-        options = outside_groups(cursor.rest())
-        clauses: list[Clause]
-        if _copies(body) or _copies(options):
-            clauses = [self._copied(Cursor(body or options))]
+        if cursor.word() == "LIKE" or (body and body[0].upper == "LIKE"):
+            clauses: list[Clause] = [self._copied(Cursor(body) if body else cursor)]
         else:
-            clauses = [] if _reads_rows(body[:1]) else parse_body(body)
-            clauses += parse_options(options)
-        is_from_query = _reads_rows(body[:1]) or _reads_rows(options)
-        if is_from_query:
-            clauses.append(FromQuery())
-        may_have_rows = is_from_query or not _is_empty_at_first(options)
+            is_query = bool(body) and body[0].upper in _QUERIES
+            clauses = [] if is_query else parse_body(body)
+            before = cursor.remaining
+            clauses += parse_options(cursor)
+            skip_partitioning(cursor)
+            options = before[: len(before) - len(cursor.remaining)]
+            is_query |= self._skip_query()
+            has_rows = is_query or not _is_empty_at_first(options)
+            if is_query:
+                clauses.append(FromQuery())
+            elif not any(isinstance(clause, AddColumn | Unclear) for clause in clauses):
+                clauses.append(Unclear("a table whose columns are not in the text"))
         statement = self._of("create_table", table, *clauses)
-        return replace(statement, conditional=conditional, may_have_rows=may_have_rows)
+        return replace(statement, conditional=conditional, may_have_rows=has_rows)
+
+    def _skip_query(self) -> bool:
+        """Pass over the query of a CREATE, if it has one: all that is left of the text."""
+        cursor = self._cursor
+        is_said = bool(cursor.accept_any("IGNORE", "REPLACE")) | cursor.accept("AS")
+        token = cursor.peek()
+        if is_said or cursor.word() in _QUERIES or (token is not None and token.is_punctuation("(")):
+            cursor.rest()
+            return True
+        return False
 
     def _copied(self, cursor: Cursor) -> Copy:
-        cursor.next()
-        return Copy(*self._other_table(cursor).name)
+        cursor.require("LIKE")
+        copy = Copy(*self._other_table(cursor).name)
+        cursor.end()
+        return copy
 
-    def _create_trigger(self) -> Statement | None:
+    def _create_sequence(self, *, replaces: bool) -> Statement:
+        """Read CREATE SEQUENCE: with OR REPLACE it drops a table of that name."""
+        self._cursor.accept("IF", "NOT", "EXISTS")
+        table = self._table()
+        self._cursor.rest()
+        return Statement("drop_tables", self._database, (table,)) if replaces else self._other()
+
+    def _create_trigger(self) -> Statement:
         cursor = self._cursor
-        if cursor.accept("DEFINER"):
-            while not cursor.done and cursor.word() not in ("TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "VIEW"):
-                cursor.next()
-        if not cursor.accept("TRIGGER"):
-            return None
         cursor.accept("IF", "NOT", "EXISTS")
-        name = cursor.name()
-        if cursor.accept_punctuation("."):
-            name = cursor.name()
-        while not cursor.done and not cursor.accept("ON"):
+        name = self._other_table(cursor).table
+        while not cursor.accept("ON"):
             cursor.next()
         table = self._table()
+        cursor.rest()
         return self._of("create_trigger", table, Trigger(name, *table.name))
 
     def _create_index(self, *, replaces: bool) -> Statement:
@@ -168,77 +250,117 @@ class _Parser:
         cursor = self._cursor
         cursor.accept_any("ONLINE", "OFFLINE")
         unique = cursor.accept_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR") == "UNIQUE"
-        if not cursor.accept("INDEX"):
-            return self._other()
+        cursor.require("INDEX")
         conditional = cursor.accept("IF", "NOT", "EXISTS")
-        name = cursor.name()
-        while not cursor.done and not cursor.accept("ON"):
-            cursor.next()
+        name = cursor.needed_name()
+        skip_index_type(cursor)
+        cursor.require("ON")
         table = self._table()
-        key = AddKey("unique" if unique else "other", name, parse_key_parts(cursor.group()), conditional)
+        key = AddKey("unique" if unique else "other", name, parse_key_parts(cursor.needed_group()), conditional)
+        self._skip_wait()
+        skip_index_options(cursor)
+        self._skip_algorithm()
         return self._of("create_index", table, *((DropKey(name), key) if replaces else (key,)))
 
-    def _database_options(self, kind: StatementKind) -> Statement:
+    def _database_options(self, kind: Literal["create_database", "alter_database"]) -> Statement:
         cursor = self._cursor
         conditional = cursor.accept("IF", "NOT", "EXISTS")
         name = "" if cursor.word() in _DATABASE_OPTIONS else cursor.name()
-        database = self._stored(name) or self._database
-        options = parse_options(cursor.rest())
-        given = next((clause for clause in options if isinstance(clause, TableCharset)), TableCharset(None, None))
-        clause = DatabaseCharset(database, given.charset, given.collation, kind == "create_database")
+        database, is_new = self._stored(name) or self._database, kind == "create_database"
+        try:
+            options = parse_options(cursor)
+            if cursor.accept("READ", "ONLY"):
+                cursor.value()
+            cursor.end()
+        except UnreadError:
+            cursor.rest()
+            clause = DatabaseCharset(database, None, None, is_new, is_unclear=True)
+        else:
+            given = next((one for one in options if isinstance(one, TableCharset)), TableCharset(None, None))
+            clause = DatabaseCharset(database, given.charset, given.collation, is_new)
         return Statement(kind, database, clauses=(clause,), conditional=conditional)
 
     # ---- DROP, TRUNCATE, RENAME
 
     def _drop(self) -> Statement:
         cursor = self._cursor
-        if cursor.accept_any("DATABASE", "SCHEMA"):
-            cursor.accept("IF", "EXISTS")
-            return Statement("drop_database", self._stored(cursor.name()))
-        cursor.accept_any("ONLINE", "OFFLINE")
+        if cursor.accept_any(*_DATABASE):
+            return self._drop_database()
+        if self._is_about_no_table() or cursor.word() == "SEQUENCE":
+            return self._other()
+        is_online = cursor.accept_any("ONLINE", "OFFLINE")
         if cursor.accept("INDEX"):
             cursor.accept("IF", "EXISTS")
-            name = cursor.name()
-            return self._of("drop_index", self._table(), DropKey(name)) if cursor.accept("ON") else self._other()
-        if not cursor.accept_any("TABLE", "TABLES"):
-            return self._other()
+            name = cursor.needed_name()
+            cursor.require("ON")
+            statement = self._of("drop_index", self._table(), DropKey(name))
+            self._skip_wait()
+            self._skip_algorithm()
+            return statement
+        if is_online or not cursor.accept_any("TABLE", "TABLES"):
+            raise cursor.unread()
         cursor.accept("IF", "EXISTS")
-        return Statement("drop_tables", self._database, self._tables())
+        tables = self._tables()
+        self._skip_wait()
+        cursor.accept_any("RESTRICT", "CASCADE")
+        return Statement("drop_tables", self._database, tables)
+
+    def _drop_database(self) -> Statement:
+        cursor = self._cursor
+        cursor.accept("IF", "EXISTS")
+        database = self._stored(cursor.needed_name())
+        if cursor.done:
+            return Statement("drop_database", database)
+        why = Unclear(f"a statement in which {cursor.unread()}")
+        cursor.rest()
+        return Statement("unclear", self._database, clauses=(why,), suspects=(TableRef(database, ""),))
 
     def _truncate(self) -> Statement:
-        self._cursor.accept("TABLE")
-        return self._of("truncate", self._table())
+        cursor = self._cursor
+        cursor.accept("TABLE")
+        table = self._table()
+        self._skip_wait()
+        if cursor.accept_any("DROP", "REUSE"):
+            cursor.require("STORAGE")
+        return self._of("truncate", table)
 
     def _rename(self) -> Statement:
         cursor = self._cursor
-        if not cursor.accept_any("TABLE", "TABLES"):
+        if cursor.word() == "USER":
             return self._other()
+        if not cursor.accept_any("TABLE", "TABLES"):
+            raise cursor.unread()
         cursor.accept("IF", "EXISTS")
         old, new = [], []
-        while not cursor.done:
+        while True:
             old.append(self._table())
             self._skip_wait()
-            cursor.accept_any("TO", "AS")
+            cursor.require("TO")
             new.append(self._table())
             if not cursor.accept_punctuation(","):
-                break
-        return Statement("rename_tables", self._database, tuple(old), tuple(new))
+                return Statement("rename_tables", self._database, tuple(old), tuple(new))
 
     def _skip_wait(self) -> None:
         if self._cursor.accept("WAIT"):
-            self._cursor.next()
-        self._cursor.accept("NOWAIT")
+            self._cursor.number()
+        else:
+            self._cursor.accept("NOWAIT")
+
+    def _skip_algorithm(self) -> None:
+        while self._cursor.accept_any("ALGORITHM", "LOCK"):
+            self._cursor.value()
 
     # ---- ALTER
 
     def _alter(self) -> Statement:
         cursor = self._cursor
-        if cursor.accept_any("DATABASE", "SCHEMA"):
+        if cursor.accept_any(*_DATABASE):
             return self._database_options("alter_database")
+        if self._is_about_no_table() or cursor.word() == "SEQUENCE":
+            return self._other()
         cursor.accept_any("ONLINE", "OFFLINE")
         ignores = cursor.accept("IGNORE")
-        if not cursor.accept("TABLE"):
-            return self._other()
+        cursor.require("TABLE")
         cursor.accept("IF", "EXISTS")
         table = self._table()
         self._skip_wait()
@@ -249,7 +371,7 @@ class _Parser:
 def _name_as_written(cursor: Cursor) -> tuple[str, str]:
     """Read a name; return it, and its text with the quotes it had."""
     token = cursor.peek()
-    name = cursor.name()
+    name = cursor.needed_name()
     quoted = token is not None and token.kind is Kind.NAME
     return name, f"`{name.replace('`', '``')}`" if quoted else name
 
@@ -259,18 +381,6 @@ def _is_empty_at_first(options: list[Token]) -> bool:
     cursor = Cursor(options)
     while not cursor.done:
         if cursor.accept("ENGINE"):
-            cursor.accept_punctuation("=")
-            return cursor.word() in _OWN_ROWS
+            return cursor.value().text.upper() in _OWN_ROWS
         cursor.next()
     return True
-
-
-def _copies(tokens: list[Token]) -> bool:
-    return bool(tokens) and tokens[0].upper == "LIKE"
-
-
-def _reads_rows(tokens: list[Token]) -> bool:
-    """Return whether a CREATE fills its table from a query. Rows of such a statement are not in the log."""
-    return any(token.upper in ("SELECT", "WITH", "VALUES", "AS", "TABLE") for token in tokens) and not any(
-        token.upper == "VERSIONING" for token in tokens
-    )

@@ -1,8 +1,21 @@
-"""A position in a list of tokens, and parts of such lists."""
+"""A position in a list of tokens, and parts of such lists.
+
+What reads a text asks for the tokens that it needs (`require`, `needed_name`) and for the end (`end`); any other token raises
+`UnreadError`, so that none is passed over.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 from producer.catalog.statements.tokens import Kind, Token
+
+_QUALIFIERS: Final = 2
+"""Names in front of a column: those of its database and table, or of its table."""
+
+
+class UnreadError(Exception):
+    """A text with a token where the reader expects another, or the end. It never leaves the package."""
 
 
 class Cursor:
@@ -28,10 +41,27 @@ class Cursor:
         return token.upper if token else ""
 
     def next(self) -> Token:
-        """Return the next token and move behind it; `IndexError` behind the end."""
-        token = self._tokens[self._at]
+        """Return the next token and move behind it; `UnreadError` behind the end."""
+        token = self.peek()
+        if token is None:
+            raise self.unread()
         self._at += 1
         return token
+
+    def unread(self) -> UnreadError:
+        """Return the error for the token that comes next."""
+        token = self.peek()
+        return UnreadError("the text ends too early" if token is None else f"{token.text!r} is not expected")
+
+    def end(self) -> None:
+        """Raise `UnreadError` if a token is left."""
+        if not self.done:
+            raise self.unread()
+
+    def require(self, *words: str) -> None:
+        """Move behind these words; `UnreadError` for others."""
+        if not self.accept(*words):
+            raise self.unread()
 
     def accept(self, *words: str) -> bool:
         """Move behind these words if they come next, all or none."""
@@ -57,7 +87,7 @@ class Cursor:
         return False
 
     def group(self) -> list[Token]:
-        """Return the inside of a parenthesised group and move behind it; [] where none begins."""
+        """Return the inside of a parenthesised group and move behind it; [] if none begins, `UnreadError` if it does not end."""
         if not self.accept_punctuation("("):
             return []
         depth, start = 1, self._at
@@ -66,11 +96,38 @@ class Cursor:
             depth += token.is_punctuation("(") - token.is_punctuation(")")
             if not depth:
                 return self._tokens[start : self._at - 1]
-        return self._tokens[start:]
+        raise self.unread()
+
+    def needed_group(self) -> list[Token]:
+        """Return the inside of a parenthesised group and move behind it; `UnreadError` if none begins."""
+        token = self.peek()
+        if token is None or not token.is_punctuation("("):
+            raise self.unread()
+        return self.group()
+
+    def value(self) -> Token:
+        """Return the value of an option, with or without `=` before it; `UnreadError` if none comes."""
+        self.accept_punctuation("=")
+        token = self.peek()
+        if token is None or token.kind is Kind.PUNCTUATION:
+            raise self.unread()
+        return self.next()
+
+    def number(self) -> str:
+        """Return the digits that come next; `UnreadError` for anything else."""
+        token = self.peek()
+        if token is None or token.kind is not Kind.NUMBER:
+            raise self.unread()
+        return self.next().text
+
+    @property
+    def remaining(self) -> list[Token]:
+        """All remaining tokens."""
+        return self._tokens[self._at :]
 
     def rest(self) -> list[Token]:
         """Return all remaining tokens and move behind them."""
-        rest = self._tokens[self._at :]
+        rest = self.remaining
         self._at = len(self._tokens)
         return rest
 
@@ -84,9 +141,26 @@ class Cursor:
         self._at += 1
         return token.text
 
+    def needed_name(self) -> str:
+        """Return an identifier and move behind it; `UnreadError` if none comes."""
+        name = self.name()
+        if not name:
+            raise self.unread()
+        return name
+
+    def column(self) -> str:
+        """Return the name of a column, which the names of its table and database may precede: `remark`, `grade.remark`."""
+        self.accept_punctuation(".")
+        name = self.needed_name()
+        for _ in range(_QUALIFIERS):
+            if not self.accept_punctuation("."):
+                break
+            name = self.needed_name()
+        return name
+
 
 def split_commas(tokens: list[Token]) -> list[list[Token]]:
-    """Return the parts of a token list between commas outside of parentheses."""
+    """Return the parts of a token list between commas outside of parentheses; [] for no tokens."""
     parts: list[list[Token]] = [[]]
     depth = 0
     for token in tokens:
@@ -95,15 +169,4 @@ def split_commas(tokens: list[Token]) -> list[list[Token]]:
             parts.append([])
         else:
             parts[-1].append(token)
-    return [part for part in parts if part]
-
-
-def outside_groups(tokens: list[Token]) -> list[Token]:
-    """Return the tokens outside of parentheses."""
-    outside, depth = [], 0
-    for token in tokens:
-        depth += token.is_punctuation("(")
-        if not depth:
-            outside.append(token)
-        depth -= token.is_punctuation(")")
-    return outside
+    return parts if tokens else []

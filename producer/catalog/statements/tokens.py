@@ -16,7 +16,7 @@ from typing import Final
 
 
 class Kind(Enum):
-    """What a token is. NAME is quoted by backticks, STRING by either quote; the others are bare."""
+    """What a token is. NAME is quoted by backticks (and by `"` under ANSI_QUOTES), STRING by quotes; the others are bare."""
 
     WORD = "word"
     NAME = "name"
@@ -29,8 +29,8 @@ class Kind(Enum):
 class Token:
     """One token. `text` is unquoted and unescaped; `upper` is set for bare words only, else ''.
 
-    `double_quoted` marks a STRING in `"`: a name under ANSI_QUOTES, so the position decides. `has_escapes` says
-    that its text depends on how backslashes count, and that this is not known. Bit and hex literals (`b'101'`, `x'4F'`, `0x4F`) are
+    `double_quoted` marks a STRING in `"`: if the sql_mode is not known, the position decides whether it is a name. `has_escapes`
+    says that its text depends on how backslashes count, which is not known. Bit and hex literals (`b'101'`, `x'4F'`, `0x4F`) are
     NUMBERs as written.
     """
 
@@ -47,23 +47,36 @@ class Token:
 
 _PATTERN: Final = r"""
       (?P<space>\s+|--(?=[\s\x00-\x1f]|\Z)[^\n]*|\#[^\n]*)
-    | (?P<open>/\*!\d*|/\*M!\d*)
+    | (?P<open>/\*M?!(?:\d{5,6})?)
     | (?P<comment>/\*.*?(?:\*/|\Z))
     | (?P<close>\*/)
     | (?P<literal>[bB]'[01]*'|[xX]'[0-9A-Fa-f]*'|0x[0-9A-Fa-f]+(?![\w$])|0b[01]+(?![\w$]))
     | (?P<string>STRINGS)
-    | (?P<name>`(?:[^`]|``)*`)
+    | (?P<name>`(?:[^`]|``)*`|NAMES)
     | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w$]))
     | (?P<word>[\w$\u0080-\uffff@]+)
     | (?P<punctuation>.)
 """
 _FLAGS: Final = re.VERBOSE | re.DOTALL
-_STRINGS: Final = r"""[nN]?'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*\""""
-_RAW_STRINGS: Final = r"""[nN]?'(?:[^']|'')*'|"(?:[^"]|"")*\""""
-_BACKSLASHES: Final = re.compile(_PATTERN.replace("STRINGS", _STRINGS), _FLAGS)
-_NO_BACKSLASHES: Final = re.compile(_PATTERN.replace("STRINGS", _RAW_STRINGS), _FLAGS)
+_SINGLE: Final = r"""[nN]?'(?:[^'\\]|''|\\.)*'"""
+_DOUBLE: Final = r'''"(?:[^"\\]|""|\\.)*"'''
+_RAW_SINGLE: Final = r"""[nN]?'(?:[^']|'')*'"""
+_RAW_DOUBLE: Final = r'''"(?:[^"]|"")*"'''
+
+
+def _compiled(strings: str, names: str = r"`\b\B") -> re.Pattern[str]:
+    """Return the pattern with these literals; by default nothing but backticks quotes a name."""
+    return re.compile(_PATTERN.replace("STRINGS", strings).replace("NAMES", names), _FLAGS)
+
+
+_BACKSLASHES: Final = _compiled(f"{_SINGLE}|{_DOUBLE}")
+_NO_BACKSLASHES: Final = _compiled(f"{_RAW_SINGLE}|{_RAW_DOUBLE}")
+_ANSI_BACKSLASHES: Final = _compiled(_SINGLE, _RAW_DOUBLE)
+_ANSI_NO_BACKSLASHES: Final = _compiled(_RAW_SINGLE, _RAW_DOUBLE)
+_WITH_BACKSLASHES: Final = (_BACKSLASHES, _ANSI_BACKSLASHES)
 _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_ANSI_QUOTES: Final = 1 << 2
 _NO_BACKSLASH_ESCAPES: Final = 1 << 20
 _OPEN_QUOTES: Final = frozenset("'\"`")
 
@@ -75,7 +88,8 @@ def tokenise(sql: str, flavour: str, sql_mode: int | None = None) -> list[Token]
         if any(token.kind is Kind.PUNCTUATION and token.text in _OPEN_QUOTES for token in tokens):
             tokens = list(_scan(sql, flavour, _NO_BACKSLASHES))
     else:
-        pattern = _NO_BACKSLASHES if sql_mode & _NO_BACKSLASH_ESCAPES else _BACKSLASHES
+        raw, ansi = bool(sql_mode & _NO_BACKSLASH_ESCAPES), bool(sql_mode & _ANSI_QUOTES)
+        pattern = ((_BACKSLASHES, _NO_BACKSLASHES), (_ANSI_BACKSLASHES, _ANSI_NO_BACKSLASHES))[ansi][raw]
         tokens = [replace(token, has_escapes=False) for token in _scan(sql, flavour, pattern)]
     while tokens and tokens[-1].is_punctuation(";"):
         tokens.pop()
@@ -101,8 +115,7 @@ def unescape(text: str) -> str:
 
 
 def _scan(sql: str, flavour: str, pattern: re.Pattern[str]) -> Iterator[Token]:
-    executed = 0
-    at = 0
+    executed = at = name_end = 0
     while at < len(sql):
         match = pattern.match(sql, at)
         if match is None:
@@ -116,8 +129,12 @@ def _scan(sql: str, flavour: str, pattern: re.Pattern[str]) -> Iterator[Token]:
                 executed += 1
         elif group == "close" and executed:
             executed -= 1
+        elif group == "number" and match[0][0] == "." and name_end == match.start():
+            yield Token(Kind.PUNCTUATION, ".")  # `db.5`: behind a name it is a name, too
+            yield Token(Kind.WORD, match[0][1:], match[0][1:].upper())
         elif group not in ("space", "comment"):
-            yield _token(group, match[0], backslashes=pattern is _BACKSLASHES)
+            name_end = at if group in ("word", "name") else 0
+            yield _token(group, match[0], backslashes=pattern in _WITH_BACKSLASHES)
 
 
 def _end_of_comment(sql: str, at: int) -> int:
@@ -129,7 +146,7 @@ def _token(group: str | None, text: str, *, backslashes: bool) -> Token:
     if group == "word":
         return Token(Kind.WORD, text, text.upper())
     if group == "name":
-        return Token(Kind.NAME, text[1:-1].replace("``", "`"))
+        return Token(Kind.NAME, text[1:-1].replace(text[0] * 2, text[0]))
     if group == "string":
         text = text.lstrip("nN")
         quote = text[0]

@@ -107,10 +107,13 @@ class FloorsAndSnapshots:
         here = (change.database, change.table)
         if change.kind == "create" and change.conditional and change.effect == "none":
             self._conditional_create(change, position)
-        if change.effect == "none" or not change.table:
+        if change.effect == "none" or not (change.table or change.is_suspected):
             return
         if change.kind == "rename":
             self._rename(change, position, arrived)
+            return
+        if change.is_suspected:
+            self._read_suspected(change, position)
             return
         if not self._captured.holds_data(*here):
             return
@@ -120,6 +123,12 @@ class FloorsAndSnapshots:
             self._note_floor(here, position, change.kind, empty=empty)
         elif change.effect == "snapshot":
             self._request_snapshot(*here, "a DDL changed stored values or the key without logging rows", position)
+
+    def _read_suspected(self, change: DdlChange, position: Position) -> None:
+        """Have the tables read again that a text may name: of all names in it those of captured tables."""
+        for database, table in self._table_topics.known():
+            if database == change.database and change.table in ("", table) and self._captured.holds_data(database, table):
+                self._request_snapshot(database, table, "a DDL that is not understood may have changed it", position)
 
     def _rename(self, change: DdlChange, position: Position, arrived: set[Table]) -> None:
         here, target = (change.database, change.table), (change.new_database, change.new_table)
