@@ -144,7 +144,7 @@ def test_what_happens_while_the_job_runs_is_seen(
 
 
 def test_a_batch_may_be_in_a_table_whose_snapshots_of_ours_were_all_expired(tmp_path: Path) -> None:
-    """A repeat that is told of none would take the table for one that it has not written to."""
+    """Without it a repeat would take the table for one that it has not written to."""
     expired = written(tmp_path, [snapshot(4, None, **OTHER)])
     assert has_commit_of(expired, "q", 1)
     assert not has_commit_of(expired, "another", 1)
