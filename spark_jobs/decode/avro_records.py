@@ -89,6 +89,7 @@ def decoded_changes(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> D
 
 def _opened(raw: DataFrame, plan: TableLayout, snapshot_topic: str, *, of_both: bool) -> DataFrame:
     """Return the records with a column for each schema that they may have, `of_both` rows of a change, without truncates."""
+    of_both = of_both or any(name.lower() not in key.by_name for key in plan.key_writers for name in plan.keys)
     opened = _records(raw, snapshot_topic).select(
         *ORIGIN,
         F.col("key").isNull().alias("_tm_keyless"),
