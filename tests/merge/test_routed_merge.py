@@ -21,6 +21,7 @@ from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.target_rebuild import rebuild
 from spark_jobs.merge import batch, group_batch, group_workers
 from spark_jobs.merge.group_batch import GroupBatch
+from spark_jobs.merge.table_input import TableInput
 from spark_jobs.pipeline.udfs import register_udfs
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
@@ -86,12 +87,15 @@ def die_without_the_second(spark: SparkSession, settings: Settings, monkeypatch:
     """Run a batch of the shards without the second one, as if it could not be read, up to a crash after its last write."""
     absent, whole, read = SourceTable.of(SourceId(settings.name), "s2", "orders"), GroupBatch.run, batch.inputs_of
 
+    def without_it(one: TableInput) -> TableInput:
+        return replace(one, slices=(), unreadable="it cannot be read") if one.table == absent else one
+
     def dies(one: GroupBatch) -> Any:
         whole(one)
         raise Crash
 
     with monkeypatch.context() as patched:
-        patched.setattr(batch, "inputs_of", lambda *arguments: [one for one in read(*arguments) if one.table != absent])
+        patched.setattr(batch, "inputs_of", lambda *arguments: [without_it(one) for one in read(*arguments)])
         patched.setattr(GroupBatch, "run", dies)
         with pytest.raises(Crash):
             merge_all(spark, settings)
