@@ -128,10 +128,9 @@ class Redrive:
         removed: dict[str, int] = {}
         for table, kept in self._chosen(patterns):
             name = table.name.plain
-            removed[name] = kept.count()
             before = self._state.source(table)
             self._save_source(table, replace(before, state=before.state.giving_up()))
-            self._leave(kept)
+            removed[name] = self._leave(kept, kept.count())
             self._remember(table)
             log.warning("quarantine.discarded", table=name, records=removed[name])
         return removed
@@ -165,7 +164,7 @@ class Redrive:
             unknown = without_keys(before.target)
             self._save(table, TableRecords(before.source, unknown))
             self._save(table, retried.merge_settled() if result.left else retried.merge_last())
-            self._leave(settled)
+            self._leave(settled, result.settled)
             self._remember(table)
             retried.release()
         log.info("quarantine.retried", table=name, settled=result.settled, left=result.left)
@@ -257,8 +256,12 @@ class Redrive:
         now_ms, caught_up = time.time_ns() // 1_000_000, not known.get("last_batch_full", True)
         self._files.write(PROGRESS, json.dumps(progress_document(self._state, now_ms, caught_up=caught_up), indent=1))
 
-    def _leave(self, records: DataFrame) -> None:
-        self._quarantine.remove(records.select(*COORDINATES).distinct())
+    def _leave(self, records: DataFrame, count: int) -> int:
+        """Remove records from quarantine; return how many left, `SinkError` if those are fewer than were found."""
+        removed = self._quarantine.remove(records.select(*COORDINATES).distinct())
+        if removed < count:
+            raise SinkError(f"{count} records were to leave the quarantine, and {removed} have left it: run this again")
+        return removed
 
 
 def last_batch(checkpoint: Checkpoint) -> int:

@@ -215,8 +215,8 @@ class Quarantine(ABC):
         """Return all records that are kept; None if there never was one."""
 
     @abstractmethod
-    def remove(self, coordinates: DataFrame) -> None:
-        """Remove the records with these coordinates (topic, partition, offset). Coordinates of no record are not an error."""
+    def remove(self, coordinates: DataFrame) -> int:
+        """Remove the records with these coordinates (topic, partition, offset), and return how many records those were."""
 
     @abstractmethod
     def has_commit(self, query_id: str, batch_id: int) -> bool:

@@ -158,9 +158,9 @@ class FaultyQuarantine(Quarantine):
         return self._inner.records(spark)
 
     @override
-    def remove(self, coordinates: DataFrame) -> None:
+    def remove(self, coordinates: DataFrame) -> int:
         with self._faults.around("remove"):
-            self._inner.remove(coordinates)
+            return self._inner.remove(coordinates)
 
     @override
     def has_commit(self, query_id: str, batch_id: int) -> bool:

@@ -195,10 +195,12 @@ class MemoryQuarantine(Quarantine):
         return spark.createDataFrame(self._storage.quarantined) if self._storage.quarantine_writes else None
 
     @override
-    def remove(self, coordinates: DataFrame) -> None:
+    def remove(self, coordinates: DataFrame) -> int:
         gone = {(row["topic"], row["partition"], row["offset"]) for row in coordinates.collect()}
         kept = [row for row in self._storage.quarantined if (row["topic"], row["partition"], row["offset"]) not in gone]
+        removed = len(self._storage.quarantined) - len(kept)
         self._storage.quarantined[:] = kept
+        return removed
 
     @override
     def has_commit(self, query_id: str, batch_id: int) -> bool:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -256,6 +258,16 @@ def test_a_lake_that_is_no_folder_is_refused_by_every_verb(
     assert main([verb, *(["list"] if verb == "quarantine" else []), "--config", str(file)]) == USAGE
     assert f"tidemark: sinks.0.path: {words}" in (reported := capsys.readouterr().err)
     assert len(reported.splitlines()) == 1
+
+
+@pytest.mark.parametrize("part", ["[", "]", "{", "}", "*", "?", "^", "|", "\\", "%20", "%c3"])
+def test_a_folder_that_spark_or_delta_rs_misread_is_refused(file: Path, part: str) -> None:
+    """delta-rs panics at `[]^|`, finds another folder for a backslash and `%20`; Spark takes `*?{}` for a pattern of names."""
+    for folder in (f"/data/a{part}b", f"file:///data/a{quote(part)}b"):
+        with pytest.raises(ConfigError, match=re.escape(f"sinks.0.path: /data/a{part}b: Spark and delta-rs misread {part} in a path")):
+            load(file, {"TIDEMARK_SINKS__0__PATH": folder})
+    other = "/100%/a b/ü日#:;,+='\"`~&<>$@!()%zz"
+    assert load(file, {"TIDEMARK_SINKS__0__PATH": other}).sinks[0].path == other
 
 
 def test_an_absolute_lake_is_as_it_is_and_a_file_of_a_setting_is_no_address(file: Path) -> None:

@@ -466,7 +466,8 @@ class SinkBehaviour:
         lab.open().quarantine().append(lab.quarantine_rows((6,), 1), Batch(1).stamp, "quarantine")
         assert sorted(lab.quarantined()) == [1, 2, 3, 5, 6]
         assert [quarantine.has_commit(QUERY, number) for number in (0, 1)] == [False, True]
-        quarantine.remove(lab.coordinates(2, 5, 99))
+        assert quarantine.remove(lab.coordinates(2, 5, 99)) == 2
+        assert quarantine.remove(lab.coordinates(2, 5, 99)) == 0
         assert sorted(lab.quarantined()) == [1, 3, 6]
 
     def test_the_states_of_the_last_twenty_batches_are_kept(self, lab: Lab) -> None:

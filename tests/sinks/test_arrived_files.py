@@ -16,7 +16,7 @@ from schemas.identity import Target
 from spark_jobs.merge.rows_file import RowsFile
 from spark_jobs.merge.tombstones import TombstoneFolder, require_whole
 from spark_jobs.sinks.contract import TargetRecord
-from spark_jobs.sinks.delta.commit_log import require_files, require_files_of_batch, require_transaction
+from spark_jobs.sinks.delta.commit_log import require_files, require_files_of_batches, require_transaction
 from spark_jobs.sinks.files.files_target import FilesTarget
 from spark_jobs.sinks.files.manifest import Manifest, Manifests, Part
 from spark_jobs.sinks.stamp import Stamp
@@ -42,7 +42,7 @@ def data_files(path: Path) -> list[Path]:
 def test_a_commit_whose_files_are_there_has_arrived(tmp_path: Path, partitions: list[str] | None) -> None:
     path = table(tmp_path, partitions)
     require_files(path, range(3))
-    require_files_of_batch(path, QUERY, BATCH)
+    require_files_of_batches(path, QUERY, [BATCH])
     require_transaction(path, "rows", BATCH)
 
 
@@ -57,10 +57,12 @@ def test_a_file_that_is_missing_or_short_is_an_error_of_each_look(tmp_path: Path
     with pytest.raises(SinkError, match=r"the driver sees no such file .* do not share this folder"):
         require_files(path, range(3))
     with pytest.raises(SinkError, match="no such file"):
-        require_files_of_batch(path, QUERY, BATCH)
+        require_files_of_batches(path, QUERY, [BATCH])
     with pytest.raises(SinkError, match="no such file"):
         require_transaction(path, "rows", BATCH)
-    require_files_of_batch(path, QUERY, BATCH + 1)  # what is of an earlier batch was looked at then
+    with pytest.raises(SinkError, match=r"no such file .* Then rebuild the target"):
+        require_files_of_batches(path, QUERY, [BATCH + 1, BATCH])
+    require_files_of_batches(path, QUERY, [BATCH + 1])  # what is of an earlier batch was looked at then
 
 
 def test_a_file_that_somebody_has_compacted_and_removed_since_has_arrived(tmp_path: Path) -> None:
@@ -89,6 +91,10 @@ def test_a_deletion_vector_is_found_by_its_name(tmp_path: Path) -> None:
     (path / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"add": add}), "utf-8")
     with pytest.raises(SinkError, match=r"ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61\.bin"):
         require_files(path, [1])
+    remove = {"remove": {"path": quote(file.name), "deletionTimestamp": 1, "dataChange": True, "deletionVector": vector}}
+    (path / "_delta_log" / f"{2:020}.json").write_text(json.dumps(remove), "utf-8")
+    require_files(path, [1])  # the file has another vector since, and VACUUM has removed this one
+    (path / "_delta_log" / f"{2:020}.json").unlink()
     (path / "ab").mkdir()
     (path / "ab" / "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin").write_bytes(b"rows")
     require_files(path, [1])

@@ -22,6 +22,7 @@ from spark_jobs.store.sink_layout import SinkLayout
 from tests.sinks.behaviour import COLUMNS, QUERY, TABLE, Batch, Lab, SinkBehaviour, change
 from tests.sinks.kept_behaviour import KeptRowsBehaviour
 from tests.sinks.load_behaviour import LoadBehaviour, load
+from tests.sinks.missing_files_behaviour import MissingFilesBehaviour
 from tests.sinks.schema_behaviour import SchemaBehaviour
 from tests.sinks.shared_behaviour import SharedTargetBehaviour
 
@@ -80,7 +81,7 @@ class DeltaLab(Lab):
         return self.open(query="second").exclusive(self.spark, 1)
 
 
-class TestDelta(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour):
+class TestDelta(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour, MissingFilesBehaviour):
     """Each step of Delta is one commit: a crash before one leaves what a crash after the step before it leaves."""
 
     crash_points: ClassVar[tuple[str, ...]] = tuple(f"after {step}" for step in ("quarantine", "evolve", "put", "sweep"))

@@ -38,6 +38,7 @@ from tests.sinks.behaviour import (
     delete,
 )
 from tests.sinks.kept_behaviour import KeptRowsBehaviour
+from tests.sinks.missing_files_behaviour import MissingFilesBehaviour
 from tests.sinks.schema_behaviour import SchemaBehaviour
 from tests.sinks.shared_behaviour import SharedTargetBehaviour
 from tests.support.iceberg_tables import open_iceberg
@@ -97,7 +98,7 @@ class IcebergLab(Lab):
 
 
 @pytest.mark.slow
-class TestIceberg(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour):
+class TestIceberg(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour, MissingFilesBehaviour):
     """Each step is one snapshot: a crash before one leaves what a crash after the step before it leaves."""
 
     crash_points: ClassVar[tuple[str, ...]] = tuple(
@@ -109,7 +110,7 @@ class TestIceberg(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, Schem
         return IcebergLab(spark, tmp_path)
 
 
-class TestIcebergInShort:
+class TestIcebergInShort(MissingFilesBehaviour):
     """What of the suite `make test` runs: every statement of the sink once, a crash, and a table that somebody replaced."""
 
     crash_points: ClassVar[tuple[str, ...]] = ("after put",)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -127,14 +127,14 @@ def require_files(path: Path, versions: Iterable[int]) -> None:
             _require_files(path, commit)
 
 
-def require_files_of_batch(path: Path, query_id: str, batch_id: int) -> None:
-    """Do so for the commits that an attempt at a batch has made."""
+def require_files_of_batches(path: Path, query_id: str, batches: Collection[int]) -> None:
+    """Do so for the newest commits, up to one of none of these batches."""
     for commit in _newest_first(path):
         stamp = _stamp(path, commit)
-        if stamp is not None and (stamp["query_id"], stamp["batch_id"]) != (query_id, batch_id):
+        if stamp is not None and (stamp["query_id"] != query_id or stamp["batch_id"] not in batches):
             return
         if stamp is not None:
-            _require_files(path, commit)
+            _require_files(path, commit, ("add",))  # VACUUM may have removed files of changes, which no commit removes
 
 
 def require_transaction(path: Path, app_id: str, batch_id: int) -> None:
@@ -151,9 +151,9 @@ def require_transaction(path: Path, app_id: str, batch_id: int) -> None:
     raise SinkError(f"a worker has written rows of batch {batch_id} into {path}, and the driver sees no commit of it: {NOT_SHARED}")
 
 
-def _require_files(path: Path, commit: Path) -> None:
-    for file, size in _files_of(path, _actions(commit)):
-        if (not file.is_file() or file.stat().st_size != size) and not _is_removed(path, commit, file):
+def _require_files(path: Path, commit: Path, kinds: Sequence[str] = ("add", "cdc")) -> None:
+    for rows, file, size in _files_of(path, _actions(commit), kinds):
+        if (not file.is_file() or file.stat().st_size != size) and not _is_removed(path, commit, rows):
             message = (
                 f"version {int(commit.stem)} of the table {path} names {file}, and the driver sees no such file of {size} bytes: "
                 f"{NOT_SHARED}. Then rebuild the target (tidemark rebuild)"
@@ -167,16 +167,18 @@ def _is_removed(path: Path, commit: Path, file: Path) -> bool:
     return any("remove" in action and _file(path, action["remove"]["path"]) == file for action in later)
 
 
-def _files_of(path: Path, actions: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Path, int]]:
-    """Yield the files that a commit adds, with their sizes."""
+def _files_of(path: Path, actions: Iterable[Mapping[str, Any]], kinds: Sequence[str]) -> Iterator[tuple[Path, Path, int]]:
+    """Yield the files that a commit adds: the file of rows, the same or that of its deletion vector, and the size of this one."""
     for action in actions:
-        for kind in ("add", "cdc"):
+        for kind in kinds:
             if kind in action:
-                yield _file(path, action[kind]["path"]), action[kind]["size"]
+                rows = _file(path, action[kind]["path"])
+                yield rows, rows, action[kind]["size"]
         vector = action.get("add", {}).get("deletionVector")
         if vector is not None and vector["storageType"] != "i":
             file = _vector_file(path, vector)
-            yield file, file.stat().st_size if file.is_file() else -1  # one file has many vectors: its size is in no commit
+            rows = _file(path, action["add"]["path"])
+            yield rows, file, file.stat().st_size if file.is_file() else -1  # one file has many vectors: its size is in no commit
 
 
 def _file(path: Path, named: str) -> Path:

@@ -12,7 +12,13 @@ from schemas.overriding import override
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import Quarantine, QuarantineStep
 from spark_jobs.sinks.delta.commit_identity import transaction_name
-from spark_jobs.sinks.delta.commit_log import require_transaction, table_exists, was_written_by
+from spark_jobs.sinks.delta.commit_log import (
+    newest_version,
+    require_files,
+    require_transaction,
+    table_exists,
+    was_written_by,
+)
 from spark_jobs.sinks.delta.writes import committing
 from spark_jobs.sinks.stamp import Stamp
 
@@ -34,8 +40,8 @@ class DeltaQuarantine(Quarantine):
         return spark.read.format("delta").load(str(self._path)) if table_exists(self._path) else None
 
     @override
-    def remove(self, coordinates: DataFrame) -> None:
-        remove(coordinates, str(self._path))
+    def remove(self, coordinates: DataFrame) -> int:
+        return remove(coordinates, str(self._path))
 
     @override
     def has_commit(self, query_id: str, batch_id: int) -> bool:
@@ -52,12 +58,14 @@ def append(rows: DataFrame, path: str, stamp: Stamp, step: str) -> None:
     require_transaction(Path(path), transaction_name(stamp.query_id, stamp.table, step, stamp.redrive), stamp.batch_id)
 
 
-def remove(coordinates: DataFrame, path: str) -> None:
-    """Delete the records with these coordinates; those that are not there do no harm."""
-    spark = coordinates.sparkSession
+def remove(coordinates: DataFrame, path: str) -> int:
+    """Delete the records with these coordinates, and return how many; those that are not there do no harm."""
+    spark, before = coordinates.sparkSession, newest_version(Path(path), 0)
     coordinates.createOrReplaceTempView("tidemark_settled")
-    spark.sql(
+    (done,) = spark.sql(
         f"MERGE INTO delta.{quoted(path)} q USING tidemark_settled s "
         "ON q.topic = s.topic AND q.partition = s.partition AND q.offset = s.offset "
         "WHEN MATCHED THEN DELETE"
-    )
+    ).collect()
+    require_files(Path(path), range(before + 1, newest_version(Path(path), before) + 1))
+    return int(done["num_deleted_rows"])

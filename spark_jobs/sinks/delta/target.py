@@ -48,7 +48,7 @@ from spark_jobs.sinks.delta.commit_log import (
     is_commit_of,
     newest_version,
     require_files,
-    require_files_of_batch,
+    require_files_of_batches,
     require_nothing_put_back,
     require_own_table,
     table_exists,
@@ -161,7 +161,8 @@ class DeltaTarget(SinkTarget):
             version = require_nothing_put_back(self._path, self._query_id, known.checked)
         else:
             version = require_own_table(self._path, self._query_id, record.last_commit, batch_id)
-            require_files_of_batch(self._path, self._query_id, batch_id)  # of an attempt before, whose steps are skipped
+            # of an attempt before, whose steps are skipped, and of a batch that failed after it had written
+            require_files_of_batches(self._path, self._query_id, (batch_id, record.last_commit))
         known.checked = known.written = version
 
     @override

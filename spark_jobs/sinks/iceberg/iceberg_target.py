@@ -148,8 +148,10 @@ class IcebergTarget(SinkTarget):
         if self._known.seen is not None:
             require_nothing_put_back(self.address.path, metadata, self._known.seen)
         require_own_table(self.address.path, metadata, self._query_id, record.last_commit, batch_id)
-        if self._known.seen is None:  # an attempt before may have made snapshots, whose steps are skipped
-            self._require_files(one for one in metadata.lineage() if one.is_of(self._query_id, batch_id))
+        if self._known.seen is None:
+            # of an attempt before, whose steps are skipped, and of a batch that failed after it had written
+            batches = (batch_id, record.last_commit)
+            self._require_files(one for one in metadata.lineage() if any(one.is_of(self._query_id, batch) for batch in batches))
         self._note(metadata)
 
     @override
