@@ -11,7 +11,9 @@ from schemas.json_codec import encode
 from schemas.liveness import Sign
 from schemas.state import State
 from tests.cli.test_status import request, task
+from tidemark.api.overview import KEYLESS
 from tidemark.api.snapshot_list import SnapshotList, document_of, eta_s, rates, snapshot_list
+from tidemark.commands.snapshot_actions import as_text
 
 NOW_MS = 1_000_000
 PLAN = task(1, "x")["plan"]
@@ -44,6 +46,15 @@ def test_a_request_that_ended_has_its_rows_and_its_time() -> None:
     (done,) = [one for one in listed(documents()).requests if one.id == "r1"]
     assert (done.state, done.rows, done.finished_ms) == (SnapshotState.DONE, 1_200, 900_000)
     assert done.tasks[0].share == 1.0
+
+
+def test_a_request_that_is_done_says_how_many_tables_were_not_read() -> None:
+    entries = documents() | {"table/r1/shop.orders": task(1, "shop.orders", state="failed", error="disk full")}
+    entries["table/r1/shop.log"] = task(1, "shop.log", state="failed", status=KEYLESS, error="no key")
+    found = listed(entries)
+    assert found.requests[0].outcome == "done, 1 failed, 1 without a key"
+    assert "r1  done, 1 failed, 1 without a key  " in as_text(found, {})
+    assert listed(documents()).requests[0].outcome == "done"
 
 
 def test_a_table_that_is_read_is_paused_where_its_request_is() -> None:

@@ -80,6 +80,15 @@ class SnapshotRequest:
         """The tables that could not be read, or were left out with an error."""
         return tuple(task for task in self.tasks if task.state is SnapshotState.FAILED)
 
+    @property
+    def outcome(self) -> str:
+        """The state; of a request that is done also how many of its tables were not read."""
+        keyless = sum(task.is_keyless for task in self.failed)
+        failed = len(self.failed) - keyless
+        if self.state is not SnapshotState.DONE or not self.failed:
+            return self.state.value
+        return ", ".join(["done", *([f"{failed} failed"] if failed else []), *([f"{keyless} without a key"] if keyless else [])])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotList:

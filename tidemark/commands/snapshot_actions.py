@@ -110,7 +110,7 @@ def _end_lines(request: SnapshotRequest, *, has_ended: bool) -> list[str]:
     seconds = "" if request.finished_ms is None else f" in {(request.finished_ms - request.created_ms) / 1000:.1f} s"
     tail = "" if has_ended else ", and it continues: tidemark snapshot list"
     error = f": {request.error}" if request.error else ""
-    lines = [f"{request.id}: {request.state.value}, {rows} read of {tables}{seconds}{tail}{error}"]
+    lines = [f"{request.id}: {request.outcome}, {rows} read of {tables}{seconds}{tail}{error}"]
     return lines + [f"{task.table}: {task.state.value}: {task.error}" for task in request.tasks if task.error]
 
 
@@ -157,7 +157,7 @@ def _head(request: SnapshotRequest) -> str:
     end = "" if request.finished_ms is None else f", ended {moment(request.finished_ms)}"
     why = "".join(f": {text}" for text in (request.reason, request.error) if text)
     origin = _ORIGINS[request.origin.value]
-    return f"{request.id}  {request.state.value}  {origin}{kind} {moment(request.created_ms)}{end}{why}"
+    return f"{request.id}  {request.outcome}  {origin}{kind} {moment(request.created_ms)}{end}{why}"
 
 
 def _task_lines(tasks: tuple[SnapshotTask, ...], pace: Mapping[tuple[str, str], float]) -> list[str]:

@@ -33,17 +33,8 @@ def _request(request: SnapshotRequest, document: dict[str, Any], facts: Facts) -
         {**table, "share": task.share, "chunks": _chunks(facts.chunks.get((task.request, task.table)))}
         for task, table in zip(request.tasks, document["tables"], strict=True)
     ]
-    failed = [task for task in request.failed if not task.is_keyless]
-    keyless = sum(task.is_keyless for task in request.failed)
-    return {**document, "tables": tables, "failed": len(failed), "outcome": _outcome(document["state"], len(failed), keyless)}
-
-
-def _outcome(state: str, failed: int, keyless: int) -> str:
-    """Return what became of a request: of one that is done also how many tables of it were not read."""
-    if state != "done" or not failed + keyless:
-        return state
-    parts = [*([f"{failed} failed"] if failed else []), *([f"{keyless} without a key"] if keyless else [])]
-    return f"done, {', '.join(parts)}"
+    failed = sum(not task.is_keyless for task in request.failed)
+    return {**document, "tables": tables, "failed": failed, "outcome": request.outcome}
 
 
 def _chunks(chunks: ChunkMap | None) -> dict[str, Any] | None:
