@@ -530,7 +530,24 @@ def test_a_position_on_mariadb_behind_the_next_transaction_is_noticed() -> None:
     for pos, count in ((19, 0), (20, 1), (1_000_000, 1)):
         comparison = Comparison("mariadb", "left", "right")
         assert judged(comparison, mariadb_row("left", 5, None), mariadb_row("right", pos)) == 0
-        assert judged(comparison, mariadb_row("left", 20, None), mariadb_row("right", 25, second)) == count
+        assert judged(comparison, mariadb_row("left", 20, None, gtid="0-1-6"), mariadb_row("right", 25, second, gtid="0-1-6")) == count
+
+
+@pytest.mark.parametrize(
+    ("pos", "sequence", "count"),
+    [
+        (30, "0000.0000000001.000000000005.0000000002", 0),
+        (30, "0000.0000000001.000000000005.0000000001", 1),
+        (3, "0000.0000000001.000000000005.0000000002", 1),
+        (30, "0000.0000000001.000000000006.0000000002", 1),
+        (30, "0001.0000000001.000000000005.0000000002", 1),
+    ],
+)
+def test_the_version_of_a_row_fits_the_others_of_its_transaction(pos: int, sequence: str, count: int) -> None:
+    comparison = Comparison("mysql", "left", "right")
+    for place, version, expected in ((20, SEQUENCE, 0), (pos, sequence, count)):
+        pair = row_of_transaction("left", None, pos=place), row_of_transaction("right", None, pos=place, sequence=version)
+        assert (judged(comparison, *pair) > 0) == expected
 
 
 def test_what_the_server_lists_of_its_log_is_an_objection() -> None:

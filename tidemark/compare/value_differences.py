@@ -224,7 +224,7 @@ _29TH_OF_FEBRUARY: Final = 59  # in days since the begin of a leap year
 def is_in_year_0(debezium: Any, ours: Any) -> bool:
     """Return whether a date is of the year 0, and NULL in Debezium, or 1970 if the column is NOT NULL."""
     if isinstance(ours, str):
-        return ours.startswith("0000-") and (debezium is None or debezium in _EPOCH_TEXTS)
+        return bool(ours.startswith("0000-") and (debezium is None or debezium in _EPOCH_TEXTS))
     return (debezium is None or is_same(debezium, 0)) and any(_day_of_year_0(ours, day) is not None for day in _DAY.values())
 
 
@@ -235,7 +235,7 @@ def is_in_year_1(debezium: Any, ours: Any) -> bool:
     for day in (_DAY["milliseconds"], _DAY["microseconds"]):
         found = _day_of_year_0(ours, day)
         if type(debezium) is int and found is not None:
-            return debezium - ours == (366 if found <= _29TH_OF_FEBRUARY else 365) * day
+            return bool(debezium - ours == (366 if found <= _29TH_OF_FEBRUARY else 365) * day)
     return False
 
 
