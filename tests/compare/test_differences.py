@@ -32,6 +32,11 @@ def moment(default: str) -> Any:
     return {**plain("string", default), "name": "io.debezium.time.ZonedTimestamp", "version": 1}
 
 
+def year(default: int) -> Any:
+    """The schema of a YEAR with a default."""
+    return {**plain("int32", default), "name": "io.debezium.time.Year", "version": 1}
+
+
 def int64(default: Any = None) -> Any:
     return plain("int64", default)
 
@@ -95,6 +100,39 @@ def excused(name: str, debezium: Any, ours: Any) -> bool:
         ("DOUBLE(M,D) in snapshot rows is the one that is stored", 1.5, 1.46, False),
         ("a truncated text ends in a whole character", "abcd\ud83d", f"abcd{SMILE}", True),
         ("a truncated text ends in a whole character", "abcd", "abcde", False),
+        ("YEAR DEFAULT 0 is 0", year(2000), year(0), True),
+        ("YEAR DEFAULT 0 is 0", year(2000), year(1), False),
+        ("YEAR DEFAULT 0 is 0", year(2001), year(0), False),
+        ("YEAR DEFAULT 0 is 0", year(0), year(2000), False),
+        ("YEAR DEFAULT 0 is 0", year(2000), {**year(0), "optional": False}, False),
+        ("YEAR DEFAULT 0 is 0", plain("int32", 2000), plain("int32", 0), False),
+        ("the year 0 is a year", None, -719528, True),
+        ("the year 0 is a year", 0, -719163, True),
+        ("the year 0 is a year", None, -719162, False),
+        ("the year 0 is a year", None, -719529, False),
+        ("the year 0 is a year", 1, -719528, False),
+        ("the year 0 is a year", None, -62135596801000, True),
+        ("the year 0 is a year", None, -62135596800000, False),
+        ("the year 0 is a year", None, -62162207999999999, True),
+        ("the year 0 is a year", None, "0000-12-31Z", True),
+        ("the year 0 is a year", None, "0001-01-01Z", False),
+        ("the year 0 in snapshot rows is not the year 1", -62104060801000, -62135596801000, True),
+        ("the year 0 in snapshot rows is not the year 1", -62104060801000, -62135596802000, False),
+        ("the year 0 in snapshot rows is not the year 1", -62130585599999999, -62162207999999999, True),
+        ("the year 0 in snapshot rows is not the year 1", -62130585600000000, -62162207999999999, False),
+        ("the year 0 in snapshot rows is not the year 1", None, -62162207999999999, False),
+        ("the year 0 in snapshot rows is not the year 1", 365 * 86_400_000, 0, False),
+        ("keys of snapshot rows have columns that are left out", 0, 5, True),
+        ("keys of snapshot rows have columns that are left out", "", "x", True),
+        ("keys of snapshot rows have columns that are left out", 0, "x", False),
+        ("keys of snapshot rows have columns that are left out", 0, 0, False),
+        ("keys of snapshot rows have columns that are left out", 4, 5, False),
+        ("keys of snapshot rows have columns that are left out", None, 5, False),
+        ("a zero TIMESTAMP is NULL on MariaDB", "1970-01-01T00:00:00Z", None, True),
+        ("a zero TIMESTAMP is NULL on MariaDB", "1970-01-01T00:00:00.000Z", None, True),
+        ("a zero TIMESTAMP is NULL on MariaDB", "1970-01-01T00:00:01Z", None, False),
+        ("a zero TIMESTAMP is NULL on MariaDB", "1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z", False),
+        ("a zero TIMESTAMP is NULL on MariaDB", None, "1970-01-01T00:00:00Z", False),
         ("a masked NULL is NULL", "***", None, True),
         ("a masked NULL is NULL", "", None, True),
         ("a masked NULL is NULL", "a*", None, False),
@@ -205,6 +243,46 @@ def statement(**changes: Any) -> Record:
 def problems(right: Record) -> tuple[str, ...]:
     left = Record("t", 0, 0, right.key, {"schema": None, "payload": STATEMENT}, {})
     return Comparison("mysql", "left", "right").judge("t", left, right).problems
+
+
+def keyed(prefix: str, key: int, op: str, **row: Any) -> Record:
+    """A record whose key is `a`."""
+    source = {"name": prefix, "snapshot": "true" if op == "r" else "false"}
+    value = {"before": None, "after": row, "source": source, "op": op}
+    return Record("t", 0, 0, {"schema": None, "payload": {"a": key}}, {"schema": None, "payload": value}, {})
+
+
+@pytest.mark.parametrize(
+    ("op", "row", "unread", "count"),
+    [("r", {"v": 1}, 0, 0), ("r", {"v": 1}, 4, 1), ("r", {"a": 5}, 0, 1), ("c", {"v": 1}, 0, 1)],
+)
+def test_a_key_that_debezium_did_not_read_is_one_of_a_snapshot_row_without_the_column(
+    op: str, row: dict[str, Any], unread: int, count: int
+) -> None:
+    pair = keyed("left", unread, op, **row), keyed("right", 5, op, **row)
+    assert len(Comparison("mysql", "left", "right").judge("t", *pair).problems) == count
+    assert len(Comparison("mysql", "left", "right").judge("t", keyed("left", 5, op, **row), keyed("right", 5, op, **row)).problems) == 0
+
+
+@pytest.mark.parametrize(
+    ("scenario", "op", "block", "gtid", "count"),
+    [
+        ("mariadb", "t", {"id": "0-1-5", "total_order": 1, "data_collection_order": 1}, "0-1-5", 0),
+        ("mysql", "t", {"id": "0-1-5", "total_order": 1, "data_collection_order": 1}, "0-1-5", 1),
+        ("mariadb", "c", {"id": "0-1-5", "total_order": 1, "data_collection_order": 1}, "0-1-5", 1),
+        ("mariadb", "t", {"id": "0-1-5"}, "0-1-5", 1),
+        ("mariadb", "t", None, "0-1-5", 0),
+    ],
+)
+def test_only_a_truncate_of_mariadb_is_in_a_transaction_of_debezium_alone(
+    scenario: str, op: str, block: Any, gtid: str, count: int
+) -> None:
+    def change(prefix: str, block: Any) -> Record:
+        value = {"before": None, "after": None, "source": {"name": prefix, "gtid": gtid}, "op": op, "transaction": block}
+        return Record("t", 0, 0, None, {"schema": None, "payload": value}, {})
+
+    comparison = Comparison(scenario, "left", "right")
+    assert len(comparison.judge("t", change("left", block), change("right", None)).problems) == count
 
 
 def table(**column: Any) -> list[Any]:
@@ -452,7 +530,24 @@ def test_a_position_on_mariadb_behind_the_next_transaction_is_noticed() -> None:
     for pos, count in ((19, 0), (20, 1), (1_000_000, 1)):
         comparison = Comparison("mariadb", "left", "right")
         assert judged(comparison, mariadb_row("left", 5, None), mariadb_row("right", pos)) == 0
-        assert judged(comparison, mariadb_row("left", 20, None), mariadb_row("right", 25, second)) == count
+        assert judged(comparison, mariadb_row("left", 20, None, gtid="0-1-6"), mariadb_row("right", 25, second, gtid="0-1-6")) == count
+
+
+@pytest.mark.parametrize(
+    ("pos", "sequence", "count"),
+    [
+        (30, "0000.0000000001.000000000005.0000000002", 0),
+        (30, "0000.0000000001.000000000005.0000000001", 1),
+        (3, "0000.0000000001.000000000005.0000000002", 1),
+        (30, "0000.0000000001.000000000006.0000000002", 1),
+        (30, "0001.0000000001.000000000005.0000000002", 1),
+    ],
+)
+def test_the_version_of_a_row_fits_the_others_of_its_transaction(pos: int, sequence: str, count: int) -> None:
+    comparison = Comparison("mysql", "left", "right")
+    for place, version, expected in ((20, SEQUENCE, 0), (pos, sequence, count)):
+        pair = row_of_transaction("left", None, pos=place), row_of_transaction("right", None, pos=place, sequence=version)
+        assert (judged(comparison, *pair) > 0) == expected
 
 
 def test_what_the_server_lists_of_its_log_is_an_objection() -> None:

@@ -26,14 +26,17 @@ def part(payload: Any, schema: Any, prefix: str, other: str) -> Any:
     return json.loads(text.replace(f'"{prefix}.', f'"{other}.').replace(f'"name": "{prefix}"', f'"name": "{other}"'))
 
 
-def record(golden_record: GoldenRecord, number: int, prefix: str, other: str) -> Record:
+def record(golden_record: GoldenRecord, number: int, prefix: str, other: str, begins: dict[str, int]) -> Record:
+    """A record of either side; `begins` are where transactions begin."""
     value = None if golden_record.is_tombstone else part(golden_record.value, golden_record.value_schema, prefix, other)
     key = part(golden_record.key, golden_record.key_schema, prefix, other)
     if value is not None and other.startswith("t_"):
         source = value["payload"]["source"]
         is_row = value["payload"]["op"] in ("c", "u", "d")
         file = int(source["file"].rpartition(".")[2])
-        source["sequence"] = f"0000.{file:010d}.{source['pos']:012d}.{(source['row'] + 1) * is_row:010d}"
+        begin = begins.setdefault(source["gtid"], source["pos"]) if is_row else source["pos"]
+        ordinal = (source["pos"] - begin + source["row"] + 1) * is_row
+        source["sequence"] = f"0000.{file:010d}.{begin:012d}.{ordinal:010d}"
     return Record(golden_record.table, 0, number, key, value, dict(golden_record.headers))
 
 
@@ -41,9 +44,10 @@ def recorded(name: str, prefix: str) -> Recorded:
     """The records of tables of a golden scenario as those of both sides."""
     scenario = Scenario(name, (name,))
     sides: dict[str, tuple[list[Record], list[Record]]] = {}
+    begins: dict[str, int] = {}
     for number, golden_record in enumerate(golden.load(name, prefix).changes):
         for side, other in enumerate((f"d_{name}", f"t_{name}")):
-            sides.setdefault(golden_record.topic, ([], []))[side].append(record(golden_record, number, prefix, other))
+            sides.setdefault(golden_record.topic, ([], []))[side].append(record(golden_record, number, prefix, other, begins))
     return Recorded(scenario, sides)
 
 

@@ -59,8 +59,8 @@ def incoming(found: Record, *, is_left: bool, coordinates: Coordinates | None = 
 class Case:
     """A pairing, fed in the order given."""
 
-    def __init__(self, span: Span = WHOLE, **options: Any) -> None:
-        self.comparison = Comparison("mysql", "left", "right", names=("left", "right"))
+    def __init__(self, span: Span = WHOLE, scenario: str = "mysql", **options: Any) -> None:
+        self.comparison = Comparison(scenario, "left", "right", names=("left", "right"))
         self.tally = Tally("t")
         self.pairing = Pairing(self.comparison, span, self.tally, **{"kept_bytes": 10_000, **options})
 
@@ -280,6 +280,15 @@ def test_the_last_change_is_missing_where_the_other_side_has_surely_written_it()
         problems = case.play([left(1, 100, a=1), right(1, 100, a=1), left(1, 200, a=2)])
         assert len(problems) == count, (proven, problems)
         assert case.tally.later == [1 - count, 0]
+
+
+def test_the_last_change_on_mariadb_is_there_where_its_position_is_another_for_each_reader() -> None:
+    ends = Coordinates(100, "binlog.000001", 100, "0-1-7")
+    for proven in (None, Coordinates(0, "binlog.000001", 300)):
+        one, other = (of_transaction(is_left=is_left, pos=pos, v=1) for is_left, pos in ((True, 100), (False, 120)))
+        case = Case(Span(last=ends, last_ms=100), proven=(None, proven), scenario="mariadb")
+        assert not any("only on" in problem for problem in case.play([one, other]))
+        assert (case.comparison.records, case.tally.later) == (1, [0, 0]), proven
 
 
 def of_transaction(*, is_left: bool, pos: int, gtid: str = "0-1-7", **row: Any) -> Incoming:

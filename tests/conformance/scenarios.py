@@ -123,11 +123,20 @@ def _begun(database: str, seed: int, tables: int, steps: int) -> Script:
 
 MYSQL_ONLY: Final = ("SET SESSION binlog_rows_query_log_events=ON",)
 MARIADB_ONLY: Final = (
+    "SET SESSION sql_mode = ''",
+    "CREATE TABLE year0 (id INT PRIMARY KEY, d DATE, dt DATETIME, dt6 DATETIME(6), dn DATE NOT NULL, dtn DATETIME NOT NULL)",
+    "INSERT INTO year0 VALUES (2,'0000-01-01','0000-12-31 23:59:59','0000-02-28 00:00:00.000001','0000-03-01','0000-06-07 08:09:10')",
+    "CREATE TABLE zeros (id INT PRIMARY KEY, ts TIMESTAMP NULL, ts3 TIMESTAMP(3) NULL, tsn TIMESTAMP NOT NULL DEFAULT '0000-00-00 00:00:00')",
+    "INSERT INTO zeros VALUES (2,'0000-00-00','0000-00-00','0000-00-00')",
+    "CREATE TABLE years (id INT PRIMARY KEY, y YEAR DEFAULT 0, yn YEAR NOT NULL DEFAULT 0, yt YEAR NOT NULL DEFAULT '0')",
+    "INSERT INTO years (id) VALUES (2)",
+    "SET SESSION sql_mode = DEFAULT",
     "CREATE TABLE slow (id INT PRIMARY KEY) COMMENT 'waits'",
     "BEGIN",
     "INSERT INTO slow VALUES (1)",
     "DO SLEEP(1.1)",
     "COMMIT",
+    "TRUNCATE TABLE slow",
 )
 
 
@@ -173,6 +182,30 @@ PACKED: Final = (
     "COMMIT",
     "INSERT INTO products VALUES (161,'q')",
     "SET SESSION binlog_transaction_compression=OFF",
+)
+# What servers store and Debezium has other values for, or none: the year 0, zeros of TIMESTAMP and YEAR, keys that are left out.
+EDGES_BEFORE: Final = (
+    f"CREATE DATABASE IF NOT EXISTS {SIGNALS}",
+    "CREATE DATABASE edges CHARACTER SET utf8mb4",
+    "USE edges",
+    "SET SESSION sql_mode = ''",
+    "CREATE TABLE year0 (id INT PRIMARY KEY, d DATE, dt DATETIME, dt6 DATETIME(6), dn DATE NOT NULL, dtn DATETIME NOT NULL)",
+    "INSERT INTO year0 VALUES (1,'0000-01-01','0000-12-31 23:59:59','0000-02-28 00:00:00.000001','0000-03-01','0000-06-07 08:09:10')",
+    "CREATE TABLE zeros (id INT PRIMARY KEY, ts TIMESTAMP NULL, ts3 TIMESTAMP(3) NULL, tsn TIMESTAMP NOT NULL DEFAULT '0000-00-00 00:00:00')",
+    "INSERT INTO zeros VALUES (1,'0000-00-00','0000-00-00','0000-00-00')",
+    "CREATE TABLE years (id INT PRIMARY KEY, y YEAR DEFAULT 0, yn YEAR NOT NULL DEFAULT 0, yt YEAR NOT NULL DEFAULT '0')",
+    "INSERT INTO years (id) VALUES (1)",
+    "CREATE TABLE parts (a INT, b VARCHAR(9), v INT, PRIMARY KEY (a, b))",
+    "INSERT INTO parts VALUES (1,'x',1),(2,'y',2)",
+)
+EDGES: Final = (
+    "SET SESSION sql_mode = ''",
+    "INSERT INTO year0 VALUES (2,'0000-01-01','0000-12-31 23:59:59','0000-02-28 00:00:00.000001','0000-03-01','0000-06-07 08:09:10')",
+    "INSERT INTO zeros VALUES (2,'0000-00-00','0000-00-00','0000-00-00')",
+    "INSERT INTO years (id) VALUES (2)",
+    "INSERT INTO parts VALUES (3,'z',3)",
+    "UPDATE parts SET b = 'w' WHERE a = 3",
+    "DELETE FROM parts WHERE a = 1",
 )
 IN_ZONE: Final = (
     "CREATE TABLE zone (id INT PRIMARY KEY, ts TIMESTAMP NOT NULL DEFAULT '2020-01-02 03:04:05', ts3 TIMESTAMP(3) NOT NULL DEFAULT '2020-01-02 03:04:05.678', v VARCHAR(30) DEFAULT '2020-01-02T03:04:05Z')",
@@ -341,6 +374,12 @@ MYSQL_SCENARIOS: Final = (
     _snapshot("snapshot", ("types", "keys", "begun")),
     _snapshot("snapshot_avro", ("types", "keys"), avro=True),
     _snapshot("unmasked", ("mhash",)),
+    _snapshot(
+        "edges",
+        ("edges",),
+        {"column.exclude.list": r"edges\.parts\.[ab]"},
+        {"records": {"column_exclude_list": [r"edges\.parts\.[ab]"]}},
+    ),
     _snapshot("masks_snapshot", ("mhash",), MASKING, MASKING_SETTINGS),
 )
 MARIADB_SCENARIOS: Final = (
@@ -348,8 +387,8 @@ MARIADB_SCENARIOS: Final = (
     Scenario(
         "mariadb_tx",
         ("mconf",),
-        EXACT | {"provide.transaction.metadata": "true", "include.query": "true"},
-        {"records": {"provide_transaction_metadata": True, "include_query": True}},
+        EXACT | {"provide.transaction.metadata": "true", "include.query": "true", "skipped.operations": "none"},
+        {"records": {"provide_transaction_metadata": True, "include_query": True, "skipped_operations": ["none"]}},
     ),
     Scenario("mariadb_statements", ("mconf",), STATEMENTS | {"include.schema.comments": "true"}),
 )
@@ -365,6 +404,7 @@ def sessions(seed: int, steps: int) -> tuple[Session, ...]:
         _golden("masking_hash", "mhash", MASKED_BEFORE, MASKED),
         _golden("heartbeat", "hb"),
         _golden("ddl", "ddl"),
+        Script("edges", EDGES_BEFORE, EDGES),
         _begun("begun", seed + 3, 16, steps // 5),
     )
     mariadb = (_random("mconf", seed + 2, 16, steps // 4, "mariadb"),)

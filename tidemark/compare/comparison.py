@@ -88,6 +88,7 @@ class Comparison:
     _null_at: str | None = None
     _versions: VersionCheck = field(default_factory=VersionCheck)
     _xa_rows: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    _left_out: frozenset[str] = frozenset()
     _schemas: SchemaPairs = field(init=False)
     _wire: WireCheck = field(init=False)
 
@@ -193,6 +194,7 @@ class Comparison:
         for problem in self._wire.problems(left, right, self.names, self.partitions):
             self.differ(f"{where}{problem}")
         is_read = left.value is not None and _op(left) == "r"
+        self._left_out = _left_out(right) if is_read else frozenset()
         types = self._part(f"{where} key", left.key, right.key, "r" if is_read else "k")
         self._headers(f"{where} headers", left.headers, right.headers, types)
         if left.value is None or right.value is None:
@@ -298,6 +300,8 @@ class Comparison:
                 self.differ(f"{where}.{name}: {self.names[0]} has a default for NULL, {self.names[1]} {other!r}")
             elif is_same_value(one, other):
                 self._see_null(where, column, one)
+            elif image is None and op == "r" and name in self._left_out and self._is_meant("left out", op, one, other):
+                continue
             else:
                 self._column(f"{where}.{name}", op, column, one, other, self._seen(image, name, right))
 
@@ -477,6 +481,13 @@ def _impersonal(record: Record, prefix: str) -> Record:
 def _op(record: Record) -> Any:
     payload = _payload(record)
     return payload.get("op") if isinstance(payload, dict) else None
+
+
+def _left_out(record: Record) -> frozenset[str]:
+    """Return the columns of a record's key that its row does not have."""
+    key = record.key["payload"] if record.key is not None else None
+    row = _payload(record).get("after") if record.value is not None and isinstance(_payload(record), dict) else None
+    return frozenset(key) - frozenset(row) if isinstance(key, dict) and isinstance(row, dict) else frozenset()
 
 
 def _is_read_again(record: Record) -> bool:

@@ -17,7 +17,8 @@ class Difference:
     """What may differ in the way `accepts` tests, and why.
 
     `types` is a pattern of the semantic type of a value. What has no such type has a name in its place: `schema` (a field
-    of a schema), `header`, `source.<field>`, `default` (a null whose column has a default), `record` (a record of Debezium
+    of a schema), `header`, `source.<field>`, `default` (a null whose column has a default), `left out` (a column
+    of a key that the row of a snapshot does not have), `transaction` (the block of a row), `record` (a record of Debezium
     alone), `boundary` (a BEGIN or END that the other side lacks), `boundary.<field>`, `model.<field>` (of a table or column in
     a schema-change record). `ops` are the operations concerned, `k` for a key, `x` for what is
     reported of an XA transaction, `s` for a schema change; `scenarios` a pattern of the names of scenarios of the

@@ -14,6 +14,7 @@ from tidemark.compare.schema_differences import (
     is_in_other_zone,
     is_stored_default,
     is_tinyint,
+    is_year_zero,
     with_docs,
 )
 from tidemark.compare.value_differences import (
@@ -25,7 +26,10 @@ from tidemark.compare.value_differences import (
     is_in_six_digits,
     is_in_this_century,
     is_in_transaction,
+    is_in_year_0,
+    is_in_year_1,
     is_literal_of,
+    is_not_read,
     is_one_of,
     is_padded,
     is_printed_by_the_server,
@@ -38,6 +42,7 @@ from tidemark.compare.value_differences import (
     is_unescaped,
     is_unwrapped,
     is_whole_characters,
+    is_zero_moment,
 )
 
 SNAPSHOT_POSITIONS: Final = frozenset({"first", "first_in_data_collection", "last_in_data_collection", "last"})
@@ -99,6 +104,34 @@ DIFFERENCES: Final = (
         ops="r",
     ),
     Difference(
+        "YEAR DEFAULT 0 is 0",
+        r"schema",
+        is_year_zero,
+        "the server stores 0000 for the number 0, 2000 for the text '0'; Debezium's default is 2000 for both",
+    ),
+    Difference(
+        "the year 0 is a year",
+        r"io\.debezium\.time\.(Date|Timestamp|MicroTimestamp|IsoDate|IsoTimestamp)|org\.apache\.kafka\.connect\.data\.(Date|Timestamp)",
+        is_in_year_0,
+        "the server stores 0000-01-01 to 0000-12-31; Debezium's log events have NULL for them, or 1970 in a NOT NULL column",
+        ops="cudk",
+    ),
+    Difference(
+        "the year 0 in snapshot rows is not the year 1",
+        r"io\.debezium\.time\.(Timestamp|MicroTimestamp|IsoTimestamp)|org\.apache\.kafka\.connect\.data\.Timestamp",
+        is_in_year_1,
+        "Debezium's snapshot has DATETIMEs of the year 0 a year later, dates as they are",
+        ops="r",
+    ),
+    Difference(
+        "keys of snapshot rows have columns that are left out",
+        r"left out",
+        is_not_read,
+        "Debezium's snapshot does not read what `column.exclude.list` names, and has 0 or an empty text in its keys; "
+        "its log events have the values",
+        ops="r",
+    ),
+    Difference(
         "ENUM labels are not escaped",
         r"io\.debezium\.data\.Enum",
         is_unescaped,
@@ -157,6 +190,14 @@ DIFFERENCES: Final = (
         scenarios="(?!mariadb).*",
     ),
     Difference(
+        "a zero TIMESTAMP is NULL on MariaDB",
+        r"io\.debezium\.time\.ZonedTimestamp",
+        is_zero_moment,
+        "as on MySQL: `0000-00-00 00:00:00` is no moment; Debezium's log events say 1970, which no TIMESTAMP is",
+        ops="cud",
+        scenarios="mariadb.*",
+    ),
+    Difference(
         "the position is that of the row event",
         r"source\.pos",
         lambda debezium, ours: type(ours) is int and debezium < ours,
@@ -173,6 +214,15 @@ DIFFERENCES: Final = (
         "Debezium publishes a BEGIN for each DDL statement on MariaDB, and never an END",
         ops="k",
         scenarios="mariadb.*",
+    ),
+    Difference(
+        "a truncate is in no transaction",
+        r"transaction",
+        lambda debezium, ours: ours is None and debezium.keys() == {"id", "total_order", "data_collection_order"},
+        "DDL begins none, see above; Debezium gives TRUNCATE a block on MariaDB",
+        ops="t",
+        scenarios="mariadb.*",
+        given=lambda debezium, ours: debezium["gtid"] is not None and debezium["gtid"] == ours["gtid"],
     ),
     Difference(
         "a transaction ends at its COMMIT",

@@ -11,10 +11,14 @@ from tidemark.compare.difference import is_same_value
 
 
 class VersionCheck:
-    """A check of the source blocks of rows as they are read: the version of each is that of its position."""
+    """A check of the source blocks of rows as they are read: the version of each is that of its position.
+
+    Rows of one transaction have one begin, and their ordinals are in the order of their positions.
+    """
 
     def __init__(self) -> None:
         self._last_row = (Position.MINIMUM, 0)
+        self._last_gtid: Any = None
 
     def problems(self, op: str, source: Mapping[str, Any]) -> Iterator[str]:
         """Yield what is wrong with a source block; one of another kind of source, or without a version, is passed over."""
@@ -28,7 +32,20 @@ class VersionCheck:
         if version.file != file or is_far or (version.ordinal > 0) != is_row:
             yield f"the version {source['sequence']} is not of {source['file']}:{position}"
         elif is_row:
+            yield from self._in_transaction(version, source)
             yield from self._beside_last(version, position)
+
+    def _in_transaction(self, version: Position, source: Mapping[str, Any]) -> Iterator[str]:
+        """Yield a problem of a row whose transaction is that of the last row."""
+        gtid, (last, position) = source.get("gtid"), self._last_row
+        if gtid is not None and gtid == self._last_gtid and version.file == last.file:
+            apart = (source["pos"] > position) - (source["pos"] < position)
+            if version.epoch != last.epoch or version.offset != last.offset:
+                yield f"the versions {version.text} and {last.text} are of one transaction, {gtid}"
+            elif apart and apart != (version.ordinal > last.ordinal) - (version.ordinal < last.ordinal):
+                both = f"{version.text} at {source['pos']} and {last.text} at {position}"
+                yield f"the versions {both} are in another order than the rows"
+        self._last_gtid = gtid
 
     def _beside_last(self, version: Position, position: int) -> Iterator[str]:
         """Yield a problem where a position of a transaction is behind the begin of the next one that was seen."""

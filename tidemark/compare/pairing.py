@@ -212,7 +212,7 @@ class Pairing:
         elif item.coordinates is not None and self._span.is_before(item.coordinates):
             self._tally.earlier[item.side] += 1
             return
-        elif item.coordinates is not None and self._span.is_after(item.coordinates) and not self._must_be_there(item):
+        elif item.coordinates is not None and self._is_later(item.coordinates) and not self._must_be_there(item):
             self._tally.later[item.side] += 1
             return
         others = self._waiting[1 - item.side].get(item.key)
@@ -240,6 +240,11 @@ class Pairing:
             self._leave(other)
             self._alone(other)
         self._wait(item)
+
+    def _is_later(self, coordinates: Coordinates) -> bool:
+        """Return whether a place is behind the end of the span, and not in its last transaction."""
+        is_mariadb = self._is_mariadb
+        return self._span.is_after(coordinates) and not (is_mariadb and self._span.is_end(coordinates, is_mariadb=True))
 
     def _add_unordered(self, item: Incoming, others: Iterable[Incoming]) -> None:
         """Pair a record with any one of the other side that is equal to it; those that differ are paired at the end."""

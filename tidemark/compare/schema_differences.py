@@ -153,6 +153,16 @@ def is_in_other_zone(debezium: Any, ours: Any, zone: str | None = None) -> bool:
     return all(is_same(value, stored) or _is_zone_apart(value, stored, zone) for value, stored in pairs)
 
 
+def is_year_zero(debezium: Any, ours: Any) -> bool:
+    """Return whether fields differ in the default of a YEAR only, which Debezium reads as 2000 where it is 0."""
+    if not is_same(_with_defaults(debezium, lambda _: None), _with_defaults(ours, lambda _: None)):
+        return False
+    if not _is_called(ours, "io.debezium.time.Year"):
+        return False
+    pairs = [(value, stored) for (_, value), (_, stored) in zip(_defaults(debezium), _defaults(ours), strict=True)]
+    return debezium != ours and all(is_same(*pair) or is_same(pair, (2000, 0)) for pair in pairs)
+
+
 def _is_called(node: Any, name: str) -> bool:
     """Return whether a field of a schema is of a semantic type."""
     if isinstance(node, list):

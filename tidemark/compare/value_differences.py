@@ -216,6 +216,46 @@ def _is_later_by_centuries(debezium: int, ours: int, day: int) -> bool:
     return debezium == (days - (_CENTURY if year >= 2070 else 0)) * day + ours % day
 
 
+_FIRST_OF_YEAR_0: Final = date(1, 1, 1).toordinal() - 366 - _EPOCH
+_EPOCH_TEXTS: Final = ("1970-01-01Z", "1970-01-01T00:00:00Z")
+_29TH_OF_FEBRUARY: Final = 59  # in days since the begin of a leap year
+
+
+def is_in_year_0(debezium: Any, ours: Any) -> bool:
+    """Return whether a date is of the year 0, and NULL in Debezium, or 1970 if the column is NOT NULL."""
+    if isinstance(ours, str):
+        return bool(ours.startswith("0000-") and (debezium is None or debezium in _EPOCH_TEXTS))
+    return (debezium is None or is_same(debezium, 0)) and any(_day_of_year_0(ours, day) is not None for day in _DAY.values())
+
+
+def is_in_year_1(debezium: Any, ours: Any) -> bool:
+    """Return whether a time is of the year 0, and a year later in Debezium."""
+    if isinstance(ours, str):
+        return ours.startswith("0000-") and bool(debezium == f"0001-{ours[5:]}")
+    for day in (_DAY["milliseconds"], _DAY["microseconds"]):
+        found = _day_of_year_0(ours, day)
+        if type(debezium) is int and found is not None:
+            return bool(debezium - ours == (366 if found <= _29TH_OF_FEBRUARY else 365) * day)
+    return False
+
+
+def _day_of_year_0(time: Any, day: int) -> int | None:
+    """Return the day of the year 0 that a time since 1970 is in, from 0 on; None in another year."""
+    found = time // day - _FIRST_OF_YEAR_0 if type(time) is int else -1
+    return int(found) if 0 <= found < 366 else None
+
+
+def is_zero_moment(debezium: Any, ours: Any) -> bool:
+    """Return whether Debezium has 1970 for NULL."""
+    return ours is None and re.fullmatch(r"1970-01-01T00:00:00(\.0{1,6})?Z", debezium) is not None
+
+
+def is_not_read(debezium: Any, ours: Any) -> bool:
+    """Return whether Debezium has the value of a NOT NULL column that it did not read: 0, no text, or 1970."""
+    unread = (0, 0.0, Decimal(0), "", b"", "AA==", *_EPOCH_TEXTS)
+    return type(debezium) is type(ours) and debezium in unread and not is_same(debezium, ours)
+
+
 def is_at_chunk(_debezium: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
     """Return whether the position of a source is the one that its version names."""
     version = Position.parse(ours["sequence"])
