@@ -55,6 +55,7 @@ from producer.binlog.event_types import (
     refusal,
 )
 from producer.binlog.partial_json import whole_update
+from producer.binlog.passed_fields import note_passed_field
 from producer.binlog.payload import decompress_payload, payload_batches
 from producer.binlog.status_variables import parse_status
 from producer.binlog.tablemap import TableMap, TableMetadata, parse_table_map, parse_table_name
@@ -138,6 +139,11 @@ _LOAD_HEAD: Final = 13
 _MARIADB_GTID_HEAD: Final = struct.Struct("<QIB")
 _GTID_HEAD: Final = struct.Struct("<B16sqBqq")
 _GTID_SHORT: Final = struct.Struct("<B16sq")
+_SERIALIZATION_VERSION: Final = 1
+_LAST_GTID_FIELD: Final = 11  # the ticket of a commit group
+_BEFORE_ROWS: Final = {QUERY_EVENT: 13, TABLE_MAP_EVENT: 8, 23: 8, 24: 8, 25: 8, 30: 10, 31: 10, 32: 10}
+"""Bytes of the fixed part of an event, of the kinds in which rows and statements are."""
+_LAST_EXTRA: Final = 1
 
 
 # ---- format description, rotate, heartbeat
@@ -170,6 +176,11 @@ def parse_format_description(buf: Buffer, start: int, end: int) -> FormatDescrip
     rest = reader.rest()
     if not rest:
         raise truncated("format description")
+    for kind, size in _BEFORE_ROWS.items():
+        if kind < len(rest) and rest[kind - 1] not in (0, size):  # 0: the server does not write such events
+            found = rest[kind - 1]
+            reason = f"a log whose events of type {kind} have {found} bytes before their body, not {size} ({server}): not supported"
+            raise DecodeError(reason)
     return FormatDescription(version, server, header, rest[:-1], rest[-1])
 
 
@@ -215,6 +226,8 @@ def parse_heartbeat(buf: Buffer, start: int, end: int, kind: int) -> Heartbeat:
             file = field.text_rest("heartbeat")
         elif code == 2:
             position = field.packed()
+        else:
+            note_passed_field("heartbeat", code)
     return Heartbeat(file, position)
 
 
@@ -299,16 +312,20 @@ def _gtid_times(view: memoryview, at: int, end: int) -> tuple[int | None, int | 
 
 
 def _tagged_gtid(view: memoryview, start: int, end: int) -> GtidEvent:
-    """MySQL's serialization format: version, size, last required field, then pairs of field id and value.
+    """MySQL's serialization format: version, size, one more than the last field that readers must know, then pairs of id and value.
 
     Fields: 0 flags, 1 uuid (16 numbers), 2 number (signed), 3 tag, 4 last committed, 5 sequence number, 6
-    immediate time, 7 original time (absent = the same), 8 length, 9 and 10 server versions. All numbers are
-    of variable length: the 1 bits at the bottom of the first byte count the bytes that follow.
+    immediate time, 7 original time (absent = the same), 8 length, 9 and 10 server versions, 11 ticket of a commit group. All
+    numbers are of variable length: the 1 bits at the bottom of the first byte count the bytes that follow.
     """
     reader = Reader(view, start + _HEADER, end)
-    reader.serialized()
-    reader.serialized()
-    reader.serialized()
+    version, _, last_required = reader.serialized(), reader.serialized(), reader.serialized()
+    if version != _SERIALIZATION_VERSION:
+        reason = f"a tagged GTID event in version {version} of the serialization format, which is not known"
+        raise DecodeError(reason)
+    if last_required > _LAST_GTID_FIELD + 1:
+        reason = f"a tagged GTID event whose field {last_required - 1} must not be ignored, and is not known"
+        raise DecodeError(reason)
     uuid, tag = b"", ""
     numbers: dict[int, int] = {}
     while reader.left:
@@ -319,9 +336,10 @@ def _tagged_gtid(view: memoryview, start: int, end: int) -> GtidEvent:
             tag = _ascii(reader.read_bytes(reader.serialized()))
         elif code in (2, 4, 5):
             numbers[code] = reader.serialized_signed()
-        elif code <= 10:
+        elif code <= _LAST_GTID_FIELD:
             numbers[code] = reader.serialized()
-        else:
+        else:  # ids ascend, and only those up to the last required one must be known
+            note_passed_field("tagged GTID", code)
             break
     number = numbers.get(2, 0)
     if len(uuid) != _UUID_SIZE or number <= 0:
@@ -615,6 +633,8 @@ def parse_rows_header(
     if kind in ROWS_V2_EVENTS:
         if extra < 2:
             raise truncated("rows event")
+        if extra > 2 and at + 2 < end and view[at + 2] > _LAST_EXTRA:  # NDB, partition; the rows do not depend on it
+            note_passed_field("rows", view[at + 2])
         at += extra
     if at >= end:
         raise truncated("rows event")

@@ -1,7 +1,8 @@
 """Compressed transactions: a TRANSACTION_PAYLOAD event holds the events of a transaction, compressed by zstd.
 
 Body: fields of code, length and value (packed numbers): 1 size of the payload, 2 compression (0 zstd, 255
-none), 3 size uncompressed; code 0 ends them, the payload follows. The events inside carry no checksum.
+none), 3 size uncompressed; code 0 ends them, the payload follows. MySQL passes over other fields.
+The events inside carry no checksum.
 Source: MySQL 8.0.20 `transaction_payload_event.h`.
 """
 
@@ -16,6 +17,7 @@ import zstandard
 from producer.binlog.byte_reader import Reader, truncated, view_of
 from producer.binlog.event_types import TRANSACTION_PAYLOAD_EVENT
 from producer.binlog.framing import EventBatch, frame_events
+from producer.binlog.passed_fields import note_passed_field
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _HEADER: Final = 19
 _ZSTD: Final = 0
 _NONE: Final = 255
+_LAST_FIELD: Final = 3
 _BLOCK: Final = 4 << 20
 _MAX_SIZE: Final = 1 << 40
 
@@ -50,9 +53,16 @@ def parse_payload_header(buf: Buffer, start: int, end: int) -> PayloadHeader:
         code = reader.packed()
         if code == 0:
             break
-        fields[code] = Reader(reader.read_bytes(reader.packed())).packed()
-    size = fields.get(1, reader.left)
-    compression = fields.get(2, _NONE)
+        value = Reader(reader.read_bytes(reader.packed()))
+        if code > _LAST_FIELD:
+            note_passed_field("compressed transaction", code)
+            continue
+        fields[code] = value.packed()
+    if 1 not in fields or 2 not in fields:
+        reason = "a compressed transaction that does not say its size or how it is compressed"
+        raise DecodeError(reason)
+    size = fields[1]
+    compression = fields[2]
     if size != reader.left:
         raise truncated("compressed transaction")
     if compression not in (_ZSTD, _NONE):

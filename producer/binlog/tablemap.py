@@ -48,6 +48,7 @@ _WITHOUT_METADATA: Final = frozenset({0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14
 _BIG_ENDIAN_METADATA: Final = frozenset({TYPE_NEWDECIMAL, TYPE_ENUM, TYPE_SET, TYPE_STRING})
 _NUMERIC: Final = frozenset({1, 2, 3, 4, 5, 8, 9, TYPE_NEWDECIMAL})
 _NUMERIC_AND_YEAR: Final = _NUMERIC | {TYPE_YEAR}
+_VECTOR_DIMENSIONS: Final = 13
 _FIRST_WITH_YEAR: Final = (8, 0, 21)
 _CHARACTER: Final = frozenset({TYPE_VARCHAR, TYPE_BLOB, TYPE_VAR_STRING, TYPE_STRING, 140, 141})
 
@@ -59,7 +60,7 @@ class TableMetadata:
     `names` is () and `visible` all True when the server does not report. `collations` is the collation id of
     character, ENUM and SET columns, 63 for binary ones, None for the rest. `members` holds the bytes of ENUM
     and SET members in the column's character set (`member_texts`). `primary_key` is (column index, prefix
-    length in characters, 0 = whole) in key order. `unknown_fields` counts what was skipped.
+    length in characters, 0 = whole) in key order.
     """
 
     names: tuple[str, ...]
@@ -69,7 +70,6 @@ class TableMetadata:
     geometry_types: tuple[int | None, ...]
     primary_key: tuple[tuple[int, int], ...]
     visible: tuple[bool, ...]
-    unknown_fields: int
 
     @property
     def is_full(self) -> bool:
@@ -227,7 +227,6 @@ class _MetadataBuilder:
         self.geometry_types: list[int | None] = [None] * count
         self.primary_key: tuple[tuple[int, int], ...] = ()
         self.visible = [True] * count
-        self.unknown_fields = 0
 
     def of(self, kinds: Iterable[int]) -> list[int]:
         """Indexes of the columns of these types."""
@@ -318,7 +317,6 @@ class _MetadataBuilder:
             tuple(self.geometry_types),
             self.primary_key,
             tuple(self.visible),
-            self.unknown_fields,
         )
 
 
@@ -343,10 +341,15 @@ def _metadata(reader: Reader, types: tuple[int, ...], server_version: str) -> Ta
     while reader.left:
         code = reader.uint(1)
         value = Reader(reader.read_bytes(reader.packed()))
+        if code == _VECTOR_DIMENSIONS:  # the largest length; values have their own
+            continue
         read = _FIELDS.get(code)
         if read is None:
-            builder.unknown_fields += 1
-            continue
+            reason = (
+                f"field {code} of a table map's metadata is not known, and may change what its columns mean. "
+                "A newer release of this program may know it"
+            )
+            raise DecodeError(reason)
         read(builder, value)
         if value.left >= 1:
             reason = (

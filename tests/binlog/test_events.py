@@ -115,6 +115,29 @@ def test_a_tagged_gtid_is_read_from_the_serialization_format() -> None:
     assert high.gtid == f"{UUID(bytes=bytes(range(240, 256)))}:some_tag:{1 << 40}"
 
 
+def with_field(code: int, *, required: int = 8, version: int = 1) -> bytes:
+    body = tagged()[22:-4] + number(code) + number(5)
+    return event(42, number(version) + number(len(body)) + number(required) + body)
+
+
+def test_a_tagged_gtid_is_refused_for_an_unknown_field_that_must_not_be_ignored() -> None:
+    assert parse(events.parse_gtid, with_field(11)).gtid == f"{UUID_TEXT}:some_tag:9"
+    assert parse(events.parse_gtid, with_field(12)).gtid == f"{UUID_TEXT}:some_tag:9"
+    with pytest.raises(DecodeError, match="field 12 must not be ignored"):
+        parse(events.parse_gtid, with_field(12, required=13))
+    with pytest.raises(DecodeError, match="version 2"):
+        parse(events.parse_gtid, with_field(11, version=2))
+
+
+def test_a_log_whose_rows_begin_elsewhere_is_refused() -> None:
+    plain = format_description()[:-4]
+    for kind, size in ((19, 8), (30, 10), (24, 8), (2, 13)):
+        at = 19 + 57 + kind - 1
+        assert parse(events.parse_format_description, plain[:at] + bytes((size,)) + plain[at + 1 :] + bytes(4))
+        with pytest.raises(DecodeError, match=f"events of type {kind} have 9 bytes before their body"):
+            parse(events.parse_format_description, plain[:at] + b"\t" + plain[at + 1 :] + bytes(4))
+
+
 def test_a_mariadb_gtid_has_domain_server_and_sequence() -> None:
     data = event(162, struct.pack("<QIB", 1 << 40, 3, 1 | 32), server_id=4_000_000_000)
     found = parse(events.parse_mariadb_gtid, data)
@@ -305,11 +328,11 @@ def test_names_that_are_no_utf8_stop_no_other_table() -> None:
     assert parse(events.parse_table_name, data)[1:] == ("d", "\\xed\\xa0\\x81")
 
 
-def test_unknown_metadata_is_skipped_and_counted() -> None:
-    found = parse(parse_table_map, table_map(b"\3\3", b"", NAMES + field(77, b"????") + field(1, b"\x40")))
-    assert found.metadata.names == ("id", "n")
-    assert found.metadata.unsigned == (False, True)
-    assert found.metadata.unknown_fields == 1
+def test_an_unknown_field_of_the_metadata_is_refused_for_its_table() -> None:
+    with pytest.raises(DecodeError, match="field 77 of a table map's metadata is not known"):
+        parse(parse_table_map, table_map(b"\3\3", b"", NAMES + field(77, b"????") + field(1, b"\x40")))
+    vector = parse(parse_table_map, table_map(b"\3\xf2", b"\4", NAMES + field(13, packed(3))))
+    assert vector.metadata.names == ("id", "n")
 
 
 def test_character_sets_come_by_default_and_exception_or_one_by_one() -> None:

@@ -32,6 +32,15 @@ def payload(events: list[bytes], *, compression: int = 0, claimed: int | None = 
     return event(40, head + b"\0" + data)
 
 
+def test_an_unknown_field_of_the_header_is_passed_over_and_a_missing_one_refused() -> None:
+    data = payload(inner(3))
+    more = data[:19] + bytes((9, 2)) + b"??" + data[19:]
+    assert read(more) == expected(inner(3))
+    at = data.index(b"\2\1\0")
+    with pytest.raises(DecodeError, match="how it is compressed"):
+        read(data[:at] + data[at + 3 :])
+
+
 def expected(events: list[bytes]) -> list[tuple[int, bytes]]:
     return [(one[4], one[19:]) for one in events]
 

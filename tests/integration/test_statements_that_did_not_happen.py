@@ -56,6 +56,30 @@ def floors(source: Source, table: str) -> list[str]:
     return [record.value["cause"] for record in records if record.value.get("type") == "floor" and record.partition == 0]
 
 
+def phases(source: Source) -> list[tuple[int, str]]:
+    """Return the ends of the groups of the log's current file that are one phase of an ALTER, each with its phase."""
+    with source.server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW MASTER STATUS")
+        file = cursor.fetchone()[0]
+        cursor.execute(f"SHOW BINLOG EVENTS IN '{file}'")
+        return [(int(one[4]), word) for one in cursor.fetchall() for word in ("START", "COMMIT") if f" {word} ALTER" in str(one[5])]
+
+
+def status_variables(source: Source, words: bytes) -> bytes:
+    """Return the status variables of the statement in the log's current file that has these words."""
+    with source.server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW MASTER STATUS")
+        log = (source.server.data_dir / cursor.fetchone()[0]).read_bytes()
+    at, found = 4, []
+    while at < len(log):
+        size = int.from_bytes(log[at + 9 : at + 13], "little")
+        if log[at + 4] == 2 and words in log[at : at + size]:
+            found.append(log[at + 32 : at + 32 + int.from_bytes(log[at + 30 : at + 32], "little")])
+        at += size
+    (variables,) = found
+    return variables
+
+
 def is_read(run: Running, table: str) -> bool:
     assert run.producer.coordinator is not None
     return any(one.state == "done" for one in run.producer.coordinator.progress() if one.table.endswith(f".{table}"))
@@ -98,12 +122,17 @@ def test_a_start_between_the_phases_of_an_alter_applies_it_once(mariadb: Source)
 
         thread = threading.Thread(target=alter)
         thread.start()
+        run.until(lambda: bool(phases(mariadb)), "the START is in the log")
         with mariadb.server.connect(database=mariadb.schema) as third, third.cursor() as cursor:
             cursor.execute("INSERT INTO u VALUES (1)")
         run.caught_up(mariadb)
+        ((start, word),) = phases(mariadb)
+        assert word == "START"
+    assert run.producer.reader.committed.pos > start, "the START is read, the COMMIT is not yet written"
     other.commit()
     thread.join()
     other.close()
+    assert [word for _, word in phases(mariadb)] == ["START", "COMMIT"]
     with running(mariadb.settings()) as run:
         mariadb.execute("UPDATE ab SET a = 22 WHERE id = 2")
         run.caught_up(mariadb)
@@ -174,6 +203,8 @@ def test_a_statement_of_a_latin1_client_is_read_in_its_character_set_whatever_th
             cursor.execute("SET SESSION character_set_collations = 'utf8mb3=utf8mb3_bin,utf8mb4=utf8mb4_bin'")
             # a statement that names a character set without a collation has the session's collations before its own
             cursor.execute("ALTER TABLE t RENAME TO übrig, DEFAULT CHARACTER SET utf8mb4")
+        pairs = status_variables(source, b"RENAME TO")
+        assert bytes((131, 2)) in pairs, pairs
         source.execute("INSERT INTO übrig VALUES (2)")
         run.caught_up(source)
         run.until(lambda: is_read(run, "übrig"), "the rows from before")

@@ -118,7 +118,6 @@ def test_a_table_map_says_what_information_schema_says(case: Case) -> None:
     metas = dict(zip(found.names, table.metas, strict=True))
     assert (metas["d"], metas["v"], metas["b"], metas["dt"]) == (12 << 8 | 3, 70, 1 << 8 | 5, 6)
     assert (metas["big"], metas["e"], metas["tb"]) == (1020, 1, 1)
-    assert found.unknown_fields == 0
 
 
 def test_row_headers_are_read_and_a_minimal_image_is_refused(case: Case) -> None:
