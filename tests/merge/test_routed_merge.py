@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from deltalake import DeltaTable
@@ -21,7 +24,7 @@ from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.target_rebuild import rebuild
 from spark_jobs.merge import batch, group_batch, group_workers
 from spark_jobs.merge.group_batch import GroupBatch
-from spark_jobs.pipeline.udfs import register_udfs
+from spark_jobs.pipeline.udfs import register_udfs, udf_sources
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
 from tests.merge.lake import ORDERS, Crash, at, column, flush, marker, merge_all, progress, quarantined
@@ -490,6 +493,21 @@ def test_a_python_function_that_raises_is_named_with_its_error(spark: SparkSessi
 def test_a_python_function_that_cannot_be_had_is_refused(function: str, returns: str, message: str, spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match=message):
         register_udfs(spark.newSession(), [UdfSettings(name="f", function=function, returns=returns)])
+
+
+def test_a_function_of_a_zip_and_one_of_python_itself_are_known_with_their_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = []
+    for number in range(2):
+        with ZipFile(tmp_path / f"{number}.zip", "w") as packed:
+            packed.writestr("functions_in_a_zip.py", f"def f(x):\n    return x + {number}\n")
+        with monkeypatch.context() as patched:
+            patched.syspath_prepend(str(tmp_path / f"{number}.zip"))
+            patched.delitem(sys.modules, "functions_in_a_zip", raising=False)
+            texts.append(udf_sources([UdfSettings(name="f", function="functions_in_a_zip:f", returns="int")]))
+    assert texts[0] != texts[1]
+    assert udf_sources([UdfSettings(name="f", function="builtins:len", returns="int")]) == [("f", "builtins:len", "int", "")]
 
 
 def complete(topics: TableTopics, first_bound: int, end: int) -> None:
