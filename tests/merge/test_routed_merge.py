@@ -510,6 +510,22 @@ def test_a_function_of_a_zip_and_one_of_python_itself_are_known_with_their_text(
     assert udf_sources([UdfSettings(name="f", function="builtins:len", returns="int")]) == [("f", "builtins:len", "int", "")]
 
 
+def test_an_expression_of_a_shared_target_that_could_not_be_bound_may_be_corrected(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    plain = merge_settings()
+    begun_shards(plain)
+
+    def by(text: str) -> Settings:
+        return routed(plain, INTO_ONE, transforms=(TransformSettings(tables=r"s2\.orders", select=("id", f"{text} AS amount")),))
+
+    merge_all(spark, by("nosuch"))
+    assert "nosuch" in progress(plain, SHARDS[1])["set_aside"]["reason"]
+    merge_all(spark, by("amount"))
+    assert progress(plain, SHARDS[1])["set_aside"] is None
+    assert [row["amount"] for row in rows(plain, "ods.orders")] == [0, 1]
+
+
 def complete(topics: TableTopics, first_bound: int, end: int) -> None:
     """A snapshot of the whole table is complete."""
     common = {"table": topics.table.full_name, "partitions": topics.partitions, "change_offsets": topics.change_offsets}
