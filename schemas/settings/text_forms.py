@@ -12,8 +12,9 @@ _BROKER: Final = re.compile(rf"(?:[A-Z_]+://)?(?:{_HOST.pattern}):(\d{{1,5}})")
 _MEMORY: Final = re.compile(r"[1-9]\d{0,8}[kmgt]b?", re.IGNORECASE)
 _MASTER: Final = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://\S+|k8s://\S+|yarn")
 _TOPIC: Final = re.compile(r"(?:[A-Za-z0-9._-]|\$\{routedByValue\})+")
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_GTIDS: Final = re.compile(r"\d+-\d+-\d+(?:,\s*\d+-\d+-\d+)*|(?:[A-Za-z0-9-]+(?::[A-Za-z_0-9-]+)+,?\s*)+")
+_NAME: Final = re.compile(r"[^/\\\x00-\x1f\x7f]{1,100}")
+_GTID_SET: Final = r"[A-Za-z0-9-]+(?::[A-Za-z_0-9-]+)+"
+_GTIDS: Final = re.compile(rf"\d+-\d+-\d+(?:,\s*\d+-\d+-\d+)*|{_GTID_SET}(?:\s*,\s*{_GTID_SET})*,?")
 _LARGEST_PORT: Final = 65_535
 
 
@@ -82,10 +83,10 @@ def spark_master(text: str) -> str:
 
 
 def sink_name(text: str) -> str:
-    """Check a name that is a part of paths and URLs."""
-    if _NAME.fullmatch(text) and text.strip("."):
+    """Check a name that is a part of paths and URLs. It cannot be changed once something is merged, so others than these stay."""
+    if _NAME.fullmatch(text) and text.strip(". "):
         return ""
-    return f"{text!r} is not a name: 1 to 100 of A-Z a-z 0-9 . _ -"
+    return f"{text!r} is not a name: 1 to 100 characters without / and \\, for example lake"
 
 
 def gtids(text: str) -> str:

@@ -69,7 +69,7 @@ class BegunBatch:
         `topics` are those of the tables that go into these targets.
         """
         kept = {target.text: self.targets[target.text] for target in written if target.text in self.targets}
-        changed = [name for name, digest in sorted(self.sink.items()) if now.sink.get(name, digest) != digest]
+        changed = [name for name, digest in sorted(self.sink.items()) if now.sink.get(name, "") != digest]
         require_same_batch(self.batch_id, kept, now.targets, changed)
         before, after = self.offsets or {}, now.offsets or {}
         moved = sorted(topic for topic in topics if topic in before and before[topic] != after.get(topic))
@@ -135,7 +135,8 @@ class EarlierBatch:
         """Return the state before the batch with the topics that the attempt has read, and their tables."""
         if self.begun is None or not self.tables:
             return before
-        sources = {**{table: SourceRecord() for table in sorted(self.tables)}, **before.sources}
+        begun = {table for target in self.begun.all_targets for table in self.begun.tables_into(target)}
+        sources = {**{table: SourceRecord() for table in sorted(begun)}, **before.sources}
         return replace(before, sources=sources, topics={**self.begun.topics, **before.topics})
 
     def has_read(self, table: SourceTable, target: Target) -> bool:

@@ -93,9 +93,12 @@ class GroupBatch:
         """
         for target in self._targets:
             self._context.fed_by.pop(target, None)
+        made = [target for target, batch in self._targets.items() if not batch.exists]
         try:
             return self._run()
         except Exception:
+            for target in made:
+                self._note_fed(target)  # rows of any of them may be there
             self._context.fed_by.update({target: batch.record.fed_by for target, batch in self._targets.items()})
             raise
 

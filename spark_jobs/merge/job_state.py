@@ -121,7 +121,12 @@ class JobState:
         record = self.source(table)
         if record.set_aside is None or record.change_offsets or record.snapshot_offsets:
             return False
-        return all(self.target(Target.parse(text)).last_commit < 0 for text in record.feeds or ())
+        return all(self._lacks_rows_of(table, self.target(Target.parse(text))) for text in record.feeds or ())
+
+    @staticmethod
+    def _lacks_rows_of(table: SourceTable, target: TargetRecord) -> bool:
+        """Return whether nothing was written to a target, or only rows of others, as far as is known of it."""
+        return target.last_commit < 0 or (bool(target.fed_by) and table.text not in target.fed_by)
 
     def target(self, name: Target) -> TargetRecord:
         """Return what is remembered of a target."""

@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pyspark import cloudpickle
@@ -61,10 +62,21 @@ def udf_sources(udfs: Sequence[UdfSettings]) -> list[tuple[str, str, str, str]]:
     found: list[tuple[str, str, str, str]] = []
     for number, udf in enumerate(udfs):
         _function(f"udfs.{number}.function", udf.function)
-        file = sys.modules[udf.function.partition(":")[0]].__file__
-        text = Path(file).read_bytes().hex() if file is not None else ""
+        try:
+            text = _text_of(sys.modules[udf.function.partition(":")[0]])
+        except OSError as error:
+            raise ConfigError(f"udfs.{number}.function: the module of {udf.function!r} cannot be read: {error}") from error
         found.append((udf.name, udf.function, udf.returns, text))
     return found
+
+
+def _text_of(module: ModuleType) -> str:
+    """Return the content of a module's file, which may be in a zip; "" for a module that is built into Python."""
+    file, loader = getattr(module, "__file__", None), getattr(module, "__loader__", None)
+    if file is None:
+        return ""
+    content: bytes = Path(file).read_bytes() if loader is None else loader.get_data(file)
+    return content.hex()
 
 
 def _function(path: str, name: str) -> Callable[..., Any]:

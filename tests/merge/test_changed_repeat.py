@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 from schemas.columns import ColumnType
 from schemas.errors import SinkError
 from schemas.identity import TableName
-from schemas.settings import RouteSettings, Settings, TransformSettings
+from schemas.settings import RouteSettings, SchemaChangeSettings, Settings, TransformSettings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.target_rebuild import rebuild
 from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema, SchemaRegistry
+from spark_jobs.merge.batch import BatchMerger
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
@@ -168,6 +169,25 @@ def test_a_repeat_with_another_expression_is_refused_while_rows_of_the_first_are
     assert progress(plain)["quarantined"] == 0
 
 
+def test_a_repeat_that_would_have_a_column_which_the_first_attempt_ignored_is_refused(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    lenient = merge_settings()
+    ignoring = replace(lenient, sinks=(replace(lenient.sink, schema_changes=SchemaChangeSettings(behaviour="ignore")),))
+    topics = topics_of(lenient, ORDERS)
+    topics.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, ignoring)
+    topics.alter(ALSO)
+    topics.change("c", {"id": "b", "amount": 2, "note": 2}, at(110, 1).text)
+    flush(topics)
+    die(spark, ignoring)
+    with pytest.raises(SinkError, match=r"shop.orders has rows with another schema_changes: an attempt at batch 1"):
+        merge_all(spark, lenient)
+    merge_all(spark, ignoring)
+    assert ids(lenient) == ["a", "b"]
+
+
 def test_a_table_whose_topics_are_created_again_before_its_first_batch_is_repeated_is_set_aside_and_named(
     spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
@@ -188,6 +208,31 @@ def test_a_table_whose_topics_are_created_again_before_its_first_batch_is_repeat
     assert "was deleted and created again" in progress(settings)["incomplete"]
     assert progress(settings)["consistent_at"] is None
     assert ids(settings, "shop.other") == ["one"]
+
+
+def test_a_table_that_an_attempt_has_not_reached_ends_no_sink_when_its_topics_are_created_again(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, merged = merge_settings(), BatchMerger._merged
+    topics, other = topics_of(settings, ORDERS), topics_of(settings, OTHER)
+    other.register()
+    for one in (topics, other):
+        one.change("c", {"id": "one", "amount": 1}, at(50, 1).text)
+    flush(topics, other)
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            BatchMerger,
+            "_merged",
+            lambda self, inputs, *more: merged(self, [one for one in inputs if one.table.name.table == OTHER.name], *more),
+        )
+        die(spark, settings)
+    topics.create_again()
+    topics.change("c", {"id": "two", "amount": 2}, at(60, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    merge_all(spark, settings)
+    assert (ids(settings), ids(settings, "shop.other")) == (["two"], ["one"])
+    assert "was deleted and created again" in progress(settings)["incomplete"]
 
 
 SINKS = ("iceberg", "postgresql", "mariadb", "files", "kafka mirror", "kafka changelog")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from deltalake import DeltaTable
@@ -22,7 +25,7 @@ from spark_jobs.jobs.target_rebuild import rebuild
 from spark_jobs.merge import batch, group_batch, group_workers
 from spark_jobs.merge.group_batch import GroupBatch
 from spark_jobs.merge.table_input import TableInput
-from spark_jobs.pipeline.udfs import register_udfs
+from spark_jobs.pipeline.udfs import register_udfs, udf_sources
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
 from tests.merge.lake import ORDERS, Crash, at, column, flush, marker, merge_all, progress, quarantined
@@ -494,6 +497,34 @@ def test_a_python_function_that_raises_is_named_with_its_error(spark: SparkSessi
 def test_a_python_function_that_cannot_be_had_is_refused(function: str, returns: str, message: str, spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match=message):
         register_udfs(spark.newSession(), [UdfSettings(name="f", function=function, returns=returns)])
+
+
+def test_a_function_of_a_zip_is_known_with_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = []
+    for number in range(2):
+        with ZipFile(tmp_path / f"{number}.zip", "w") as packed:
+            packed.writestr("functions_in_a_zip.py", f"def f(x):\n    return x + {number}\n")
+        with monkeypatch.context() as patched:
+            patched.syspath_prepend(str(tmp_path / f"{number}.zip"))
+            patched.delitem(sys.modules, "functions_in_a_zip", raising=False)
+            texts.append(udf_sources([UdfSettings(name="f", function="functions_in_a_zip:f", returns="int")]))
+    assert texts[0] != texts[1]
+
+
+def test_an_expression_of_a_shared_target_that_could_not_be_bound_may_be_corrected(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    plain = merge_settings()
+    begun_shards(plain)
+
+    def by(text: str) -> Settings:
+        return routed(plain, INTO_ONE, transforms=(TransformSettings(tables=r"s2\.orders", select=("id", f"{text} AS amount")),))
+
+    merge_all(spark, by("nosuch"))
+    assert "nosuch" in progress(plain, SHARDS[1])["set_aside"]["reason"]
+    merge_all(spark, by("amount"))
+    assert progress(plain, SHARDS[1])["set_aside"] is None
+    assert [row["amount"] for row in rows(plain, "ods.orders")] == [0, 1]
 
 
 def complete(topics: TableTopics, first_bound: int, end: int) -> None:
