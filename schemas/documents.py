@@ -15,7 +15,7 @@ since other versions read them. One that was added later has a default, which is
     schema/<table>            TableModel             a table as schema-change records describe it (schemas.schema_changes)
     schema-charsets           DefaultCharsets        character sets of databases, for the same records
     columns/<table>           ColumnsDocument        names of columns that a table has, and had
-    catalog/<table>           CatalogDocument        a table at the committed offset, where the log does not name columns
+    catalog/<table>           CatalogDocument        a table at the committed offset
     catalog-databases         DatabasesDocument      character sets of databases, likewise
     inexact                   InexactDocument        tables that change without a word in the log
     coverage                  CoverageDocument       what the settings name and the source does not show
@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 from schemas.columns import Column
 from schemas.identity import TableName
@@ -339,7 +339,10 @@ class IndexDocument:
 
 @dataclass(frozen=True, slots=True)
 class CatalogDocument:
-    """A table at the committed offset, as its DDL and its rows show it."""
+    """A table at the committed offset, as its DDL and its rows show it.
+
+    Versions before `unshown` did not say which columns no row has shown: None.
+    """
 
     JSON: ClassVar = VERSION_1
     PREFIX: ClassVar = "catalog/"
@@ -351,7 +354,9 @@ class CatalogDocument:
     columns: tuple[Column, ...]
     keys: tuple[IndexDocument, ...]
     uncertain: frozenset[str]
-    unshown: frozenset[str] = frozenset()
+    unshown: frozenset[str] | None = None
+    since_copy: Literal["none", "fill", "snapshot", "floor"] | None = None
+    is_kept_up: bool = False
 
     @property
     def key(self) -> str:

@@ -79,9 +79,8 @@ class _Known:
     """What is remembered about a table, until a DDL touches it.
 
     `declared` holds column definitions from DDL text, by name; `charset` is that of columns that name none, "" where not
-    known. `since_copy` is what happened to the table since it was made as a copy of another, None for others; `is_kept_up` says
-    that a tool is known to fill it with the same rows. `originals` are the tables it was made LIKE, the nearest first: a copy
-    that is gone has their defaults.
+    known. `since_copy` and `is_kept_up` are those of `TableState`. `originals` are the tables it was made LIKE, the nearest first:
+    a copy that is gone has their defaults.
     """
 
     facts: TableFacts | None = None
@@ -169,7 +168,10 @@ class Catalog:
         return {} if self._tracked is None else self._tracked.pop_unsaved()
 
     def _known(self, database: str, table: str) -> _Known:
-        return self._tables.setdefault((database, table), _Known())
+        known = self._tables.get((database, table))
+        if known is None:
+            known = self._tables[database, table] = _restored(self._state(database, table))
+        return known
 
     # ---- DDL
 
@@ -211,7 +213,7 @@ class Catalog:
             self._rename_original(key, None)
             return change
         if change.kind == "rename":
-            return self._rename(change, leaving)
+            return self._rename(change, leaving, before)
         if change.kind == "create" and not change.conditional:
             self._tables.pop(key, None)
         known = self._known(*key)
@@ -219,6 +221,7 @@ class Catalog:
         if known.since_copy is not None and change.kind != "create":
             lossy: Effect = "snapshot" if _may_drop_rows(change) else "none"
             known.since_copy = strongest(known.since_copy, refined.effect, lossy)
+            self._save_copy(*key, known)
         if change.kind == "create" and not change.conditional:
             self._copy(change, known)
         known.declared = {} if change.is_unclear else declared_after(change, known.declared)
@@ -228,10 +231,10 @@ class Catalog:
             known.latest = None
         return refined
 
-    def _rename(self, change: DdlChange, leaving: set[tuple[str, str]]) -> DdlChange:
+    def _rename(self, change: DdlChange, leaving: set[tuple[str, str]], before: TableState | None) -> DdlChange:
         """Return the same change; of no more effect than what a tool did to its copy of the table it now replaces."""
         old, new = (change.database, change.table), (change.new_database, change.new_table)
-        known = self._tables.pop(old, _Known())
+        known = self._tables.pop(old, None) or _restored(before)
         known.forget_server()
         known.latest = None
         self._tables[new] = known
@@ -267,6 +270,7 @@ class Catalog:
         if schema is None or not _is_copy(change, schema, self._flavour):
             return
         known.since_copy, known.is_kept_up = "none", is_kept_up(change.table)
+        self._save_copy(change.database, change.table, known)
         known.latest = replace(schema, name=change.table)
         known.declared = original.declared | known.declared
         known.charset = known.charset or original.charset
@@ -274,9 +278,16 @@ class Catalog:
 
     def _note_trigger(self, trigger: Trigger) -> None:
         """Note that a tool has a table's changes made in its copy, too."""
-        for (database, table), known in self._tables.items():
+        followed = [] if self._tracked is None else self._tracked.states(trigger.database, "")
+        for database, table in {*self._tables, *((state.schema.database, state.schema.name) for state in followed)}:
             if database == trigger.database and real_table(table) == trigger.table:
+                known = self._known(database, table)
                 known.is_kept_up = True
+                self._save_copy(database, table, known)
+
+    def _save_copy(self, database: str, table: str, known: _Known) -> None:
+        if self._tracked is not None:
+            self._tracked.note_copy(database, table, known.since_copy, is_kept_up=known.is_kept_up)
 
     def _refine(self, change: DdlChange, known: _Known, before: TableState | None) -> DdlChange:
         """Return the change with the effect it has on the table `before` it, whether or not this process has seen a row of it."""
@@ -391,6 +402,11 @@ class Catalog:
             known.facts_read = True
             known.charset = known.charset if known.facts is None else known.facts.charset
         return known.facts
+
+
+def _restored(state: TableState | None) -> _Known:
+    """Return what this process, which has seen nothing of a table yet, knows of it."""
+    return _Known() if state is None else _Known(since_copy=state.since_copy, is_kept_up=state.is_kept_up)
 
 
 def _schema(known: _Known, state: TableState | None) -> TableSchema | None:

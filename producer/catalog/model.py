@@ -1,18 +1,21 @@
 """The model of a table: its columns, its indexes in the server's order, and what its next DDL depends on.
 
 `reduce` makes one of the clauses of a statement, `information_schema` of what the server reports, and the state topic keeps one
-per table of a log without column names.
+per followed table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from producer.catalog.statements.clauses import KeyPart
 from schemas.columns import TableSchema
 from schemas.documents import CatalogDocument, IndexDocument
+
+if TYPE_CHECKING:
+    from producer.catalog.effects import Effect
 
 PRIMARY: Final = "PRIMARY"
 
@@ -33,6 +36,8 @@ class TableState:
     `charset` and `collation` are those of columns that name none, "" where not known. `uncertain` names columns
     whose default the text did not give for certain; everything else of them is certain. `unshown` names columns, in small
     letters, that were added to rows and that no row in the log has shown since: no record has the default they were added with.
+    `since_copy` is what happened to the table since it was made as a copy of another, None for others; `is_kept_up` says
+    that a tool is known to fill it with the same rows.
     """
 
     schema: TableSchema
@@ -41,6 +46,8 @@ class TableState:
     keys: tuple[Key, ...]
     uncertain: frozenset[str] = frozenset()
     unshown: frozenset[str] = frozenset()
+    since_copy: Effect | None = None
+    is_kept_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class UnclearError(Exception):
 
 def renamed(state: TableState, database: str, table: str) -> TableState:
     """Return the same columns and keys under another name (RENAME, and CREATE TABLE ... LIKE)."""
-    return replace(state, schema=replace(state.schema, database=database, name=table))
+    return replace(state, schema=replace(state.schema, database=database, name=table), since_copy=None, is_kept_up=False)
 
 
 def keyed(schema: TableSchema, keys: Sequence[Key]) -> TableSchema:
@@ -92,8 +99,9 @@ def to_document(state: TableState) -> CatalogDocument:
         IndexDocument(key.name, key.unique, tuple((part.column, part.prefix) for part in key.parts)) for key in state.keys
     )
     return CatalogDocument(
-        schema.database, schema.name, state.charset, state.collation, schema.columns, keys, state.uncertain, state.unshown
-    )
+        schema.database, schema.name, state.charset, state.collation, schema.columns, keys,
+        state.uncertain, state.unshown, state.since_copy, state.is_kept_up,
+    )  # fmt: skip
 
 
 def from_document(document: CatalogDocument) -> TableState:
@@ -102,4 +110,10 @@ def from_document(document: CatalogDocument) -> TableState:
         Key(key.name, key.unique, tuple(KeyPart(name, prefix) for name, prefix in key.parts)) for key in document.keys
     )
     schema = keyed(TableSchema(document.database, document.table, document.columns), keys)
-    return TableState(schema, document.charset, document.collation, keys, document.uncertain, document.unshown)
+    unshown = document.unshown
+    if unshown is None:
+        unshown = frozenset(column.name.lower() for column in document.columns)
+    return TableState(
+        schema, document.charset, document.collation, keys,
+        document.uncertain, unshown, document.since_copy, document.is_kept_up,
+    )  # fmt: skip

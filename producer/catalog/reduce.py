@@ -132,7 +132,11 @@ class _Alteration:
         schema = keyed(TableSchema(old.database, old.name, tuple(columns)), keys)
         names = {column.name.lower(): column.name for column in columns}
         uncertain = frozenset(names[name] for name in self._uncertain if name in names)
-        return TableState(schema, self._charset, self._collation, tuple(keys), uncertain, frozenset(unshown))
+        charset, collation = self._charset, self._collation
+        return replace(
+            self._state, schema=schema, charset=charset, collation=collation, keys=tuple(keys), uncertain=uncertain,
+            unshown=frozenset(unshown),
+        )  # fmt: skip
 
     def _of(self, kind: type[_AnyClause]) -> list[_AnyClause]:
         return [clause for clause in self._clauses if isinstance(clause, kind)]

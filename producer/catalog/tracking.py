@@ -24,7 +24,7 @@ from schemas.json_codec import encode
 from schemas.state import parse
 
 if TYPE_CHECKING:
-    from producer.catalog.effects import DdlChange
+    from producer.catalog.effects import DdlChange, Effect
     from schemas.columns import Column, TableSchema
 
 log = structlog.get_logger(__name__)
@@ -108,6 +108,12 @@ class TrackedTables:
         state = self._states.get((database, table))
         if state is not None and state.unshown:
             self._put((database, table), replace(state, unshown=frozenset()))
+
+    def note_copy(self, database: str, table: str, since_copy: Effect | None, *, is_kept_up: bool) -> None:
+        """Note the progress of a tool that makes the table as a copy of another."""
+        state = self._states.get((database, table))
+        if state is not None and (state.since_copy, state.is_kept_up) != (since_copy, is_kept_up):
+            self._put((database, table), replace(state, since_copy=since_copy, is_kept_up=is_kept_up))
 
     def observe(self, schema: TableSchema, server: TableState | None = None) -> None:
         """Note the columns of a TABLE_MAP; full metadata wins over what text made of them.
