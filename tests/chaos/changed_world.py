@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _BATCH_PATIENCE_S: Final = 30.0
 _VERDICT_S: Final = 300.0
-_REBUILD_S: Final = 240.0
 _MOST_REBUILDS: Final = 6
 _REFUSED: Final = re.compile(r'by another rule.*?tidemark rebuild --sink \S+ ([^"\\\n]+)')
 _CHANGED_BACK: Final = 0.5
@@ -146,14 +145,7 @@ def _rebuild_until_accepted(world: World, sink: SinkSettings, config: Path | Non
         world.refusals += 1
         found = _REFUSED.search(pipeline.said(MERGE))
         assert found is not None
-        arguments = (found[1].strip(), "--sink", sink.name, "--yes")
-        log = pipeline.folder / "rebuild.log"
-        child = pipeline.spawn_by(config, "rebuild", log, *arguments)
-        ended = child.wait(_REBUILD_S)
-        child.kill()
-        said = log.read_text(encoding="utf-8", errors="replace")
-        if not ended or child.status != 0:
-            raise ChaosError(f"rebuild {' '.join(arguments)} ended with {child.status}:\n{said[-3000:]}")
+        _by_hand(world, config, "rebuild", found[1].strip(), "--sink", sink.name, "--yes")
     raise ChaosError(f"refused after {_MOST_REBUILDS} rebuilds:\n{pipeline.log_tail(MERGE)}")
 
 
@@ -225,15 +217,22 @@ def read_from_quarantine(world: World) -> None:
     pipeline.wait_for_sink(*TABLES, consistent=False)
     if not any(table.quarantined for table in pipeline.status().tables):
         return
-    pipeline.stop(MERGE)
-    for verb, arguments in (("merge", ("--until-caught-up",)), ("quarantine", ("retry",))):
-        log = pipeline.folder / f"{verb}-by-hand.log"
-        child = pipeline.spawn_by(None, verb, log, *arguments)
-        ended = child.wait(_BY_HAND_S)
-        child.kill()
-        if not ended or child.status != 0:
-            raise ChaosError(f"{verb} ended with {child.status}:\n{log.read_text(encoding='utf-8', errors='replace')[-3000:]}")
-    pipeline.start(MERGE)
+    with world.laps("retry"):
+        pipeline.stop(MERGE)
+        _by_hand(world, None, "merge", "--until-caught-up")
+        _by_hand(world, None, "quarantine", "retry")
+        pipeline.start(MERGE)
+
+
+def _by_hand(world: World, config: Path | None, verb: str, *arguments: str) -> None:
+    """Run a command that must end well."""
+    log = world.pipeline.folder / f"{verb}-by-hand.log"
+    child = world.pipeline.spawn_by(config, verb, log, *arguments)
+    ended = child.wait(_BY_HAND_S)
+    child.kill()
+    if not ended or child.status != 0:
+        said = log.read_text(encoding="utf-8", errors="replace")
+        raise ChaosError(f"{verb} {' '.join(arguments)} ended with {child.status}:\n{said[-3000:]}")
 
 
 def alter_between_attempts(world: World) -> None:
