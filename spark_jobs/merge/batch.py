@@ -242,9 +242,15 @@ class BatchMerger:
             self._begun.save(now)
 
     def _read_before(self, attempt: EarlierBatch, feeds: Iterable[Feed]) -> frozenset[str]:
-        """Return the folders of tables that an attempt before has read: by the schemas that are kept there."""
+        """Return the folders of tables that an attempt before has read: by the schemas that are kept there.
+
+        One of an older version may have kept none: then the registry is asked, as that version did.
+        """
         context = self._shared_by_tables()
-        return frozenset(context.folder_of(feed.table) for feed in feeds if attempt.has_read(feed.table, feed.target))
+        folders = frozenset(context.folder_of(feed.table) for feed in feeds if attempt.has_read(feed.table, feed.target))
+        if not attempt.is_unknown:
+            return folders
+        return frozenset(folder for folder in folders if context.schemas.used.known(folder, "value"))
 
     # ── tables that are not merged ────────────────────
 

@@ -8,19 +8,25 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from schemas.documents import SchemaIdDocument
 from schemas.identity import TableName
-from schemas.topics import change_topic, snapshot_topic
+from schemas.state import partition_of
+from schemas.topics import change_topic, snapshot_topic, state_topic, value_subject
 from spark_jobs.store.sink_layout import BATCH
 from tests.chaos.ddl import change_types
 from tests.chaos.hidden_versions import HiddenVersions
+from tests.chaos.load import TABLES
 from tests.chaos.sink_plans import CHANGELOGS, SCHEMAS, SECRETS
 from tests.chaos.world import MERGE, RUN, ChaosError, SupervisedPipeline, World
+from tests.support.topics import read_topic
 from tidemark.verify.sink_types import open_reader
 
 if TYPE_CHECKING:
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
 
 _BATCH_PATIENCE_S: Final = 30.0
 _VERDICT_S: Final = 300.0
-_REBUILD_S: Final = 240.0
 _MOST_REBUILDS: Final = 6
 _REFUSED: Final = re.compile(r'by another rule.*?tidemark rebuild --sink \S+ ([^"\\\n]+)')
 _CHANGED_BACK: Final = 0.5
@@ -37,15 +42,16 @@ _ALONE: Final = ("hot", "wide", "ledger", "pets")
 _TOPICS_S: Final = 60.0
 _SECRETS: Final = 300
 MASK: Final = "********"
-_HIDDEN: Final = ("hot", "pairs", "words", "parts", "ledger", "wide")
-"""Tables whose topics may be created again: no other table changes their rows."""
+_HIDDEN: Final = ("pairs", "words", "parts", "ledger", "wide")
+"""Tables whose topics may be created again: no other table changes their rows, and no record of them waits in quarantine."""
+_BY_HAND_S: Final = 300.0
 
 
-def kill_in_a_begun_batch(world: World) -> None:
-    """kill -9 of the merge job while a sink has a batch whose writes have begun; after a while in any case."""
+def kill_in_a_begun_batch(world: World, since_ns: int = 0, patience_s: float = _BATCH_PATIENCE_S) -> None:
+    """kill -9 of the merge job while a sink has a batch whose writes have begun, after this time; after a while in any case."""
     services = [Path(sink.service_path) for sink in world.pipeline.settings.sinks]
-    deadline = time.monotonic() + _BATCH_PATIENCE_S
-    while not any(map(_is_begun, services)) and time.monotonic() < deadline:
+    deadline = time.monotonic() + patience_s
+    while not any(_is_begun(service, since_ns) for service in services) and time.monotonic() < deadline:
         world.pipeline.check()
         time.sleep(0.005)
     time.sleep(world.rng.uniform(0, 1.2))
@@ -54,12 +60,12 @@ def kill_in_a_begun_batch(world: World) -> None:
     world.kills += 1
 
 
-def _is_begun(service: Path) -> bool:
+def _is_begun(service: Path, since_ns: int = 0) -> bool:
     try:
         begun = int(json.loads((service / BATCH).read_text(encoding="utf-8"))["batch_id"])
+        return begun > _newest_done(service) and (service / BATCH).stat().st_mtime_ns > since_ns
     except FileNotFoundError:
         return False
-    return begun > _newest_done(service)
 
 
 def _newest_done(service: Path) -> int:
@@ -139,14 +145,7 @@ def _rebuild_until_accepted(world: World, sink: SinkSettings, config: Path | Non
         world.refusals += 1
         found = _REFUSED.search(pipeline.said(MERGE))
         assert found is not None
-        arguments = (found[1].strip(), "--sink", sink.name, "--yes")
-        log = pipeline.folder / "rebuild.log"
-        child = pipeline.spawn_by(config, "rebuild", log, *arguments)
-        ended = child.wait(_REBUILD_S)
-        child.kill()
-        said = log.read_text(encoding="utf-8", errors="replace")
-        if not ended or child.status != 0:
-            raise ChaosError(f"rebuild {' '.join(arguments)} ended with {child.status}:\n{said[-3000:]}")
+        _by_hand(world, config, "rebuild", found[1].strip(), "--sink", sink.name, "--yes")
     raise ChaosError(f"refused after {_MOST_REBUILDS} rebuilds:\n{pipeline.log_tail(MERGE)}")
 
 
@@ -154,20 +153,86 @@ def _rebuild_until_accepted(world: World, sink: SinkSettings, config: Path | Non
 
 
 def hide_schemas(world: World) -> None:
-    """The registry knows the first version of each schema only, for one attempt, and all of them for the next."""
-    world.serial += 1
-    world.execute(f"ALTER TABLE hot ADD COLUMN more{world.serial} INT NOT NULL DEFAULT {world.serial}")
+    """Registry and state have the first schema of a table only, for one attempt, and all of them for the next.
+
+    The merge job reads the state of the producer: a lake shows what a job does that may not. Other sinks have the registry alone.
+    """
+    pipeline = world.pipeline
+    is_lake = not pipeline.takes
     kill_in_a_begun_batch(world)
-    with HiddenVersions(world.servers.registry.url) as hidden:
-        document = world.pipeline.document()
+    world.serial += 1
+    world.execute(
+        f"ALTER TABLE hot ADD COLUMN more{world.serial} INT NOT NULL DEFAULT {world.serial}", "UPDATE hot SET n = n + 1 LIMIT 5"
+    )
+    if is_lake:
+        pipeline.wait_for_log()
+        pipeline.kill(RUN)
+        world.kills += 1
+        world.unread = True
+    with HiddenVersions(world.servers.registry.url) as hidden, _hidden_in_state(world, ("hot",) if is_lake else ()):
+        document = pipeline.document()
         document["format"]["registry"] = hidden.url
-        path = world.pipeline.folder / "old-registry.yaml"
+        path = pipeline.folder / "old-registry.yaml"
         path.write_text(json.dumps(document), encoding="utf-8")
-        world.pipeline.configs = {MERGE: path}
-        world.pipeline.start(MERGE)
-        kill_in_a_begun_batch(world)
-        world.pipeline.configs = {}
-    world.pipeline.start(MERGE)
+        pipeline.configs = {MERGE: path}
+        began_ns = time.time_ns()
+        pipeline.start(MERGE)
+        kill_in_a_begun_batch(world, began_ns, _VERDICT_S)
+        pipeline.configs = {}
+    pipeline.start(MERGE)
+    if is_lake:
+        pipeline.start(RUN)
+        pipeline.wait("the producer", lambda status: bool(status.producer().alive))
+
+
+@contextmanager
+def _hidden_in_state(world: World, tables: Iterable[str]) -> Iterator[None]:
+    """Take the schemas of tables out of the producer's state, and put them back."""
+    servers, name = world.servers.kafka.bootstrap_servers, world.pipeline.name
+    topic = state_topic(name)
+    subjects = {value_subject(of(name, world.database, table)) for table in tables for of in (change_topic, snapshot_topic)}
+    kept: dict[bytes, bytes | None] = {}
+    for record in read_topic(servers, topic, raw=True) if subjects else ():
+        key = record.key or b""
+        if key.startswith(SchemaIdDocument.PREFIX.encode()) and key.decode().split("/", 2)[2] in subjects:
+            kept.pop(key, None)
+            kept[key] = record.value
+    _write(servers, topic, dict.fromkeys(kept))
+    try:
+        yield
+    finally:
+        _write(servers, topic, kept)
+
+
+def _write(servers: str, topic: str, records: Mapping[bytes, bytes | None]) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for key, value in records.items():
+        producer.produce(topic, value, key, partition_of(key.decode()))
+    assert not producer.flush(_TOPICS_S), "the state was not written"
+
+
+def read_from_quarantine(world: World) -> None:
+    """Merge what an attempt could not read, as a person would do."""
+    pipeline = world.pipeline
+    pipeline.wait_for_sink(*TABLES, consistent=False)
+    if not any(table.quarantined for table in pipeline.status().tables):
+        return
+    with world.laps("retry"):
+        pipeline.stop(MERGE)
+        _by_hand(world, None, "merge", "--until-caught-up")
+        _by_hand(world, None, "quarantine", "retry")
+        pipeline.start(MERGE)
+
+
+def _by_hand(world: World, config: Path | None, verb: str, *arguments: str) -> None:
+    """Run a command that must end well."""
+    log = world.pipeline.folder / f"{verb}-by-hand.log"
+    child = world.pipeline.spawn_by(config, verb, log, *arguments)
+    ended = child.wait(_BY_HAND_S)
+    child.kill()
+    if not ended or child.status != 0:
+        said = log.read_text(encoding="utf-8", errors="replace")
+        raise ChaosError(f"{verb} {' '.join(arguments)} ended with {child.status}:\n{said[-3000:]}")
 
 
 def alter_between_attempts(world: World) -> None:

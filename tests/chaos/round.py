@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chaos.changed_world import add_secrets, changes_of, leaked
+from tests.chaos.changed_world import add_secrets, changes_of, leaked, read_from_quarantine
 from tests.chaos.faults import (
     ALL,
     EVENTS,
@@ -255,6 +255,9 @@ def _disturbed(world: World, names: list[str], *, initial: bool) -> str:
         with world.laps("stop load"):
             world.load.stop()
     tables = sorted(TABLES)
+    if world.unread:
+        with world.laps("quarantine"):
+            read_from_quarantine(world)
     with world.laps("snapshots"):
         wait_for_snapshots(world, drops="drop and create" in names)
     if world.masked:

@@ -286,6 +286,7 @@ class World:
     refusals: int = 0
     recreated: set[str] = field(default_factory=set)
     masked: bool = False
+    unread: bool = False
     hosts: tuple[SinkHost, ...] = ()
     large_rows: tuple[int, ...] = (3_000, 10_000, 200_000)
 

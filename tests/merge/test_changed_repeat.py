@@ -17,6 +17,7 @@ from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.target_rebuild import rebuild
 from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema, SchemaRegistry
 from spark_jobs.merge.batch import BatchMerger
+from spark_jobs.store.sink_layout import BATCH, SCHEMAS
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
@@ -125,6 +126,26 @@ def test_a_repeat_that_sees_more_schemas_is_the_same_batch_as_the_first_attempt(
     flush(topics)
     merge_all(spark, plain)
     assert [(row["id"], row["note"]) for row in rows_of(plain, "shop.orders")] == [("a", None), ("b", 3)]
+
+
+def test_a_batch_that_an_older_version_began_is_read_by_what_the_registry_has(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    plain = merge_settings()
+    topics = topics_of(plain, ORDERS)
+    topics.register()
+    topics.change("c", {"id": "1", "amount": 1}, at(101, 1).text)
+    flush(topics)
+    die(spark, plain)
+    service = Path(plain.sink.service_path)
+    (service / BATCH).unlink()
+    kept = list((service / SCHEMAS).rglob("schemas.json"))
+    assert kept, "such a version had none"
+    for file in kept:
+        file.unlink()
+    merge_all(spark, plain)
+    topics.change("c", {"id": "2", "amount": 2}, at(102, 1).text)
+    flush(topics)
+    merge_all(spark, plain)
+    assert ids(plain) == ["1", "2"], "the repeat has left out the first record, and the next batch does not go on from it"
 
 
 def test_a_batch_that_has_written_nothing_sees_the_world_as_it_is(spark: SparkSession, merge_settings: SinkFactory) -> None:
