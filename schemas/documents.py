@@ -354,9 +354,9 @@ class CatalogDocument:
     columns: tuple[Column, ...]
     keys: tuple[IndexDocument, ...]
     uncertain: frozenset[str]
-    unshown: frozenset[str] | None = None
-    since_copy: Literal["none", "fill", "snapshot", "floor"] | None = None
-    is_kept_up: bool = False
+    unshown: frozenset[str] | None = json_field(None, omits_default=True)
+    since_copy: Literal["none", "fill", "snapshot", "floor"] | None = json_field(None, omits_default=True)
+    is_kept_up: bool = json_field(default=False, omits_default=True)
 
     @property
     def key(self) -> str:

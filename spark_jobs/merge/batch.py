@@ -49,7 +49,7 @@ from spark_jobs.merge.group_batch import run_group
 from spark_jobs.merge.group_members import MemberError
 from spark_jobs.merge.group_steps import GroupRecords
 from spark_jobs.merge.grouped_tables import GroupedTables
-from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
+from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord, retired_folders
 from spark_jobs.merge.merge_parts import MergeParts
 from spark_jobs.merge.mirror_and_changelog import run_both
 from spark_jobs.merge.progress_report import progress_document
@@ -62,7 +62,7 @@ from spark_jobs.merge.table_batch import TableBatch, TableRecords
 from spark_jobs.merge.table_delays import TableDelays
 from spark_jobs.merge.table_input import TableInput, inputs_of
 from spark_jobs.merge.table_retry import until_done
-from spark_jobs.merge.table_set_aside import as_set_aside, half_written, is_of_one_table
+from spark_jobs.merge.table_set_aside import as_set_aside, half_written, is_of_one_table, log_set_aside
 from spark_jobs.merge.topic_check import ADVICE, BatchBounds, TopicCheck
 from spark_jobs.merge.trimmed_topics import without_conclusions
 from spark_jobs.merge.used_schemas import UsedSchemas
@@ -173,7 +173,7 @@ class BatchMerger:
         self._on_step("loaded", batch_id)
         sources |= {table: records.source for table, records in loaded.items()}
         targets |= {context.target_of(table): one.target for table, one in loaded.items() if table in context.plan.alone}
-        state = JobState(context.query_id, batch_id, sources, targets, _retired(before, sources), examined.topics)
+        state = JobState(context.query_id, batch_id, sources, targets, retired_folders(before, sources), examined.topics)
         self._states.save(state)
         self._on_step("saved", batch_id)
         self._loads.answer(state)
@@ -286,7 +286,7 @@ class BatchMerger:
     ) -> None:
         """Remember of a table that is not merged in this batch what an attempt before a crash has written."""
         targets |= self._half_written(self._parts.naming.targets_of(table), before, batch_id)
-        _log_set_aside(table, before.source(table), record)
+        log_set_aside(table, before.source(table), record)
 
     def _withdraw(self, bounds: BatchBounds, topics: AbstractSet[str], tables: AbstractSet[SourceTable]) -> None:
         """Have Spark choose the offsets of a batch again; one that an attempt has written to some table keeps them.
@@ -459,7 +459,7 @@ class BatchMerger:
         record = as_set_aside(known, reason_of(error), time.time_ns() // 1_000_000)
         self._schemas_seen.pop(table, None)
         self._failed_with[table] = self._schema_ids(table)
-        _log_set_aside(table, known, record)
+        log_set_aside(table, known, record)
         return record
 
     def _session(self) -> SparkSession:
@@ -494,21 +494,3 @@ def _left_out(record: SourceRecord, one: TableInput) -> SourceRecord:
     """Return the record of a table that no route takes into the sink: how far it was read, should one take it later."""
     changes, snapshots = one.change_ends or record.change_offsets, one.snapshot_ends or record.snapshot_offsets
     return replace(record, change_offsets=changes, snapshot_offsets=snapshots, skipped=NO_ROUTE)
-
-
-def _log_set_aside(table: SourceTable, before: SourceRecord, record: SourceRecord) -> None:
-    """Log once that a table is set aside, and again when the reason is another."""
-    name = table.name.plain
-    if record.set_aside is None:
-        log.info("merge.table_taken_up", table=name)
-        return
-    is_news = before.set_aside is None or before.set_aside.reason != record.set_aside.reason
-    report = log.error if is_news else log.debug
-    report("merge.table_set_aside", table=name, reason=record.set_aside.reason, attempts=record.set_aside.attempts)
-
-
-def _retired(before: JobState, sources: Mapping[SourceTable, SourceRecord]) -> tuple[str, ...]:
-    """Return the tombstone folders that counted before this batch and count no more."""
-    now = {item.path for record in sources.values() for item in record.tombstones}
-    then = {item.path for record in before.sources.values() for item in record.tombstones}
-    return tuple(sorted(then - now))

@@ -327,3 +327,10 @@ def _table_state(document: Mapping[str, Any]) -> TableState:
     if "gap" not in document["state"] and (document["quarantined"] or document["skipped"]):
         return replace(state, gap=Gap(_offsets(document["change_offsets"]), given_up=bool(document["skipped"])))
     return state
+
+
+def retired_folders(before: JobState, sources: Mapping[SourceTable, SourceRecord]) -> tuple[str, ...]:
+    """Return the tombstone folders that counted before this batch and count no more."""
+    now = {item.path for record in sources.values() for item in record.tombstones}
+    then = {item.path for record in before.sources.values() for item in record.tombstones}
+    return tuple(sorted(then - now))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+import structlog
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
@@ -24,11 +25,14 @@ from schemas.errors import (
     SchemaChangeError,
     TidemarkError,
 )
+from schemas.identity import SourceTable
 from schemas.merge_rule import NOTHING
 from spark_jobs.kafka.slices import EARLIEST, Offsets, Slice
 from spark_jobs.merge.job_state import SetAside, SourceRecord
 from spark_jobs.sinks.contract import FedBy, FencedSinkError, TargetRecord
 from spark_jobs.spark_errors import CANCELLED, lost_class, with_causes
+
+log = structlog.get_logger()
 
 FIRST_PAUSE_MS: Final = 30_000
 LONGEST_PAUSE_MS: Final = 600_000
@@ -150,3 +154,14 @@ def unread(record: SourceRecord, topics: tuple[str, str], ends: Offsets) -> Iter
             start = known.get(partition, EARLIEST)
             if end > 0 and start < end:
                 yield Slice(topic, partition, start, end)
+
+
+def log_set_aside(table: SourceTable, before: SourceRecord, record: SourceRecord) -> None:
+    """Log once that a table is set aside, and again when the reason is another."""
+    name = table.name.plain
+    if record.set_aside is None:
+        log.info("merge.table_taken_up", table=name)
+        return
+    is_news = before.set_aside is None or before.set_aside.reason != record.set_aside.reason
+    report = log.error if is_news else log.debug
+    report("merge.table_set_aside", table=name, reason=record.set_aside.reason, attempts=record.set_aside.attempts)

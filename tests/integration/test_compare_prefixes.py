@@ -12,14 +12,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from producer.kafka.client import TopicAdmin, with_leaders
 from schemas.settings import from_mapping
 from tests.catalog.server_log import end_of_log
-from tests.integration.test_golden import log_is_at, snapshot_is_done
+from tests.integration.test_golden import log_is_at
 from tests.support.producing import RunningProducer
 from tests.support.servers import database, drop_database, new_database, unique_name
 from tests.support.topics import Record, read_topics
@@ -498,37 +497,3 @@ def test_what_waits_of_large_records_is_bounded_in_bytes(kafka: Any, monkeypatch
             stream.next_record()
             taken += 1
     assert taken == 200
-
-
-# ── snapshots ────────────────────────────────
-
-
-def test_rows_of_quiet_tables_are_compared_when_asked_and_the_signal_table_is_not(
-    kafka: Any, tmp_path: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world = World(database("mysql80"), kafka, {"type": "json", "schemas": True})
-    world.execute(*TABLES[:2])
-    for number in range(150):
-        world.execute(f"INSERT INTO t (id, v) VALUES ({number}, 'x')")
-    for name, partitions in ((world.left, 2), (world.right, 3)):
-        signals = {"signal_table": f"{world.schema}.signals"}
-        snapshot = {"mode": "initial", "merge": "producer", "readers": 2, "chunk_rows": 40}
-        settings = world.settings(name, partitions, source=signals, snapshot=snapshot)
-        with RunningProducer(settings) as producer:
-            producer.wait_until("the snapshot is done", snapshot_is_done)
-            world.read_to_end(producer)
-    file = tmp_path / "tidemark.yaml"
-    source = {"host": "nowhere", "user": "u", "tables": [".*"], "signal_table": f"{world.schema}.signals"}
-    kafka_settings = {"bootstrap_servers": kafka.bootstrap_servers}
-    file.write_text(yaml.safe_dump({"name": world.right, "source": source, "kafka": kafka_settings}))
-    sides = ["--left", world.left, "--right", world.right, "--config", str(file)]
-    code = cli.main(["compare", *sides, "--snapshots", rf"{world.schema}\..*"])
-    lines, (records, differences, _) = reported(capsys)
-    assert (code, differences) == (0, 0), "\n".join(lines)
-    assert records >= 150
-    assert any(line == f"not compared, as asked: {world.schema}.signals" for line in lines)
-    assert cli.main(["compare", *sides]) == 1  # rows of snapshots left out, nothing is compared
-    _, (records, differences, _) = reported(capsys)
-    assert (records, differences) == (0, 0)
-    world.connection.close()
-    drop_database(world.server, world.schema)

@@ -81,7 +81,7 @@ VARIANTS: Final = (
     (r"merge/test_set_aside\.py::test_a_table_that_failed_half_way", "created again between two attempts; a batch that has written"),
     (r"merge/test_left_out\.py::test_(a_snapshot_row_is_not|an_id_that_was_given)", "merge/test_merge_rule; the other tests there"),
     (r"merge/test_routed_merge\.py::test_a_new_column_is_(filled_in|not_filled)", "filled once where its batch is run again"),
-    (r"integration/test_compare_prefixes\.py::test_rows_of_quiet_tables", "two producers agree"),
+    (r"integration/test_compare_snapshots\.py::test_rows_of_quiet_tables", "two producers agree"),
     (r"codec/test_damaged_bytes", "codec/test_the_server_is_the_oracle; make fuzz"),
     (r"merge/test_table_delays\.py::.*\[jvm\]", "the other writers"),
     (r"integration/test_torn_log\.py::test_a_transaction_that_the_server.*\[(inside a header|between two events|inside the first)", "inside an event"),
