@@ -145,7 +145,7 @@ def test_a_batch_that_an_older_version_began_is_read_by_what_the_registry_has(sp
     topics.change("c", {"id": "2", "amount": 2}, at(102, 1).text)
     flush(topics)
     merge_all(spark, plain)
-    assert ids(plain) == ["1", "2"], "the repeat has left out the first record, and the next batch does not go on from it"
+    assert ids(plain) == ["1", "2"], "the repeat has left out the first record, and the next batch sets the table aside"
 
 
 def test_a_batch_that_has_written_nothing_sees_the_world_as_it_is(spark: SparkSession, merge_settings: SinkFactory) -> None:
