@@ -254,9 +254,7 @@ class TransactionAssembler:
             else:
                 yield from self._event(batch, index, kind, start, end, offset, size)
 
-    def _event(
-        self, batch: EventBatch, index: int, kind: int, start: int, end: int, offset: int, size: int
-    ) -> Iterator[Step]:
+    def _event(self, batch: EventBatch, index: int, kind: int, start: int, end: int, offset: int, size: int) -> Iterator[Step]:
         view = batch.memory
         if kind == events.MARIADB_GTID_EVENT:
             yield from self._mariadb_gtid(events.parse_mariadb_gtid(view, start, end), offset, batch, index)
@@ -307,9 +305,7 @@ class TransactionAssembler:
             self._keep()
         return Begin(transaction)
 
-    def _mariadb_gtid(
-        self, gtid: events.MariadbGtid, offset: int, batch: EventBatch, index: int
-    ) -> Iterator[Step]:
+    def _mariadb_gtid(self, gtid: events.MariadbGtid, offset: int, batch: EventBatch, index: int) -> Iterator[Step]:
         yield from self._begin(offset, gtid.gtid)
         self._open().note(gtid)
         if gtid.prepared_xa:
@@ -389,9 +385,7 @@ class TransactionAssembler:
             yield from self._steps(rows, offsets, rows.sizes.tolist())
         pending.close()
 
-    def _xa_prepare(
-        self, prepare: events.XaPrepare, offset: int, end: int, batch: EventBatch, index: int
-    ) -> Iterator[Step]:
+    def _xa_prepare(self, prepare: events.XaPrepare, offset: int, end: int, batch: EventBatch, index: int) -> Iterator[Step]:
         transaction = self._open()
         pending = transaction.pending
         if pending is None:
@@ -413,10 +407,8 @@ class TransactionAssembler:
             yield from self._begin(offset, None)
         transaction = self._open()
         transaction.thread = query.thread_id
-        if statement.verb == "START":
-            transaction.pending = PendingRows(self._memory)
-            return
-        if statement.verb == "END":
+        if statement.verb in ("START", "END"):
+            transaction.pending = transaction.pending if statement.verb == "END" else PendingRows(self._memory)
             return
         if statement.verb == "ROLLBACK" or transaction.published:
             self._prepared.drop(statement.xid)
@@ -457,10 +449,7 @@ class TransactionAssembler:
         elif kind is QueryKind.COMMIT:
             yield from self._commit(end, batch, index)
         elif kind is QueryKind.SAVEPOINT:
-            pending = self._open().pending
-            name = savepoint_name(query.sql, self._flavour)
-            if pending is not None and name is not None and query.sql.lstrip()[:1].upper() == "S":
-                pending.savepoint(name)
+            self._open().note_savepoint(query.sql, self._flavour)
         elif kind is QueryKind.ROLLBACK:
             yield from self._roll_back(query, offset, end, batch, index)
         elif kind is QueryKind.XA:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from producer.catalog.statements import savepoint_name
 from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
@@ -52,6 +53,12 @@ class OpenTransaction:
         self.needs_commit, self.has_not_happened = not gtid.standalone, gtid.has_not_happened
         if gtid.unknown_flags:
             self.unclear = f"the extra flags {gtid.unknown_flags:#x} of its GTID event are not known"
+
+    def note_savepoint(self, sql: str, flavour: str) -> None:
+        """Note a SAVEPOINT among the pending rows, to which a ROLLBACK TO may return."""
+        name = savepoint_name(sql, flavour)
+        if self.pending is not None and name is not None and sql.lstrip()[:1].upper() == "S":
+            self.pending.savepoint(name)
 
     def count(self, rows: int) -> None:
         """Count `rows` rows: they have the next ordinals."""

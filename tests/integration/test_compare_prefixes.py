@@ -421,11 +421,11 @@ def with_sequences(records: list[Record]) -> Iterator[tuple[Record, Any]]:
         yield record, last
 
 
-def in_place_of_their_keys(records: list[Record], partitions: int) -> list[Record]:
+def by_the_partition_of_their_keys(records: list[Record], partitions: int) -> list[Record]:
     """In the order of the log, each in the partition of its key: a schema in a key has the prefix in its name."""
     ordered = [record for record, _ in sorted(with_sequences(records), key=lambda pair: str(pair[1]))]
-    places = [record.partition if record.key is None else partition_of(record.key, partitions) for record in ordered]
-    return [remade(record, partition=place) for record, place in zip(ordered, places, strict=True)]
+    partitions_of = [record.partition if record.key is None else partition_of(record.key, partitions) for record in ordered]
+    return [remade(record, partition=number) for record, number in zip(ordered, partitions_of, strict=True)]
 
 
 def ends_with_a_tombstone(records: list[Record]) -> list[Record]:
@@ -468,7 +468,7 @@ def copy_topics(
     for name, records in found.items():
         count = admin.partitions(name)
         renamed = [remade(record, key=named(record.key), value=named(record.value)) for record in records]
-        placed = in_place_of_their_keys(renamed, count) if count > 1 else renamed
+        placed = by_the_partition_of_their_keys(renamed, count) if count > 1 else renamed
         for record in change(placed) if name.endswith(".t") else placed:
             producer.produce(
                 named(name.encode()).decode(), record.value, record.key, record.partition, headers=list(record.headers.items())

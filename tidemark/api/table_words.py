@@ -19,13 +19,13 @@ def consistency(table: TableStatus, status: Status) -> str:
     if table.consistent_at is None:
         return "partial: read with a condition" if table.partial and table.snapshot == "done" else "not consistent yet"
     if table.applied is None:
-        return f"consistent since {place(table.consistent_at, status)}"
+        return f"consistent since {position_text(table.consistent_at, status)}"
     if status.log is not None and table.applied >= status.log.position:
         return "consistent, all applied that is in Kafka"
-    return f"consistent, applied to {place(table.applied, status)}"
+    return f"consistent, applied to {position_text(table.applied, status)}"
 
 
-def place(position: Position, status: Status) -> str:
+def position_text(position: Position, status: Status) -> str:
     """Return the file and the offset of a position in the source's log, as the server's own commands show them."""
     if not position.file:
         return "the beginning"

@@ -38,7 +38,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def fish_lines(root: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the commands that tell fish the verbs, their actions, options and values."""
+    """Yield the commands that give fish the verbs, their actions, options and values."""
     yield f"complete -c {root.prog} -f"
     yield from _fish_parser(root, root.prog, ())
 

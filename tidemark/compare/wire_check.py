@@ -155,6 +155,6 @@ def _is_node_in_order(node: Any) -> bool:
         return all(map(_is_node_in_order, node))
     if not isinstance(node, dict):
         return True
-    places = [_PROPERTIES.index(name) if name in _PROPERTIES else -1 for name in node]
+    ranks = [_PROPERTIES.index(name) if name in _PROPERTIES else -1 for name in node]
     inner = [node[name] for name in ("fields", "items", "keys", "values") if name in node]
-    return -1 not in places and places == sorted(places) and all(map(_is_node_in_order, inner))
+    return -1 not in ranks and ranks == sorted(ranks) and all(map(_is_node_in_order, inner))
