@@ -71,10 +71,8 @@ def udf_sources(udfs: Sequence[UdfSettings]) -> list[tuple[str, str, str, str]]:
 
 
 def _text_of(module: ModuleType) -> str:
-    """Return the content of a module's file, which may be in a zip; "" for a module that is built into Python."""
-    file, loader = getattr(module, "__file__", None), getattr(module, "__loader__", None)
-    if file is None:
-        return ""
+    """Return the content of a module's file, which may be in a zip."""
+    file, loader = str(module.__file__), getattr(module, "__loader__", None)
     content: bytes = Path(file).read_bytes() if loader is None else loader.get_data(file)
     return content.hex()
 
@@ -91,6 +89,9 @@ def _function(path: str, name: str) -> Callable[..., Any]:
     function = getattr(module, attribute, None)
     if not callable(function):
         message = f"{path}: the module {module_name!r} has no function {attribute!r}"
+        raise ConfigError(message)
+    if getattr(module, "__file__", None) is None:  # pickled by value, it would take all of Python with it
+        message = f"{path}: {module_name!r} is built into Python: name a function of a module of your own, which calls it"
         raise ConfigError(message)
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     found: Callable[..., Any] = function

@@ -118,6 +118,7 @@ def test_a_python_function_that_raises_is_named_with_its_error(spark: SparkSessi
     [
         ("no_such_module:f", "string", "udfs.0.function: the module 'no_such_module' cannot be imported: No module named"),
         ("tests.merge.udfs_of_a_shop:f", "string", "udfs.0.function: the module 'tests.merge.udfs_of_a_shop' has no function 'f'"),
+        ("builtins:len", "int", "udfs.0.function: 'builtins' is built into Python: name a function of a module of your own, which calls it"),
         ("tests.merge.udfs_of_a_shop:masked", "strin", "udfs.0.returns: 'strin' is no type of Spark SQL"),
     ],
 )
