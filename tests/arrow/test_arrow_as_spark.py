@@ -22,6 +22,7 @@ from schemas.connect import TimeMode, ValueModes, key_schema
 from schemas.markers import MARKER_KEY
 from schemas.merge_rule import TableState
 from spark_jobs.arrow.arrow_decoder import REASONS, ArrowDecoder, DecoderPlan, Judged, supports
+from spark_jobs.arrow.arrow_types import UnsupportedBatchError
 from spark_jobs.arrow.newest import admitted, newest
 from spark_jobs.decode.avro_records import decoded
 from spark_jobs.decode.record_columns import DELETED, OFFSET, POSITION, REASON
@@ -196,9 +197,12 @@ def test_records_under_two_keys_are_compared_by_value(spark: SparkSession) -> No
         (framed(old, {"id": 1}), framed(writers[0], envelope("c", None, {"id": 1, "a": 3}))),
         (framed(new, {"id": 1, "a": 3}), framed(writers[1], placed(envelope("d", None, None), 700))),
         (framed(old, {"id": 1}), framed(writers[0], placed(envelope("c", None, {"id": 1, "a": 4}), 800))),
-        (framed(old, {"id": 1}), framed(writers[0], placed(envelope("d", None, None), 900))),
     ]
-    assert_same(spark, layout([old, new], writers), records)
+    plan = layout([old, new], writers)
+    assert_same(spark, plan, records)
+    deleted = (framed(old, {"id": 1}), framed(writers[0], placed(envelope("d", None, None), 900)))
+    with pytest.raises(UnsupportedBatchError, match="a key that the table no longer has"):
+        judge(ArrowDecoder(DecoderPlan.of(plan)), [*records, deleted])
 
 
 def test_damaged_records_are_damaged_for_both(spark: SparkSession) -> None:

@@ -56,8 +56,8 @@ TYPES = {
     "mysql57": "j JSON, g GEOMETRY, t VARCHAR(5) CHARACTER SET utf16le, s SET('x','y') CHARACTER SET ucs2",
 }
 MORE = {
-    "mysql80": ("SET SESSION binlog_row_value_options = 'PARTIAL_JSON'", "UPDATE {outside}.o SET j = JSON_SET(j, '$.a', 2)",
-                "SET SESSION binlog_transaction_compression = ON", "UPDATE {outside}.o SET id = id + 1",
+    "mysql80": ("SET SESSION binlog_row_value_options = 'PARTIAL_JSON'", "UPDATE {outside}.o SET j = JSON_SET(j, '$.a', 2)"),
+    "mysql97": ("SET SESSION binlog_transaction_compression = ON", "UPDATE {outside}.o SET id = id + 1",
                 "SET SESSION binlog_transaction_compression = OFF"),
 }  # fmt: skip
 SYSTEM = (

@@ -78,7 +78,7 @@ def test_what_the_settings_name_and_the_source_does_not_show_is_said_at_the_star
 
     assert notes("t") == []
     (misspelt, nothing) = notes("tt")
-    assert f"there is {source.schema}.t" in misspelt
+    assert f"did you mean {source.schema}.t" in misspelt
     assert nothing == "no table is captured: nothing is published or merged"
     assert f"GRANT SELECT ON `{source.schema}`.*" in notes("t", "hidden")[0]
     assert notes("t", "u") == [f"{source.schema}.u: may not be read: GRANT SELECT ON {source.schema}.u"]
