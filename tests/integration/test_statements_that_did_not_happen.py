@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -112,27 +113,26 @@ def test_an_alter_in_two_phases_is_applied_once_at_its_end_and_one_that_failed_n
 def test_a_start_between_the_phases_of_an_alter_applies_it_once(mariadb: Source) -> None:
     mariadb.execute("CREATE TABLE ab (id INT PRIMARY KEY, a INT, b INT)", "CREATE TABLE u (id INT PRIMARY KEY)", "INSERT INTO ab VALUES (1, 10, 20)")
     mariadb.execute("FLUSH BINARY LOGS")  # a file without the phases of other tests
-    other = mariadb.server.connect(database=mariadb.schema)
-    with running(mariadb.settings()) as run:
-        mariadb.execute("INSERT INTO ab VALUES (2, 11, 21)")
-        other.begin()
-        with other.cursor() as cursor:
-            cursor.execute("SELECT * FROM ab")  # its metadata lock keeps the ALTER from its end
-        def alter() -> None:
-            mariadb.execute("SET SESSION binlog_alter_two_phase = ON", "ALTER TABLE ab CHANGE a b INT, CHANGE b a INT, ALGORITHM=COPY")
 
-        thread = threading.Thread(target=alter)
-        thread.start()
-        run.until(lambda: bool(phases(mariadb)), "the START is in the log")
-        with mariadb.server.connect(database=mariadb.schema) as third, third.cursor() as cursor:
-            cursor.execute("INSERT INTO u VALUES (1)")
-        run.caught_up(mariadb)
-        ((start, word),) = phases(mariadb)
-        assert word == "START"
-    assert run.producer.reader.committed.pos > start, "the START is read, the COMMIT is not yet written"
-    other.commit()
+    def alter() -> None:
+        mariadb.execute("SET SESSION binlog_alter_two_phase = ON", "ALTER TABLE ab CHANGE a b INT, CHANGE b a INT, ALGORITHM=COPY")
+
+    thread = threading.Thread(target=alter)
+    with closing(mariadb.server.connect(database=mariadb.schema)) as other:
+        with running(mariadb.settings()) as run:
+            mariadb.execute("INSERT INTO ab VALUES (2, 11, 21)")
+            other.begin()
+            with other.cursor() as cursor:
+                cursor.execute("SELECT * FROM ab")  # its metadata lock keeps the ALTER from its end, until `other` is closed
+            thread.start()
+            run.until(lambda: bool(phases(mariadb)), "the START is in the log")
+            with mariadb.server.connect(database=mariadb.schema) as third, third.cursor() as cursor:
+                cursor.execute("INSERT INTO u VALUES (1)")
+            run.caught_up(mariadb)
+            ((start, word),) = phases(mariadb)
+            assert word == "START"
+        assert run.producer.reader.committed.pos > start, "the START is read, the COMMIT is not yet written"
     thread.join()
-    other.close()
     assert [word for _, word in phases(mariadb)] == ["START", "COMMIT"]
     with running(mariadb.settings()) as run:
         mariadb.execute("UPDATE ab SET a = 22 WHERE id = 2")
