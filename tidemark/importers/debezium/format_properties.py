@@ -25,7 +25,7 @@ _MODES: Final = (
     ("schema.name.adjustment.mode", "schema_names", "none"),
     ("field.name.adjustment.mode", "field_names", "none"),
 )
-_MOST_PARTITIONS: Final = 2**31 - 1
+_MOST_PARTITIONS: Final = 10_000
 
 
 def translate_kafka(ledger: ConnectorLedger) -> None:

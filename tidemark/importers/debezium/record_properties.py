@@ -34,7 +34,7 @@ _TYPED: Final = {
     "datatype.propagate.source.type": "records.datatype_propagate_source_type",
 }
 _OPERATIONS: Final = ("c", "u", "d", "t", "none")
-_MOST: Final = 2**31 - 1
+_MOST: Final = 86_400_000
 _HASH: Final = re.compile(r"column\.mask\.hash\.(v2\.)?([^.]+)\.with\.salt\.(.+)")
 _CHARS: Final = re.compile(r"column\.(truncate\.to|mask\.with)\.(\d+)\.chars")
 _OLD_HASH: Final = (

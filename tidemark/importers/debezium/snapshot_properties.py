@@ -8,7 +8,7 @@ from schemas.settings import SnapshotSettings
 from tidemark.importers.debezium.connector_ledger import ConnectorLedger
 from tidemark.importers.key_ledger import choices
 
-_MOST: Final = 2**31 - 1
+_MOST: Final = 3_600_000
 _FLAGS: Final = ("snapshot_data", "start_stream", "snapshot_on_data_error")
 _BASED: Final = "snapshot.mode.configuration.based"
 _TODAY: Final = {"schema_only": "no_data", "schema_only_recovery": "recovery"}

@@ -30,7 +30,7 @@ _TLS: Final = {
     "verify_ca": "verify_ca", "verify_full": "verify_identity", "verify_identity": "verify_identity",
 }  # fmt: skip
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_MOST_SECONDS: Final = 2**31 - 1
+_MOST_SECONDS: Final = 3600
 
 
 def translate(properties: Mapping[str, str], start_at: StartAt | None = None) -> Translation:
