@@ -380,6 +380,8 @@ class _Alteration:
             taken = {key.name.lower() for key in keys}
             if clause.conditional and clause.name.lower() in taken:
                 continue
+            if clause.new_column and clause.kind == "primary" and PRIMARY.lower() in taken:
+                continue  # MariaDB adds the column, and passes over the second primary key with a note
             parts = tuple(as_stored(part, columns) for part in clause.parts)
             name = PRIMARY if clause.kind == "primary" else clause.name or free_name(parts, taken)
             keys.append(Key(name, clause.kind != "other", parts))

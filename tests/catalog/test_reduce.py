@@ -83,6 +83,7 @@ def test_keys_follow_columns_and_choose_the_record_key() -> None:
     assert keys(state) == ["u", "d", "c"]
     assert keys(after("DROP COLUMN c, ADD COLUMN n INT UNIQUE")) == ["PRIMARY", "u", "n"]
     assert keys(after("ADD COLUMN IF NOT EXISTS a INT UNIQUE")) == ["PRIMARY", "u", "c"]
+    assert keys(after("ADD COLUMN IF NOT EXISTS n INT KEY")) == ["PRIMARY", "u", "c"]  # MariaDB: note 1061, and n is NOT NULL
     assert keys(after("DROP c, ADD c INT UNSIGNED FIRST")) == ["PRIMARY", "u", "c"]
     assert "the index u of column a" in str(outcome("DROP a, ADD a INT"))
     assert "IF NOT EXISTS beside other clauses" in str(outcome("ADD COLUMN IF NOT EXISTS a INT UNIQUE, ADD x INT"))
