@@ -1,7 +1,7 @@
 """The settings: one file per section, each setting declared once; see `declaration` for how, `tree` for the whole."""
 
 from schemas.settings.declaration import Problems
-from schemas.settings.described import Described, describe, file_keys, json_schema, secret_keys
+from schemas.settings.described import Described, bounds_of, describe, file_keys, json_schema, secret_keys
 from schemas.settings.format_section import FormatSettings, RegistrySettings
 from schemas.settings.kafka_section import KafkaSettings, KafkaTlsSettings, SaslSettings
 from schemas.settings.records_section import (
@@ -46,6 +46,7 @@ __all__ = [
     "TlsSettings",
     "TransformSettings",
     "UdfSettings",
+    "bounds_of",
     "describe",
     "file_keys",
     "from_mapping",

@@ -22,6 +22,7 @@ class Described:
     help: str
     secret: bool = False
     file: bool = False
+    bounds: tuple[int | None, int | None] = (None, None)
 
 
 def secret_keys() -> frozenset[str]:
@@ -32,6 +33,14 @@ def secret_keys() -> frozenset[str]:
 def file_keys() -> frozenset[str]:
     """Return the paths of all keys that name a file: a secret's, a certificate's, a key's."""
     return frozenset(item.path for item in describe() if item.file)
+
+
+def bounds_of(path: str) -> tuple[int, int]:
+    """Return the least and the largest value of a key that has both."""
+    lowest, highest = next(item.bounds for item in describe() if item.path == path)
+    assert lowest is not None
+    assert highest is not None
+    return lowest, highest
 
 
 def describe() -> tuple[Described, ...]:
@@ -50,8 +59,9 @@ def _describe(kind: type, path: str) -> Iterator[Described]:
             continue
         meta = item.metadata
         yield Described(
-            here, type_name(inner), _default_text(item), meta["help"], secret=meta["secret"], file=meta["file"]
-        )
+            here, type_name(inner), _default_text(item), meta["help"], secret=meta["secret"], file=meta["file"],
+            bounds=(meta["minimum"], meta["maximum"]),
+        )  # fmt: skip
 
 
 def _default_text(item: Field[Any]) -> str:

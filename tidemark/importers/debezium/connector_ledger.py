@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from schemas.errors import ConfigError
+from schemas.settings import bounds_of
 from tidemark.importers.key_ledger import Ledger
 
 _PROVIDED: Final = re.compile(r"\$\{[^}]*:[^}]*\}")
@@ -76,7 +77,7 @@ class ConnectorLedger(Ledger):
         """Return the words of a list with commas."""
         return [one for one in (part.strip() for part in self.text(name).split(",")) if one]
 
-    def whole(self, name: str, path: str, bounds: tuple[int, int], scale: int = 1) -> None:
+    def whole(self, name: str, path: str, scale: int = 1) -> None:
         """Translate a number, in units of `scale`; report any other text, and a number beyond the bounds of our setting."""
         text = self.text(name).strip()
         if not text:
@@ -85,7 +86,7 @@ class ConnectorLedger(Ledger):
             self.report(name, f"is no number: set {path}")
         else:
             value = -(-int(text) // scale)
-            lowest, highest = bounds
+            lowest, highest = bounds_of(path)
             if lowest <= value <= highest:
                 self.translate(name, path, value)
             else:

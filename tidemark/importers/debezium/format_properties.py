@@ -25,7 +25,6 @@ _MODES: Final = (
     ("schema.name.adjustment.mode", "schema_names", "none"),
     ("field.name.adjustment.mode", "field_names", "none"),
 )
-_MOST_PARTITIONS: Final = 10_000
 
 
 def translate_kafka(ledger: ConnectorLedger) -> None:
@@ -37,7 +36,7 @@ def translate_kafka(ledger: ConnectorLedger) -> None:
         ledger.note("bootstrap.servers", "is the Connect worker's: set kafka.bootstrap_servers")
     name = "topic.creation.default.partitions"
     if name in ledger.open:
-        ledger.whole(name, "kafka.partitions", (1, _MOST_PARTITIONS))
+        ledger.whole(name, "kafka.partitions")
     else:
         ledger.note(name, "is not set: kafka.partitions must be the count that the topics have")
     name = "topic.delimiter"

@@ -34,7 +34,6 @@ _TYPED: Final = {
     "datatype.propagate.source.type": "records.datatype_propagate_source_type",
 }
 _OPERATIONS: Final = ("c", "u", "d", "t", "none")
-_MOST: Final = 86_400_000
 _HASH: Final = re.compile(r"column\.mask\.hash\.(v2\.)?([^.]+)\.with\.salt\.(.+)")
 _CHARS: Final = re.compile(r"column\.(truncate\.to|mask\.with)\.(\d+)\.chars")
 _OLD_HASH: Final = (
@@ -61,7 +60,7 @@ def translate_records(ledger: ConnectorLedger, hidden: Sequence[Node]) -> None:
 
 
 def _heartbeats(ledger: ConnectorLedger) -> None:
-    ledger.whole("heartbeat.interval.ms", "records.heartbeat_interval_ms", (0, _MOST))
+    ledger.whole("heartbeat.interval.ms", "records.heartbeat_interval_ms")
     query = ledger.text("heartbeat.action.query").strip()
     if query and ledger.out.get("records", {}).get("heartbeat_interval_ms"):
         ledger.translate("heartbeat.action.query", "records.heartbeat_action_query", query)

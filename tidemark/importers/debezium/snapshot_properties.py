@@ -8,7 +8,6 @@ from schemas.settings import SnapshotSettings
 from tidemark.importers.debezium.connector_ledger import ConnectorLedger
 from tidemark.importers.key_ledger import choices
 
-_MOST: Final = 3_600_000
 _FLAGS: Final = ("snapshot_data", "start_stream", "snapshot_on_data_error")
 _BASED: Final = "snapshot.mode.configuration.based"
 _TODAY: Final = {"schema_only": "no_data", "schema_only_recovery": "recovery"}
@@ -33,11 +32,11 @@ def translate_snapshot(ledger: ConnectorLedger, *, reads_tables: bool) -> None:
     if ledger.text(name).strip().isascii() and ledger.text(name).strip().isdecimal() and int(ledger.text(name)) > 64:
         ledger.note(name, "is more than the 64 readers there are: 64", ledger.text(name))
         ledger.open[name] = "64"
-    ledger.whole(name, "snapshot.readers", (1, 64))
+    ledger.whole(name, "snapshot.readers")
     name = "incremental.snapshot.chunk.size"
     if name in ledger.open:
         ledger.note(name, "chunks of 50000 rows, our default, are read faster", ledger.text(name))
-        ledger.whole(name, "snapshot.chunk_rows", (1, 10_000_000))
+        ledger.whole(name, "snapshot.chunk_rows")
     source = ledger.out["source"]
     flags = ledger.out["snapshot"].get("configuration_based", {})
     reads = mode in _READS or flags.get("snapshot_data") or flags.get("snapshot_on_data_error")
@@ -88,7 +87,7 @@ def _locking(ledger: ConnectorLedger, *, in_one_view: bool) -> None:
         ledger.report(name, "is unavailable: tables are read in chunks, without locks; or one_transaction (snapshot.consistency)")
     if in_one_view:
         ledger.put("snapshot.consistency", "one_transaction")
-        ledger.whole("snapshot.lock.timeout.ms", "snapshot.lock_timeout_ms", (1, _MOST))
+        ledger.whole("snapshot.lock.timeout.ms", "snapshot.lock_timeout_ms")
     if in_one_view and "signal_table" not in ledger.out["source"] and not ledger.out["source"].get("read_only"):
         ledger.note("signal.data.collection", _ONE_VIEW)
     name = "snapshot.isolation.mode"
@@ -114,7 +113,7 @@ def translate_signals(ledger: ConnectorLedger) -> None:
         ledger.close("signal.file", "signal.file")
     if channels not in ([], ["source"]):
         ledger.put("signal.channels", channels)
-        ledger.whole("signal.poll.interval.ms", "signal.poll_interval_ms", (10, _MOST))
+        ledger.whole("signal.poll.interval.ms", "signal.poll_interval_ms")
     ledger.close(name, "signal.channels")
     for unused in ("signal.kafka.topic", "signal.file"):
         ledger.skip(unused)

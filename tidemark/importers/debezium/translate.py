@@ -30,7 +30,6 @@ _TLS: Final = {
     "verify_ca": "verify_ca", "verify_full": "verify_identity", "verify_identity": "verify_identity",
 }  # fmt: skip
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_MOST_SECONDS: Final = 3600
 
 
 def translate(properties: Mapping[str, str], start_at: StartAt | None = None) -> Translation:
@@ -87,17 +86,17 @@ def _source(ledger: ConnectorLedger) -> None:
     for property_name, path in (("database.hostname", "source.host"), ("database.user", "source.user")):
         if text := ledger.text(property_name).strip():
             ledger.translate(property_name, path, text)
-    ledger.whole("database.port", "source.port", (1, 65535))
+    ledger.whole("database.port", "source.port")
     if "database.password" in ledger.open:
         ledger.put("source.password_file", _SECRET)
         ledger.report("database.password", f"secrets are not copied: put it into {_SECRET}, first line, or name another file")
     if "database.server.id" in ledger.open:
-        ledger.whole("database.server.id", "source.server_id", (1, 2**32 - 1))
+        ledger.whole("database.server.id", "source.server_id")
         if (number := ledger.out.get("source", {}).get("server_id")) is not None:
             what = "is kept: stop the connector before Tidemark starts, or choose another one"
             ledger.note("database.server.id", what, str(number))
     _tls(ledger)
-    ledger.whole("connect.timeout.ms", "source.connect_timeout_s", (1, _MOST_SECONDS), scale=1000)
+    ledger.whole("connect.timeout.ms", "source.connect_timeout_s", scale=1000)
     if ledger.flag("read.only", default=False):
         ledger.put("source.read_only", value=True)
     ledger.close("read.only", "source.read_only")
