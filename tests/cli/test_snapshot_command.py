@@ -98,6 +98,15 @@ def test_a_file_gets_lines_and_a_silent_producer_is_named() -> None:
     ), "one line in five seconds"
 
 
+def test_the_last_line_in_a_file_says_how_many_tables_failed() -> None:
+    known = documents()
+    known["table/r1/shop.orders"] |= {"state": "failed", "error": "the server went away"}
+    file, found = io.StringIO(), listed(known)
+    with SnapshotDisplay(Console(file=file, width=80)) as display:
+        display.show(found.requests[0], found)
+    assert file.getvalue() == "r1: done, 1 failed, 1 of 1 tables ended\n"
+
+
 def test_a_terminal_gets_a_bar_for_each_table() -> None:
     file = io.StringIO()
     found = listed(documents())

@@ -114,7 +114,15 @@ def test_the_document_has_null_for_what_is_not_known() -> None:
     document = document_of(listed(documents()), {})
     (_, running) = document["requests"]
     assert running["state"] == "running"
+    assert running["outcome"] == "running"
     assert running["error"] is None
     items = running["tables"][1]
     assert (items["rows_estimated"], items["rows_per_s"], items["eta_s"]) == (None, None, None)
     assert running["tables"][0]["via"] == "kafka"
+
+
+def test_the_document_says_of_a_request_that_is_done_how_many_tables_failed() -> None:
+    known = documents()
+    known["table/r1/shop.orders"] |= {"state": "failed", "error": "the server went away"}
+    done = document_of(listed(known), {})["requests"][0]
+    assert (done["state"], done["outcome"]) == ("done", "done, 1 failed")

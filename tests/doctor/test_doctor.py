@@ -37,6 +37,7 @@ def site(whole: Site) -> Iterator[Site]:
     """The site as it is while nothing is broken; settings of a test are gone with it."""
     before = json.dumps(whole.document)
     yield whole
+    whole.sql(f"DROP TABLE IF EXISTS {whole.schema}.`odd+name`")
     whole.patch.undo()
     if whole.helper is not None:
         whole.helper.kill()
@@ -110,6 +111,10 @@ BROKEN: Final[dict[str, Callable[[Site], Any]]] = {
         f"CREATE TABLE {site.schema}.keyless (a INT)",
         f"GRANT SELECT ON {site.schema}.keyless TO {site.account}",
     ),
+    "source.unsupported_table": lambda site: site.sql(
+        f"CREATE TABLE {site.schema}.`odd+name` (id INT PRIMARY KEY, one ENUM('x') CHARACTER SET binary)",
+        f"GRANT SELECT ON {site.schema}.`odd+name` TO {site.account}",
+    ),
     "kafka.message_bytes": lambda site: site.configure(f"{site.name}.{site.schema}.orders", "max.message.bytes=1048588"),
     "kafka.retention": lambda site: site.configure(f"{site.name}.{site.schema}.orders", "retention.ms=3600000"),
     "kafka.state_policy": lambda site: site.configure(f"{site.name}.state", "cleanup.policy=delete"),
@@ -136,15 +141,16 @@ CASES: Final = [
     if code not in NOT_ON[server] and (server == "mysql80" or code.startswith("source"))
 ]
 WARNINGS: Final = {
-    "source.binlog_row_metadata", "source.retention", "source.table_without_key", "kafka.message_bytes", "kafka.retention",
-    "registry.compatibility", "registry.subject_compatibility", "sink.other_writer",
+    "source.binlog_row_metadata", "source.retention", "source.table_without_key", "source.unsupported_table",
+    "kafka.message_bytes", "kafka.retention", "registry.compatibility", "registry.subject_compatibility", "sink.other_writer",
 }  # fmt: skip
 
 
 TOGETHER: Final = {
     "source.binlog_format", "source.binlog_row_image", "source.binlog_row_metadata", "source.order_commits", "source.retention",
     "source.privilege.replication_slave", "source.privilege.xa_recover", "source.privilege.table", "source.privilege.signal_table",
-    "source.table_without_key", "kafka.message_bytes", "kafka.retention", "kafka.state_policy", "kafka.transaction_timeout",
+    "source.table_without_key", "source.unsupported_table", "kafka.message_bytes", "kafka.retention", "kafka.state_policy",
+    "kafka.transaction_timeout",
     "registry.compatibility", "registry.subject_compatibility", "registry.foreign_schema", "spark.memory", "sink.folder_is_file",
     "sink.privilege.create", "sink.privilege.temporary",
 }  # fmt: skip

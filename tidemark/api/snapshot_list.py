@@ -233,6 +233,7 @@ def request_document(request: SnapshotRequest, pace: Mapping[tuple[str, str], fl
         "id": request.id,
         "origin": request.origin.value,
         "state": request.state.value,
+        "outcome": request.outcome,
         "blocking": request.blocking,
         "position": None if request.position is None else request.position.text,
         "created_ms": request.created_ms,

@@ -78,7 +78,7 @@ class SnapshotDisplay:
             self._line_due = time.monotonic() + _LINE_S
             parts = [f"{task.table} {figures[task.table]}" for task in request.tasks if not task.state.final]
             counted = f"{sum(task.state.final for task in request.tasks)} of {len(request.tasks)} tables ended"
-            text = " | ".join([f"{request.id}: {request.state.value}, {counted}", *parts, *([problem] if problem else [])])
+            text = " | ".join([f"{request.id}: {request.outcome}, {counted}", *parts, *([problem] if problem else [])])
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, task: SnapshotTask, figures: str, problem: str) -> None:

@@ -229,7 +229,7 @@ class _SourceExamination:
 
     def _unsupported(self, table: Table, error: Exception) -> Finding:
         name = ".".join(table)
-        excluded = [*self.settings.source.exclude_tables, name.replace(".", "\\.", 1)]
+        excluded = [*self.settings.source.exclude_tables, re.escape(name)]
         stops = self.settings.on_table_error == "stop"
         return Finding(
             "source.unsupported_table",

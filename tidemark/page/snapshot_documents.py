@@ -34,7 +34,7 @@ def _request(request: SnapshotRequest, document: dict[str, Any], facts: Facts) -
         for task, table in zip(request.tasks, document["tables"], strict=True)
     ]
     failed = sum(not task.is_keyless for task in request.failed)
-    return {**document, "tables": tables, "failed": failed, "outcome": request.outcome}
+    return {**document, "tables": tables, "failed": failed}
 
 
 def _chunks(chunks: ChunkMap | None) -> dict[str, Any] | None:
