@@ -383,7 +383,7 @@ MYSQL_SCENARIOS: Final = (
     _snapshot("masks_snapshot", ("mhash",), MASKING, MASKING_SETTINGS),
 )
 MARIADB_SCENARIOS: Final = (
-    Scenario("mariadb", ("mconf",), EXACT),
+    Scenario("mariadb_values", ("mconf",), EXACT),
     Scenario(
         "mariadb_tx",
         ("mconf",),

@@ -289,7 +289,7 @@ class Pairing:
 
     @property
     def _is_mariadb(self) -> bool:
-        return self._comparison.scenario == "mariadb"
+        return self._comparison.scenario.startswith("mariadb")
 
     def _wait(self, item: Incoming) -> None:
         item.record = None
