@@ -171,3 +171,108 @@ def test_keys_are_taken_over_or_the_difference_is_reported(text: str, keys: dict
     assert translation.settings["records"].get("message_key_columns", {}) == keys if keys else True
     said = " ".join(finding.what for finding in translation.findings if finding.name == "message.key.columns")
     assert (note in said, bool(said)) == (True, bool(note))
+
+
+_FLAT = {"transforms": "flat", "transforms.flat.type": "io.debezium.transforms.ExtractNewRecordState", "transforms.flat.add.fields": "op,source.ts_ms"}
+_OUTBOX = {
+    "transforms": "outbox",
+    "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",
+    "transforms.outbox.route.by.field": "kind",
+    "transforms.outbox.table.field.event.id": "uid",
+}
+_AVRO = {"value.converter": "io.confluent.connect.avro.AvroConverter", "value.converter.schema.registry.url": "http://r:8081"}
+
+
+@pytest.mark.parametrize("given", ["true", "false", ""])
+@pytest.mark.parametrize(
+    ("mode", "tombstones"), [("rewrite", False), ("drop", False), ("tombstone", True), ("", True), ("rewrite-with-tombstone", None)]
+)
+def test_the_transform_of_flat_rows_decides_on_tombstones_as_in_debezium(mode: str, tombstones: bool | None, given: str) -> None:
+    """`DefaultDeleteHandlingStrategy` drops the connector's tombstones, except with rewrite-with-tombstone."""
+    options = {"transforms.flat.delete.tombstone.handling.mode": mode, "tombstones.on.delete": given}
+    translation = translate(_SHOP | _FLAT | {name: value for name, value in options.items() if value})
+    assert of(translation)[0].records.tombstones == (tombstones if tombstones is not None else given != "false")
+    assert ("tombstones.on.delete" in translation.not_needed) == (bool(given) and tombstones is not None)
+
+
+def test_an_outbox_that_is_left_out_is_reported_as_a_whole() -> None:
+    translation = translate(_SHOP | _OUTBOX | {"skipped.operations": "c,u"})
+    settings, findings = of(translation)
+    assert settings.records.outbox.tables == ()
+    assert "c is skipped" in findings["transforms.outbox"]
+    assert not [finding for finding in translation.findings if "records.outbox" in finding.what]
+    second = {"transforms": "outbox,events", "transforms.events.type": _OUTBOX["transforms.outbox.type"], "transforms.events.predicate": "p"}
+    kept, findings = of(translate(_SHOP | _OUTBOX | second | {"transforms.events.route.by.field": "sort"}))
+    assert ("the first one" in findings["transforms.events"], "transforms.events.predicate" in findings) == (True, False)
+    assert kept.records.outbox.tables
+    assert (kept.records.outbox.id, kept.records.outbox.route_by, "transforms.outbox" in findings) == ("uid", "kind", False)
+
+
+def test_a_flag_that_is_left_out_with_the_mode_of_the_snapshot_is_reported() -> None:
+    based = "snapshot.mode.configuration.based"
+    flags = {f"{based}.snapshot.on.data.error": "true", f"{based}.snapshot.data": "false"}
+    settings, findings = of(translate(_SHOP | {"snapshot.mode": "configuration_based"} | flags))
+    assert (settings.snapshot.mode, f"{based}.snapshot.data" in findings) == ("no_data", False)
+    assert "left out" in findings[f"{based}.snapshot.on.data.error"]
+
+
+def test_keys_of_a_converter_of_the_worker_are_reported() -> None:
+    assert "Connect worker's" in of(translate(_SHOP | _AVRO))[1]["key.converter"]
+    both = of(translate(_SHOP | _AVRO | {"key.converter": _AVRO["value.converter"]}))[1]
+    neither = of(translate(_SHOP))[1]
+    assert "key.converter" not in both | neither
+
+
+@pytest.mark.parametrize(
+    ("options", "reported"),
+    [
+        ({"value.converter.schemas.enable": "false"}, True),
+        ({"value.converter.schemas.enable": "false", "key.converter.schemas.enable": "true"}, True),
+        ({"value.converter.schemas.enable": "false", "key.converter.schemas.enable": "FALSE"}, False),
+        ({"key.converter.schemas.enable": "false"}, True),
+        ({"value.converter.schemas.enable": "true"}, False),
+        ({}, False),
+    ],
+)
+def test_keys_with_schemas_beside_values_without_are_reported(options: dict[str, str], reported: bool) -> None:
+    json_converter = dict.fromkeys(("key.converter", "value.converter"), "org.apache.kafka.connect.json.JsonConverter")
+    assert ("key.converter.schemas.enable" in of(translate(_SHOP | json_converter | options))[1]) == reported
+
+
+_ACCESS = "value.converter.basic.auth"
+
+
+@pytest.mark.parametrize(
+    ("options", "user", "reported"),
+    [
+        ({"source": "USER_INFO", "url": "http://other:x@r:8081", "info": "me:x"}, "me", ""),
+        ({"source": "URL", "url": "http://me:x@r:8081", "info": "other:x"}, "me", "user.info"),
+        ({"url": "http://me:x@r:8081", "info": "other:x"}, "me", "user.info"),
+        ({"source": "URL", "info": "other:x"}, None, "user.info"),
+        ({"info": "me:x"}, "me", "credentials.source"),
+        ({"source": "USER_INFO"}, None, "credentials.source"),
+        ({"source": "SASL_INHERIT", "url": "http://other:x@r:8081"}, None, "credentials.source"),
+        ({"source": "USER_INFO", "info": "me:x", "key": "other:x"}, "me", ""),
+    ],
+)
+def test_the_user_of_a_registry_is_the_one_that_the_connector_sends(options: dict[str, str], user: str | None, reported: str) -> None:
+    names = {
+        "source": f"{_ACCESS}.credentials.source", "info": f"{_ACCESS}.user.info", "url": "value.converter.schema.registry.url",
+        "key": "key.converter.basic.auth.user.info",
+    }  # fmt: skip
+    translation = translate(_SHOP | _AVRO | {names[name]: value for name, value in options.items()})
+    settings, findings = of(translation)
+    assert settings.format.registry_access.user == user
+    assert not reported or f"{_ACCESS}.{reported}" in findings
+    assert ("key.converter.basic.auth.user.info" in findings) == ("key" in options)
+
+
+def test_a_mask_of_columns_that_another_one_masks_is_reported() -> None:
+    pattern = r"shop\.orders\.note"
+    hashed = "column.mask.hash.v2.SHA-256.with.salt.s"
+    translation = translate(_SHOP | {"column.truncate.to.5.chars": pattern, "column.mask.with.3.chars": pattern, hashed: pattern})
+    settings, findings = of(translation)
+    assert [one.chars for one in settings.records.column_truncate_to_chars] == [5]
+    assert (settings.records.column_mask_with_chars, settings.records.column_mask_hash_v2) == ((), ())
+    assert "have another mask" in findings["column.mask.with.3.chars"]
+    assert "have another mask" in findings["column.mask.hash.v2...with.salt"]

@@ -15,6 +15,8 @@ _AVRO: Final = {
     "io.apicurio.registry.utils.converter.AvroConverter": "apicurio.registry.url",
 }
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+_ACCESS: Final = {part: (f"{part}.converter.", f"{part}.converter.schema.registry.") for part in ("value", "key")}
+_SOURCE: Final = "value.converter.basic.auth.credentials.source"
 _REGISTRY_SECRET: Final = "/run/secrets/tidemark-registry"  # noqa: S105  a path
 _PLACEHOLDER: Final = "http://127.0.0.1:8081"
 _MODES: Final = (
@@ -62,9 +64,11 @@ def translate_format(ledger: ConnectorLedger) -> None:
     if value in _AVRO:
         _avro(ledger, value)
     else:
-        _json(ledger, value)
+        _json(ledger, key, value)
     if key and key != (value or _JSON):
         ledger.report("key.converter", "keys are written as values are; change their consumers")
+    elif value and not key:
+        ledger.note("key.converter", "is the Connect worker's: keys are written as values are")
     ledger.close("key.converter", "format.type")
     ledger.close("value.converter", "format.type")
     for name in [name for name in ledger.open if name.startswith(("key.converter.", "value.converter."))]:
@@ -82,7 +86,7 @@ def translate_format(ledger: ConnectorLedger) -> None:
         ledger.close(name, f"format.{ours}")
 
 
-def _json(ledger: ConnectorLedger, value: str) -> None:
+def _json(ledger: ConnectorLedger, key: str, value: str) -> None:
     schemas = ledger.flag("value.converter.schemas.enable", default=True)
     ledger.put("format.type", "json")
     ledger.put("format.schemas", schemas)
@@ -91,9 +95,11 @@ def _json(ledger: ConnectorLedger, value: str) -> None:
     elif value != _JSON:
         ledger.report("value.converter", "is unavailable: records are written as JSON or Avro; change the consumers")
     name = "key.converter.schemas.enable"
-    if (key_schemas := ledger.flag(name, default=schemas)) != schemas:
-        ledger.report(name, f"keys and values have schemas both, or none: {str(key_schemas).lower()} is not kept")
-    ledger.close_all([name, "value.converter.schemas.enable"], "format.schemas")
+    if key in ("", _JSON):
+        if (key_schemas := ledger.flag(name, default=True)) != schemas:
+            ledger.report(name, f"keys and values have schemas both, or none: {str(key_schemas).lower()} is not kept")
+        ledger.close(name, "format.schemas")
+    ledger.close("value.converter.schemas.enable", "format.schemas")
 
 
 def _avro(ledger: ConnectorLedger, value: str) -> None:
@@ -115,28 +121,41 @@ def _avro(ledger: ConnectorLedger, value: str) -> None:
         ledger.put("format.registry", address)
         if others.strip():
             ledger.note(name, f"one registry is asked: {address} alone")
-        if split.username:
-            _registry_user(ledger, name, split.username)
     ledger.close(name, "format.registry")
     other = f"key.converter.{option}"
     if ledger.text(other).strip() in ("", url):
-        ledger.close(other, "format.registry")
-    for part in ("value", "key"):
-        for prefix in (f"{part}.converter.", f"{part}.converter.schema.registry."):
-            _registry_access(ledger, prefix)
+        ledger.skip(other)
+    _registry_access(ledger, name, (split and split.username) or "")
 
 
-def _registry_access(ledger: ConnectorLedger, prefix: str) -> None:
-    """Translate the user of a registry; its password is not copied."""
-    name = f"{prefix}basic.auth.user.info"
-    if name in ledger.open:
-        _registry_user(ledger, name, ledger.text(name).partition(":")[0].strip())
-        ledger.close(name, "format.registry_access.user")
-    name = f"{prefix}basic.auth.credentials.source"
-    if ledger.word(name) in ("user_info", "url") and "registry_access" in ledger.out["format"]:
-        ledger.close(name, "format.registry_access.user")
-    for name in [name for name in ledger.open if name.startswith((f"{prefix}ssl.", f"{prefix}bearer.", f"{prefix}basic.auth."))]:
-        ledger.report(name, "is not copied: set format.registry_access (user, password_file; ca, cert and key are PEM files)")
+def _registry_access(ledger: ConnectorLedger, url: str, user_of_url: str) -> None:
+    """Translate the user that the converter of values sends to the registry, as `credentials.source` says; URL is its default."""
+    sources, infos = (
+        [name for prefix in _ACCESS["value"] if (name := f"{prefix}basic.auth.{option}") in ledger.open]
+        for option in ("credentials.source", "user.info")
+    )
+    for prefix in _ACCESS["key"]:
+        for name in ledger.keys(f"{prefix}basic.auth"):
+            if ledger.text(name) == ledger.text(name.replace("key", "value", 1)):
+                ledger.skip(name)
+            else:
+                ledger.report(name, "differs from that of value.converter, which counts for keys too")
+    source = next((ledger.word(name) for name in sources), "")
+    if source == "user_info" or (not source and not user_of_url):
+        for name in infos[:1]:
+            _registry_user(ledger, name, ledger.text(name).partition(":")[0].strip())
+            if not source:
+                ledger.note(_SOURCE, "is not set, so the connector sends no user: the one of user.info is taken over")
+            ledger.close_all([name, *sources], "format.registry_access.user")
+    elif source in ("url", ""):
+        if user_of_url:
+            _registry_user(ledger, url, user_of_url)
+        ledger.close_all(sources, "format.registry_access.user")
+    for name in [name for name in infos if name in ledger.open]:
+        ledger.report(name, "is not sent by the connector: credentials.source, or another user.info, chooses another user")
+    for prefix in (*_ACCESS["value"], *_ACCESS["key"]):
+        for name in [name for kind in ("ssl", "bearer", "basic.auth") for name in ledger.keys(f"{prefix}{kind}")]:
+            ledger.report(name, "is not copied: set format.registry_access (user, password_file; ca, cert and key are PEM files)")
 
 
 def _registry_user(ledger: ConnectorLedger, name: str, user: str) -> None:

@@ -40,6 +40,7 @@ _OLD_HASH: Final = (
     "hashes Java's serialised form. LEFT OUT: these columns would be written in clear, so they are excluded here; "
     "use records.column_mask_hash_v2, whose hashes are others"
 )
+_HASH_NAME: Final = "column.mask.hash.v2...with.salt"
 _KEY_PART: Final = re.compile(r"\s*([^:]+):([^:,]+(?:,[^:,]+)*)\s*")
 
 
@@ -135,7 +136,7 @@ def _columns(ledger: ConnectorLedger, hidden: Sequence[Node]) -> None:
     old = list(hidden)
     for name, match in _masks(ledger, _CHARS):
         key = "column_mask_with_chars" if match[1] == "mask.with" else "column_truncate_to_chars"
-        _mask(ledger, name, key, {"chars": int(match[2])}, masked)
+        _mask(ledger, name, name, (key, {"chars": int(match[2])}), masked)
     for name, match in _masks(ledger, _HASH):
         if match[1]:
             continue
@@ -144,8 +145,9 @@ def _columns(ledger: ConnectorLedger, hidden: Sequence[Node]) -> None:
         ledger.close(name, "records.column_exclude_list")
         old += columns
     for name, match in _masks(ledger, _HASH):
-        _mask(ledger, name, "column_mask_hash_v2", {"algorithm": match[2], "salt": match[3]}, [*masked, *old])
-        ledger.note("column.mask.hash.v2...with.salt", "the salt was copied: it is in the written file")
+        item = {"algorithm": match[2], "salt": match[3]}
+        if _mask(ledger, name, _HASH_NAME, ("column_mask_hash_v2", item), [*masked, *old]):
+            ledger.note(_HASH_NAME, "the salt was copied: it is in the written file")
     included, excluded = (read_list(ledger, f"column.{kind}.list") for kind in ("include", "exclude"))
     if included:
         ledger.put("records.column_include_list", texts(without(included, [*excluded, *old])) or [_NEVER])
@@ -163,13 +165,18 @@ def _masks(ledger: ConnectorLedger, pattern: re.Pattern[str]) -> list[tuple[str,
     return sorted(found, key=lambda one: "truncate" not in one[0])
 
 
-def _mask(ledger: ConnectorLedger, name: str, key: str, item: dict[str, Any], masked: list[Node]) -> None:
+def _mask(ledger: ConnectorLedger, name: str, shown_name: str, mask: tuple[str, dict[str, Any]], masked: list[Node]) -> bool:
+    """Translate a mask of columns, and return whether a column is left for it."""
     columns = read_list(ledger, name)
     ours = texts(without(columns, masked))
+    key, item = mask
     if ours:
         ledger.out.setdefault("records", {}).setdefault(key, []).append(item | {"columns": ours})
+    elif columns:
+        ledger.note(shown_name, "is left out: its columns have another mask, or are left out", ledger.text(name))
     ledger.close(name, f"records.{key}")
     masked += columns
+    return bool(ours)
 
 
 def settle_records(ledger: ConnectorLedger) -> None:
@@ -183,6 +190,3 @@ def settle_records(ledger: ConnectorLedger) -> None:
     if records.get("unwrap") and "t" not in skipped:
         records["skipped_operations"] = [*(op for op in skipped if op != "none"), "t"]
         ledger.note("skipped.operations", "a truncate has no row, and rows are flat: t is added")
-    if records.get("outbox") and "c" in skipped:
-        del records["outbox"]
-        ledger.note("skipped.operations", "an event of an outbox is an inserted row, and c is skipped: the outbox is left out")

@@ -61,6 +61,8 @@ def _mode(ledger: ConnectorLedger) -> str:
         else:
             ledger.report(name, "neither reads tables nor follows the log with these flags: no_data is written")
             mode = "no_data"
+            if flags["snapshot_on_data_error"]:
+                ledger.report(f"{_BASED}.snapshot.on.data.error", "is left out: no_data reads no tables when the log is lost")
         ledger.close_all([f"{_BASED}.{flag.replace('_', '.')}" for flag in _FLAGS], "snapshot.configuration_based")
     ledger.put("snapshot.mode", mode)
     ledger.close(name, "snapshot.mode")

@@ -36,23 +36,25 @@ _LEFT_OUT: Final = "LEFT OUT: these columns would be written in clear, so they a
 def translate_transforms(ledger: ConnectorLedger) -> list[Node]:
     """Translate every transform, and return patterns of the columns that one hides."""
     hidden: list[Node] = []
-    flat = False
+    translated: set[str] = set()
+    skipped = [word.lower() for word in ledger.words("skipped.operations")]
     for alias in dict.fromkeys(ledger.words("transforms")):
         prefix = f"transforms.{alias}"
         kind = ledger.text(f"{prefix}.type").strip()
-        if f"{prefix}.predicate" in ledger.open and kind in (_UNWRAP, _OUTBOX):
-            ledger.report(f"{prefix}.predicate", "is left out: the transform counts for every table here")
-            ledger.skip(f"{prefix}.negate")
-        if kind == _UNWRAP:
-            flat = True
-            _unwrap(ledger, prefix)
-        elif kind == _OUTBOX:
-            _outbox(ledger, prefix)
+        if kind in translated:
+            _leave_out(ledger, prefix, kind, "is left out: one transform of a kind is translated, the first one")
+        elif kind == _OUTBOX and "c" in skipped:
+            _leave_out(ledger, prefix, kind, "is left out: an event of an outbox is an inserted row, and c is skipped")
+        elif kind in (_UNWRAP, _OUTBOX):
+            translated.add(kind)
+            if f"{prefix}.predicate" in ledger.open:
+                ledger.report(f"{prefix}.predicate", "is left out: the transform counts for every table here")
+                ledger.skip(f"{prefix}.negate")
+            (_unwrap if kind == _UNWRAP else _outbox)(ledger, prefix)
         elif kind in _HIDES:
-            hidden += _hidden(ledger, prefix, kind, flat=flat)
+            hidden += _hidden(ledger, prefix, kind, flat=_UNWRAP in translated)
         else:
-            ledger.note(prefix, _ADVICE.get(kind.rpartition(".")[2].partition("$")[0], _OTHER), kind)
-            ledger.close_all(list(ledger.keys(prefix)), prefix)
+            _leave_out(ledger, prefix, kind, _ADVICE.get(kind.rpartition(".")[2].partition("$")[0], _OTHER))
     ledger.close("transforms", "records")
     for name in [*ledger.keys("transforms"), *ledger.keys("predicates"), "predicates"]:
         if name in ledger.open:
@@ -60,14 +62,22 @@ def translate_transforms(ledger: ConnectorLedger) -> list[Node]:
     return hidden
 
 
+def _leave_out(ledger: ConnectorLedger, prefix: str, kind: str, what: str) -> None:
+    """Report a transform as a whole, and close its options."""
+    ledger.note(prefix, what, kind)
+    ledger.close_all(list(ledger.keys(prefix)), prefix)
+
+
 def _unwrap(ledger: ConnectorLedger, prefix: str) -> None:
+    """Translate flat rows. A tombstone of the connector passes the transform in the mode rewrite-with-tombstone only."""
     ledger.translate(f"{prefix}.type", "records.unwrap", value=True)
     name = f"{prefix}.delete.tombstone.handling.mode"
     mode = ledger.word(name, "tombstone")
     if mode not in ("rewrite", "rewrite-with-tombstone"):
         ledger.note(name, "records.unwrap writes a flat row with __deleted for a delete (rewrite); consumers see it", mode)
-    if mode == "rewrite":
-        ledger.put("records.tombstones", value=False)
+    if mode != "rewrite-with-tombstone":
+        ledger.put("records.tombstones", mode not in ("rewrite", "drop"))
+        ledger.skip("tombstones.on.delete")
     ledger.close(name, "records.tombstones")
     name = f"{prefix}.add.fields"
     fields = sorted(ledger.words(name))
@@ -80,7 +90,7 @@ def _unwrap(ledger: ConnectorLedger, prefix: str) -> None:
 
 def _outbox(ledger: ConnectorLedger, prefix: str) -> None:
     ledger.translate(f"{prefix}.type", "records.outbox.tables", list(ledger.out["source"]["tables"]))
-    ledger.note(prefix, "records.outbox.tables are all captured tables here: name the outbox table alone")
+    ledger.note(f"{prefix}.type", "records.outbox.tables are all captured tables here: name the outbox table alone")
     for option, key in _OUTBOX_OPTIONS.items():
         name = f"{prefix}.{option}"
         value = ledger.text(name).strip()
