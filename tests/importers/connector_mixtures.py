@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import yaml
@@ -18,6 +18,7 @@ from schemas.settings import Settings, from_mapping
 from tests.importers.name_list_cases import names_of_tables
 from tidemark.importers.debezium import Translation, translate
 
+Importer = Callable[[dict[str, str]], Translation]
 HIDDEN: Final = "hunter2"
 _BOOLS: Final = ("true", "false", "True", "FALSE", " true ", "TRUE")
 _NUMBERS: Final = ("0", "1", "5000", "70000", "-1", "many", " 12 ", "99999999999")
@@ -112,18 +113,20 @@ _TEXTS: Final = {
     ),
     "value.converter.schema.registry.url": ("http://r:8081", f"http://me:{HIDDEN}@r:8081", "https://a:1,https://b:1", "registry:8081"),
     "key.converter.schema.registry.url": ("http://r:8081",), "value.converter.apicurio.registry.url": ("http://r/apis/registry/v2",),
-    "value.converter.basic.auth.credentials.source": ("USER_INFO", "URL"),
-    "value.converter.basic.auth.user.info": (f"me:{HIDDEN}",),
+    "value.converter.basic.auth.credentials.source": ("USER_INFO", "URL", "SASL_INHERIT"),
+    "value.converter.basic.auth.user.info": (f"me:{HIDDEN}",), "key.converter.basic.auth.user.info": (f"me:{HIDDEN}", f"you:{HIDDEN}"),
+    "key.converter.basic.auth.credentials.source": ("USER_INFO", "URL"),
     "value.converter.schema.registry.basic.auth.user.info": (f"me:{HIDDEN}",),
     "value.converter.schema.registry.ssl.truststore.password": (HIDDEN,), "value.converter.auto.register.schemas": ("false",),
     "header.converter": ("org.apache.kafka.connect.storage.StringConverter",), "errors.tolerance": ("all", "none"),
-    "transforms": ("flat,mask", "outbox", "route", "absent", "drop,flat"),
+    "transforms": ("flat,mask", "outbox", "route", "absent", "drop,flat", "outbox,events"),
     "transforms.flat.type": ("io.debezium.transforms.ExtractNewRecordState",),
-    "transforms.flat.delete.tombstone.handling.mode": ("rewrite", "DROP", "tombstone"), "transforms.flat.add.fields": ("op", "op,source.ts_ms"),
+    "transforms.flat.delete.tombstone.handling.mode": ("rewrite", "DROP", "tombstone", "Rewrite-With-Tombstone"), "transforms.flat.add.fields": ("op", "op,source.ts_ms"),
     "transforms.mask.type": ("org.apache.kafka.connect.transforms.MaskField$Value",), "transforms.mask.fields": ("ssn,email",),
     "transforms.drop.type": ("org.apache.kafka.connect.transforms.ReplaceField$Value",), "transforms.drop.exclude": ("ssn",),
     "transforms.outbox.type": ("io.debezium.transforms.outbox.EventRouter",), "transforms.outbox.table.field.event.id": ("uid",),
     "transforms.outbox.route.topic.replacement": ("ev.${routedByValue}", "fixed"), "transforms.outbox.route.by.field": ("kind",),
+    "transforms.events.type": ("io.debezium.transforms.outbox.EventRouter",), "transforms.events.route.by.field": ("sort",),
     "transforms.route.type": ("org.apache.kafka.connect.transforms.RegexRouter",), "transforms.route.regex": ("(.*)",),
     "transforms.flat.predicate": ("p",), "predicates": ("p",), "predicates.p.type": ("x",),
     "custom.metric.tags": ("a=b",), "openlineage.integration.job.namespace": ("n",), "database.names": ("x",), "made.up": ("1",),
@@ -132,6 +135,10 @@ _PARTS: Final = (
     "shop", "crm|tmp", "app_[0-9]+", "(app|shop)_1", "^shop$", ".*", "äpp", "a\\,b", "app_99", "SHOP",
 )  # fmt: skip
 _TABLE_PARTS: Final = ("orders", "(orders|items)", ".*", "_orders_new", "customers", "t\\,1", "ORDERS", "secret.*")
+_COLUMN_LISTS: Final = (
+    "column.exclude.list", "column.blacklist", "column.truncate.to.5.chars", "column.mask.with.3.chars",
+    "column.mask.hash.v2.SHA-256.with.salt.s", "column.mask.hash.SHA-256.with.salt.t",
+)  # fmt: skip
 _OLD_NAMES: Final = {"include": "whitelist", "exclude": "blacklist"}
 _DEFAULTS: Final = {
     **_FLAGS, "heartbeat.interval.ms": "0", "topic.delimiter": ".", "skipped.operations": "t", "snapshot.isolation.mode": "repeatable_read",
@@ -140,6 +147,7 @@ _DEFAULTS: Final = {
     "field.name.adjustment.mode": "none", "snapshot.mode": "initial", "snapshot.mode.configuration.based.snapshot.data": "false",
     "snapshot.mode.configuration.based.start.stream": "false", "snapshot.mode.configuration.based.snapshot.on.data.error": "false",
     "snapshot.minimal.locks": "true", "key.converter": "org.apache.kafka.connect.json.jsonconverter",
+    "value.converter.basic.auth.credentials.source": "url", "transforms.flat.delete.tombstone.handling.mode": "tombstone",
 }  # fmt: skip
 _SAME_CASE: Final = {**_FLAGS, **_WORDS, **dict.fromkeys(_OTHER_FLAGS)}
 
@@ -157,7 +165,7 @@ def mixture(rng: random.Random) -> dict[str, str]:
         if rng.random() < 0.5:
             chosen = rng.choice(which)
             found[f"{kind}.{rng.choice((f'{chosen}.list', _OLD_NAMES[chosen]))}"] = _list(rng, make)
-    for name in ("column.exclude.list", "column.blacklist", "column.mask.with.3.chars", "column.mask.hash.v2.SHA-256.with.salt.s"):
+    for name in _COLUMN_LISTS:
         if rng.random() < 0.15:
             found[name] = _list(rng, lambda one: f"{_table(one)}\\.note")
     if rng.random() < 0.1:
@@ -192,10 +200,10 @@ def _table(rng: random.Random) -> str:
 # ── the judge ────────────────────
 
 
-def judge(properties: dict[str, str]) -> Iterator[str]:
+def judge(properties: dict[str, str], importer: Importer = translate) -> Iterator[str]:
     """Yield what is wrong with the translation of a connector; nothing if it is right."""
     try:
-        translation = translate(properties)
+        translation = importer(properties)
     except ConfigError as error:
         if not any(name in str(error) for name in properties):
             yield f"refused without the name of a property: {error}"
@@ -204,39 +212,35 @@ def judge(properties: dict[str, str]) -> Iterator[str]:
     if HIDDEN in text + str(translation.findings):
         yield "a secret is shown"
     settings = from_mapping(yaml.safe_load(text))
-    yield from _dropped(properties, translation)
+    yield from _dropped(properties, translation, importer)
     yield from _refused_by_run(settings)
     yield from _differently_captured(properties, settings)
+    yield from _other_tombstones(properties, settings)
     alike = {name: value.strip().lower() if name in _SAME_CASE else value for name, value in properties.items()}
-    if translate(alike).settings != translation.settings:
+    if importer(alike).settings != translation.settings:
         yield "upper and lower case, or spaces, make a difference"
 
 
-def _dropped(properties: dict[str, str], translation: Translation) -> Iterator[str]:
-    """Yield the properties that are neither named nor have an effect, nor have their default."""
-    named = " ".join([*(finding.name for finding in translation.findings), *translation.not_needed])
-    words = set(named.split())
+def may_be_silent(name: str, value: str, translation: Translation) -> bool:
+    """Return whether a property needs no mention: it has its default, or belongs to a transform that is reported as a whole."""
+    transform = ".".join(name.split(".")[:2]) if name.startswith("transforms.") else None
+    return value.strip().lower() in ("", _DEFAULTS.get(name)) or any(finding.name == transform for finding in translation.findings)
+
+
+def _dropped(properties: dict[str, str], translation: Translation, importer: Importer) -> Iterator[str]:
+    """Yield the properties without which settings, findings and the properties that are not needed are the same.
+
+    A finding that names a property is no proof: some say that one is missing.
+    """
     for name, value in properties.items():
-        prefixes = {name.rsplit(".", count)[0] for count in range(3) if name.startswith("transforms.")}
-        is_hash = name.startswith("column.mask.hash") and "column.mask.hash" in named
-        if name in words or prefixes & words or is_hash or value.strip().lower() in ("", _DEFAULTS.get(name)):
+        if name in translation.not_needed or may_be_silent(name, value, translation):
             continue
-        if name == "transforms" and any(word.startswith("transforms.") for word in words):
+        try:
+            without = importer({key: text for key, text in properties.items() if key != name})
+        except ConfigError:
             continue
-        if name == "topic.prefix" and "database.server.name" in properties:
-            continue
-        if _without(properties, name) != (translation.settings, translation.findings):
-            continue
-        yield f"{name} = {value!r} is dropped in silence"
-
-
-def _without(properties: dict[str, str], name: str) -> object:
-    """Return the settings and findings without a property; None if that is no connector."""
-    try:
-        other = translate({key: value for key, value in properties.items() if key != name})
-    except ConfigError:
-        return None
-    return other.settings, other.findings
+        if without == translation:
+            yield f"{name} = {value!r} is dropped in silence"
 
 
 def _refused_by_run(settings: Settings) -> Iterator[str]:
@@ -245,6 +249,16 @@ def _refused_by_run(settings: Settings) -> Iterator[str]:
     has_windows = settings.source.signal_table is not None or settings.source.read_only
     if reads and not has_windows and snapshot.consistency != "one_transaction":
         yield "run refuses the initial snapshot: there is no signal table"
+
+
+def _other_tombstones(properties: dict[str, str], settings: Settings) -> Iterator[str]:
+    """Yield whether a record without value follows a delete here and not in Debezium, or the other way round."""
+    flag = properties.get("tombstones.on.delete", "").strip().lower() != "false"
+    if settings.records.unwrap:
+        mode = properties.get("transforms.flat.delete.tombstone.handling.mode", "").strip().lower()
+        flag = {"drop": False, "rewrite": False, "rewrite-with-tombstone": flag}.get(mode, True)
+    if settings.records.tombstones != flag:
+        yield f"tombstones are {'not ' if flag else ''}sent"
 
 
 def _differently_captured(properties: dict[str, str], settings: Settings) -> Iterator[str]:

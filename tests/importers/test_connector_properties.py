@@ -10,7 +10,7 @@ import yaml
 
 from schemas.errors import ConfigError
 from schemas.settings import Settings, from_mapping
-from tests.importers.connector_mixtures import HIDDEN, judge, mixture
+from tests.importers.connector_mixtures import HIDDEN, judge, may_be_silent, mixture
 from tests.importers.test_name_lists import outcome
 from tidemark import cli
 from tidemark.importers.debezium import Translation, translate
@@ -31,6 +31,23 @@ def of(translation: Translation) -> tuple[Settings, dict[str, str]]:
 def test_a_random_mixture_of_properties_is_translated_or_named(seed: int) -> None:
     properties = mixture(random.Random(f"properties {seed}"))
     assert list(judge(properties)) == [], properties
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_judge_notices_a_property_that_an_importer_drops(seed: int) -> None:
+    rng = random.Random(f"dropped {seed}")
+    properties = mixture(rng)
+    dropped = rng.choice(list(properties))
+
+    def forgetful(given: dict[str, str]) -> Translation:
+        return translate({name: value for name, value in given.items() if name != dropped})
+
+    try:
+        may_be = may_be_silent(dropped, properties[dropped], forgetful(properties))
+    except ConfigError:
+        return
+    silent = [words for words in judge(properties, forgetful) if words.startswith(f"{dropped} = ")]
+    assert len(silent) == (0 if may_be else 1)
 
 
 @pytest.mark.parametrize("text", ["True", "TRUE", " true"])
