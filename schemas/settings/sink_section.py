@@ -165,6 +165,13 @@ class SparkSettings:
         "`merge_memory_bytes` of the sink",
         form=memory,
     )
+    start_timeout_s: int = setting(
+        300,
+        help="seconds within which Spark is up, with its JVM and its place on a cluster, in each command that needs it; a start "
+        "that takes longer ends with an error",
+        minimum=10,
+        maximum=86_400,
+    )
     trigger_s: int = setting(
         2,
         help="seconds from the start of one batch to the next, under load; after a quiet time batches begin at once, about "

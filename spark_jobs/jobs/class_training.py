@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.avro.functions import from_avro
 
+from schemas.errors import SinkError
 from schemas.settings import KafkaSettings, SparkSettings
 from spark_jobs.jobs.session import build_session
 from spark_jobs.kafka.read import kafka_options, read_slices
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 _NOBODY: Final = "127.0.0.1:9"
 """The discard port: a client is made and asks, and nobody answers."""
 _PATIENCE: Final = {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "200"}
+_ENDS_S: Final = 300
+_KILLED_S: Final = 20
 _SCHEMA: Final = '{"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}'
 
 
@@ -46,8 +50,18 @@ def train(settings: SparkSettings) -> None:
         spark.stop()
         java: Any = SparkContext._gateway  # noqa: SLF001 - there is no other way to wait for it
         java.proc.stdin.close()
-        java.proc.wait()
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - else the next session asks the JVM that ended
+        _wait(java.proc)
+
+
+def _wait(jvm: subprocess.Popen[bytes]) -> None:
+    """Wait until a JVM has written its archive and has ended. One that does not end is killed: `SinkError`, there is no archive."""
+    try:
+        jvm.wait(_ENDS_S)
+    except subprocess.TimeoutExpired as error:
+        jvm.kill()
+        jvm.wait(_KILLED_S)
+        raise SinkError(f"Spark's JVM had not written its class archive {_ENDS_S} s after it was to end, and was killed") from error
 
 
 def _stream(spark: SparkSession, folder: Path) -> None:

@@ -29,7 +29,7 @@ def without_class(name: str) -> LostClassError:
 
 def jvm_ended(settings: SparkSettings) -> SinkError | None:
     """Return what to say of the JVM where it has ended, or ends; None if it runs, or is another's."""
-    process = _own_jvm()
+    process = own_jvm()
     if process is None:
         return None
     try:
@@ -46,9 +46,10 @@ def jvm_ended(settings: SparkSettings) -> SinkError | None:
 
 def has_jvm_ended() -> bool:
     """Return whether the JVM is gone now."""
-    process = _own_jvm()
+    process = own_jvm()
     return process is not None and process.poll() is not None
 
 
-def _own_jvm() -> subprocess.Popen[bytes] | None:
+def own_jvm() -> subprocess.Popen[bytes] | None:
+    """Return the JVM that this process has started; None if it has none, or another's."""
     return getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to know of it

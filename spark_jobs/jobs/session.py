@@ -20,13 +20,12 @@ from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
 from schemas.settings import SparkSettings
-from spark_jobs.jobs.own_jvm import jvm_ended
+from spark_jobs.jobs.jvm_start import ARGUMENTS, JvmStart
 from spark_jobs.spark_errors import mute_raised_errors, reason_of
 
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)\])?")
 _TASK_FAILURES: Final = 3
-_STDOUT, _STDERR = 1, 2
 
 # Corrupt bytes may announce a text of two gigabytes: refuse what no Kafka record has, before memory is allocated.
 _LARGEST_VALUE_BYTES: Final = 256 * 1024 * 1024
@@ -46,7 +45,6 @@ _JAVA_OPTIONS_BY_KEY: Final[Mapping[str, str]] = {
 }
 
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
-_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _ESCAPES: Final = {character: f"\\{character}" for character in "\\=: #!"} | {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _FIXED: Final[Mapping[str, str]] = {
@@ -95,20 +93,21 @@ def build_session(settings: SparkSettings, name: str, log_file: Path | None = No
     have keys of an object store, is kept from the JVM's command line.
     """
     mute_raised_errors()
-    builder = SparkSession.builder.appName(f"tidemark merge {name}").master(master_with_retries(settings.master))
-    conf = configuration(settings)
-    if SparkContext._gateway is not None:  # noqa: SLF001 - there is no other way to know of a JVM
-        return _with(builder, conf).getOrCreate()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of the PATH, without our packages
-    private = {key: conf.pop(key) for key in settings.conf if key not in _JAVA_OPTIONS_BY_KEY}
+    names = {"spark.app.name": f"tidemark merge {name}", "spark.master": master_with_retries(settings.master)}
+    conf = names | configuration(settings)
+    start = JvmStart(settings.start_timeout_s, log_file)
     try:
-        with _in_a_file(private), _own_interrupt(), _own_output(), _logging_to(log_file):
-            return _with(builder, conf).getOrCreate()
-    except (PySparkException, Py4JError) as error:
+        if SparkContext._gateway is None:  # noqa: SLF001 - there is no other way to know of a JVM
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of the PATH, without our packages
+            private = {key: conf.pop(key) for key in settings.conf if key not in _JAVA_OPTIONS_BY_KEY}
+            with _in_a_file(private), _logging_to(log_file):
+                start.launch(conf)
+        with _own_interrupt(), start.bounded():
+            return _with(SparkSession.builder, conf).getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
         logged = "" if log_file is None or not log_file.exists() else f". Its log is {log_file}"
         message = f"Spark cannot be started: {reason_of(error)}; check spark.master, spark.jars and spark.conf{logged}"
-        is_lost = isinstance(error, Py4JNetworkError)
-        raise (jvm_ended(settings) if is_lost else None) or SinkError(message) from error
+        raise start.failure(is_lost=isinstance(error, Py4JNetworkError)) or SinkError(message) from error
 
 
 @contextmanager
@@ -122,22 +121,6 @@ def _own_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _own_output() -> Iterator[None]:
-    """Have the JVM that is started meanwhile write all of its output to stderr: programs parse what we print."""
-    if sys.stdout is None or sys.stderr is None:  # the process was started without
-        yield
-        return
-    sys.stdout.flush()
-    kept = os.dup(_STDOUT)
-    os.dup2(_STDERR, _STDOUT)
-    try:
-        yield
-    finally:
-        os.dup2(kept, _STDOUT)
-        os.close(kept)
 
 
 @contextmanager
@@ -164,18 +147,18 @@ def _with(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSessio
 @contextmanager
 def _in_a_file(conf: Mapping[str, str]) -> Iterator[None]:
     """Have the JVM that is started meanwhile read properties from a file that only we can: `ps` shows its arguments."""
-    arguments = os.environ.get(_ARGUMENTS, "pyspark-shell")
+    arguments = os.environ.get(ARGUMENTS, "pyspark-shell")
     if not conf or "--properties-file" in arguments:
         yield
         return
     with NamedTemporaryFile("w", encoding="utf-8", prefix="tidemark-", suffix=".properties") as file:
         file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in conf.items())
         file.flush()
-        os.environ[_ARGUMENTS] = f"--load-spark-defaults --properties-file {file.name} {arguments}"
+        os.environ[ARGUMENTS] = f"--load-spark-defaults --properties-file {file.name} {arguments}"
         try:
             yield
         finally:
-            os.environ[_ARGUMENTS] = arguments
+            os.environ[ARGUMENTS] = arguments
 
 
 def _escaped(text: str) -> str:

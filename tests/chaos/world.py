@@ -314,7 +314,7 @@ class World:
         """Why a process may have ended by itself: the merge job is a Spark driver, made to be started again."""
         if verb == MERGE and self.shaken & {"kafka", "registry"}:
             return "a server it needs was down"
-        if verb == MERGE and "jvm" in self.shaken and any(text in said for text in ("Spark's JVM ended", "JAVA_GATEWAY_EXITED")):
+        if verb == MERGE and "jvm" in self.shaken and "Spark's JVM ended" in said:
             return "its JVM was killed"
         if verb == MERGE and self.shaken & {"sink", "cluster"}:
             return "its disk was full, or its executors were killed"

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from devservers import Kafka
+from devservers import Kafka, Registry
 from producer.sign import LivenessWriter
 from schemas.errors import SourceError
 from schemas.json_codec import encode
@@ -30,6 +30,7 @@ from schemas.liveness import (
 )
 from schemas.settings import from_mapping
 from schemas.topics import state_topic
+from tests.support.faulty_java import ENDS_FROM_FULL_DISK, java_that
 from tests.support.servers import unique_name
 from tidemark import cli
 from tidemark.api.lags import lags_of
@@ -149,6 +150,27 @@ def test_a_merge_job_that_ends_before_it_begins_leaves_its_last_line(
     (service / "alive.json").write_text(json.dumps(encode(running)), "utf-8")
     assert cli.main(["merge", "--config", str(file)]) != 0
     assert sink_facts(from_mapping(settings)).sign == running
+
+
+def test_a_merge_job_whose_jvm_does_not_come_up_ends_and_leaves_its_last_line(
+    tmp_path: Path, kafka: Kafka, registry: Registry
+) -> None:
+    """The JVM of a full disk stays, without its main thread."""
+    settings = settings_of(kafka, tmp_path, format={"registry": registry.url})
+    file = tmp_path / "tidemark.yaml"
+    file.write_text(yaml.safe_dump(settings), "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "tidemark", "merge", "--config", str(file)],
+        capture_output=True, text=True, check=False, timeout=240,
+        env={**os.environ, "JAVA_HOME": java_that(ENDS_FROM_FULL_DISK, tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    sign = sink_facts(from_mapping(settings)).sign
+    assert sign is not None
+    assert sign.state == "ended"
+    for text in (sign.reason, done.stderr.splitlines()[-1]):
+        assert "Spark's JVM failed while it started" in text
+        assert "java.io.IOException: File too large" in text
 
 
 def test_a_producer_that_ends_at_once_leaves_its_last_line_and_a_start_removes_it(kafka: Kafka, tmp_path: Path) -> None:

@@ -28,19 +28,22 @@ class LocalSession:
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
         self._is_ours = False
+        self._failure: IncomparableError | None = None
 
     def get(self) -> SparkSession:
-        """Return the session; `IncomparableError` where Spark or Java cannot be started here."""
+        """Return the session; `IncomparableError` if Spark or Java cannot be started here, which is tried once."""
         with self._lock:
+            if self._failure is not None:
+                raise self._failure
             if self._session is None:
                 try:
                     self._session = self._started()
                 except ImportError as error:
-                    message = f"{_NEEDS_SPARK}: pip install '.[verify,spark,load]' ({error})"
-                    raise IncomparableError(message) from error
+                    self._failure = IncomparableError(f"{_NEEDS_SPARK}: pip install '.[verify,spark,load]' ({error})")
+                    raise self._failure from error
                 except TidemarkError as error:
-                    message = f"{_NEEDS_SPARK}: {error}"
-                    raise IncomparableError(message) from error
+                    self._failure = IncomparableError(f"{_NEEDS_SPARK}: {error}")
+                    raise self._failure from error
             return self._session
 
     def close(self) -> None:
