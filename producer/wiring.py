@@ -65,7 +65,7 @@ from producer.stream.temporary_tables import TemporaryTables
 from producer.stream.view_publication import ViewPublication
 from schemas import topics
 from schemas.applied.kafka_security import client_options
-from schemas.documents import CoverageDocument, InexactDocument
+from schemas.documents import CoverageDocument, InexactDocument, UnseenStatementsDocument
 from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
 from schemas.json_codec import encode
 from schemas.liveness import SIGN_KEY
@@ -165,7 +165,8 @@ class Wiring:
             settings.name, coordinator, self._may_be_set_aside, stops=settings.on_table_error == "stop"
         )
         cascades = self._cascades()
-        facts_found = StartDocuments({**self._inexact(), CoverageDocument.KEY: start.coverage, **delays_of(start.left)})
+        documents = {**self._inexact(), **self._seen_again(), CoverageDocument.KEY: start.coverage, **delays_of(start.left)}
+        facts_found = self._facts_found = StartDocuments(documents)
         metadata, schema_changes = self._metadata(), self._schema_changes()
         builder = self._route_builder()
         router = Router(
@@ -228,6 +229,7 @@ class Wiring:
             self._objects_of_server,
             server.flavour,
             self._clients.captured.follows,
+            lambda document: self._facts_found.add({UnseenStatementsDocument.KEY: encode(document)}),
             lower_case_names=folds,
         )
         return LogPublication(router, statements, self._progress, lambda: self._stream.server_version, metadata, reach=reach)
@@ -235,6 +237,14 @@ class Wiring:
     def _objects_of_server(self) -> ServerObjects:
         with self._clients.questions.session() as connection:
             return read_objects(connection)
+
+    def _seen_again(self) -> dict[str, None]:
+        """Return the deletion of the document about unseen statements, once the rights that it asks for are granted."""
+        document = self._start.documents.get(UnseenStatementsDocument.KEY)
+        if document is None:
+            return {}
+        missing = self._objects_of_server().missing_rights(None, calls=True)
+        return {} if set(missing) & set(document["grants"]) else {UnseenStatementsDocument.KEY: None}
 
     def _newest_session(self) -> int:
         """Return the number of the newest session of the server, which is our own."""

@@ -19,6 +19,7 @@ since other versions read them. One that was added later has a default, which is
     catalog-databases         DatabasesDocument      character sets of databases, likewise
     inexact                   InexactDocument        tables that change without a word in the log
     coverage                  CoverageDocument       what the settings name and the source does not show
+    unseen-statements         UnseenStatementsDocument  statements of the log whose effect our user may not see
 
 `<table>` is `database.table`; of a table that is set aside, a name with a dot is in backticks.
 """
@@ -394,3 +395,28 @@ class CoverageDocument:
     captured: int
     unmatched: Mapping[str, str]
     unreadable: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenStatementsDocument:
+    """Data changes that were logged as statements and passed over although our user may not see all that they reach.
+
+    `tables` are those that they name, `grants` the statements that show the rest, `position` the file and offset of the newest one.
+    """
+
+    JSON: ClassVar = VERSION_1
+    KEY: ClassVar = "unseen-statements"
+
+    tables: tuple[str, ...]
+    grants: tuple[str, ...]
+    position: str
+
+    @property
+    def note(self) -> str:
+        """The note of the status."""
+        named = f"{', '.join(self.tables[:3])}{' and others' if len(self.tables) > 3 else ''}"
+        remedy = "; ".join((*self.grants, "snapshot the captured tables that they may have changed", "then restart the producer"))
+        return (
+            f"statements about {named} were passed over, the newest at {self.position}: what they change by triggers, functions "
+            f"and foreign keys cannot be seen: {remedy}"
+        )

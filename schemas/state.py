@@ -23,6 +23,7 @@ from schemas.documents import (
     SchemaIdDocument,
     TaskDocument,
     TopicsDocument,
+    UnseenStatementsDocument,
     WindowDocument,
 )
 from schemas.errors import StateError
@@ -45,6 +46,7 @@ KINDS: Final[Mapping[str, type[Any]]] = {
     DefaultCharsets.KEY: DefaultCharsets,
     InexactDocument.KEY: InexactDocument,
     CoverageDocument.KEY: CoverageDocument,
+    UnseenStatementsDocument.KEY: UnseenStatementsDocument,
     RequestDocument.PREFIX: RequestDocument,
     TaskDocument.PREFIX: TaskDocument,
     TaskDocument.CHILDREN: TaskDocument,

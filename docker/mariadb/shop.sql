@@ -1,5 +1,6 @@
 -- What the README's grants are for a user of your own.
-GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO tidemark;
+GRANT REPLICATION SLAVE, BINLOG MONITOR, TRIGGER ON *.* TO tidemark;
+GRANT SELECT ON mysql.proc TO tidemark;
 
 CREATE TABLE shop.tidemark_signal (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048));
 CREATE TABLE shop.customers (id INT AUTO_INCREMENT PRIMARY KEY, email VARCHAR(120) NOT NULL, credit DECIMAL(12,2) NOT NULL);

@@ -2,19 +2,25 @@
 
 The tables that it names are not all: triggers, stored functions, views and foreign keys lead further, and only the server has
 them. It describes them as they are now. Every doubt adds names: an alias or a column that is called like a table counts as one.
+The server lists only what our user has a right to see. If a right is missing, the statement is passed over with a warning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from producer.catalog.information_schema import list_tables
 from producer.catalog.statements.token_cursor import Cursor
 from producer.catalog.statements.tokens import Kind, Token, tokenise, without_set_statement
-from producer.source.connection import source_errors
+from producer.source.connection import server_version, source_errors
+from producer.source.facts import account, flavour_of, user_grants, version_of
+from producer.source.object_rights import TRIGGERS, right_to_routines, sees_routines, sees_triggers
+from schemas.documents import UnseenStatementsDocument
 
 if TYPE_CHECKING:
     from producer.binlog.events import QueryEvent
@@ -37,6 +43,13 @@ _CHILDREN: Final = (
     "SELECT UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME, CONSTRAINT_SCHEMA, TABLE_NAME"
     " FROM information_schema.REFERENTIAL_CONSTRAINTS"
 )
+_NO_CALLS: Final = {
+    "VALUES", "VALUE", "SET", "IN", "AND", "OR", "XOR", "NOT", "ON", "USING", "SELECT", "FROM", "JOIN", "WHERE", "HAVING", "EXISTS",
+    "ALL", "ANY", "SOME", "UNION", "AS", "BY", "KEY", "INDEX", "PARTITION", "OVER", "WHEN", "THEN", "ELSE", "CASE", "IF", "RETURN",
+    "LIKE", "BETWEEN", "INTERVAL",
+}  # fmt: skip
+"""Words that a parenthesis may follow and that call nothing."""
+_MOST_NOTED: Final = 20
 _Bodies = dict[Table, list[tuple[str, str | None]]]
 
 
@@ -44,22 +57,46 @@ _Bodies = dict[Table, list[tuple[str, str | None]]]
 class ServerObjects:
     """What leads from one name to tables: triggers and views of tables that change, routines, and children by foreign keys.
 
-    A body is (default database, text); the text is None where the user may not see it. Names are in small letters.
+    A body is (default database, text); the text is None if the user may not see it. Names are in small letters. `tables` are
+    those that the user sees, `grants` its grants and `account` what GRANT calls it. `right_to_routines` shows all routines.
     """
 
     of_tables: _Bodies
     routines: _Bodies
     children: Mapping[Table, list[Table]]
+    tables: Iterable[Table] = ()
+    grants: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    right_to_routines: str = ""
+    account: str = ""
+
+    def missing_rights(self, databases: Iterable[str] | None, *, calls: bool) -> tuple[str, ...]:
+        """Return the GRANT statements without which something may lead to other tables unseen.
+
+        `databases` are all that change, None if that is not known. `calls` is whether a function may be called.
+        """
+        missing = [] if sees_triggers(self.grants, databases) else [TRIGGERS]
+        if calls and not sees_routines(self.grants, self.right_to_routines):
+            missing.append(self.right_to_routines)
+        return tuple(f"GRANT {right} TO {self.account}" for right in missing)
 
 
 def read_objects(connection: Connection) -> ServerObjects:
-    """Return the objects of the server that the user may see."""
+    """Return the objects of the server that the user may see, and its rights."""
+    version = server_version(connection)
     children: dict[Table, list[Table]] = {}
     with source_errors(f"{connection.host}:{connection.port}"), connection.cursor() as cursor:
         cursor.execute(_CHILDREN)
         for database, name, child_database, child in cursor.fetchall():
             children.setdefault(_fold((str(database), str(name))), []).append((str(child_database), str(child)))
-    return ServerObjects(_bodies(connection, _BODIES_OF_TABLES), _bodies(connection, _ROUTINES), children)
+    return ServerObjects(
+        _bodies(connection, _BODIES_OF_TABLES),
+        _bodies(connection, _ROUTINES),
+        children,
+        list_tables(connection),
+        user_grants(connection),
+        right_to_routines(flavour_of(version), version_of(version)),
+        account(connection)[1],
+    )
 
 
 def _bodies(connection: Connection, statements: Iterable[str]) -> _Bodies:
@@ -68,7 +105,7 @@ def _bodies(connection: Connection, statements: Iterable[str]) -> _Bodies:
         for statement in statements:
             cursor.execute(statement)
             for database, name, own, body in cursor.fetchall():
-                text = None if body is None else str(body)
+                text = str(body) if body else None  # of a view it is "" without the right
                 found.setdefault(_fold((str(database), str(name))), []).append((str(own), text))
     return found
 
@@ -76,7 +113,8 @@ def _bodies(connection: Connection, statements: Iterable[str]) -> _Bodies:
 class StatementReach:
     """The judge of data changes that are logged as statements. Owned by the log reader's thread.
 
-    `concerns` says whether a table matters. `read` asks the server, again after each DDL.
+    `concerns` says whether a table matters. `read` asks the server, again after each DDL. `note` is called with the statements that
+    were passed over although our user may not see all that they reach.
     """
 
     def __init__(
@@ -84,21 +122,27 @@ class StatementReach:
         read: Callable[[], ServerObjects],
         flavour: str,
         concerns: Callable[[str, str], bool],
+        note: Callable[[UnseenStatementsDocument], None],
         *,
         lower_case_names: bool,
     ) -> None:
         self._read = read
         self._flavour = flavour
         self._concerns = concerns
+        self._note = note
         self._lower_case_names = lower_case_names
         self._objects: ServerObjects | None = None
+        self._unseen: dict[str, None] = {}  # the tables of which a warning was logged
 
     def forget(self) -> None:
         """Forget what the server reported: a statement may have changed it."""
         self._objects = None
 
-    def why_concerned(self, query: QueryEvent) -> str:
-        """Return why the statement may change a table that matters, "" where it does not. Raises the errors of the source."""
+    def why_concerned(self, query: QueryEvent, position: str) -> str:
+        """Return why the statement at that position may change a table that matters, "" if nothing shows that it does.
+
+        Raises the errors of the source.
+        """
         tokens = without_set_statement(tokenise(query.sql, self._flavour, query.sql_mode))
         named, databases = changed_tables(tokens, query.database), query.databases or None
         if query.unclear:
@@ -108,14 +152,41 @@ class StatementReach:
             return f"it changes {'.'.join(direct)}, which is captured"
         if self._objects is None:
             self._objects = self._read()
-        reached, hidden = self._reached(named, all_names(tokens, query.database), self._objects)
+        reached, hidden, calls = self._reached(named, tokens, query.database, self._objects)
         indirect = self._first(reached, databases)
         if indirect is not None:
             return f"a trigger, function, view or foreign key may lead from it to {'.'.join(indirect)}, which is captured"
-        if hidden is not None and databases is None:
-            return f"it uses {'.'.join(hidden)}, whose text this user may not see: it may change a captured table"
+        captured = {database for database, table in self._objects.tables if self._concerns(database, table)}
+        changed = captured if databases is None else captured & {self._stored(one) for one in databases}
+        if changed:
+            if hidden is not None:
+                return f"it uses {'.'.join(hidden)}, whose text this user may not see: it may change a captured table"
+            missing = self._objects.missing_rights(databases, calls=calls)
+            strays = sorted(changed - {self._stored(database) for database, _ in named | reached}) if databases else []
+            if missing and strays:
+                grants = "; ".join(missing)
+                return f"the server reports that it changes the database {strays[0]} in a way that this user may not see: {grants}"
+            if missing or strays:
+                self._warn(query, named, missing, position)
         log.info("log.statement_passed", database=query.database, tables=sorted({".".join(one) for one in named})[:5])
         return ""
+
+    def _warn(self, query: QueryEvent, named: set[Table], missing: tuple[str, ...], position: str) -> None:
+        """Log, once a table, that the statement is passed over and may have changed captured tables."""
+        tables = sorted({".".join(one) for one in named})
+        if not self._unseen.keys() >= set(tables):
+            self._unseen.update(dict.fromkeys(tables))
+            reason = "what it changes by triggers, functions and foreign keys cannot be seen: captured tables may differ since"
+            advice = "; ".join((*missing, "then snapshot the captured tables that it may have changed"))
+            log.warning(
+                "log.statement_passed_unseen",
+                tables=tables[:5],
+                statement=query.sql[:80],
+                position=position,
+                reason=reason,
+                advice=advice,
+            )
+            self._note(UnseenStatementsDocument(tuple(self._unseen)[:_MOST_NOTED], missing, position))
 
     def _first(self, tables: Iterable[Table], databases: tuple[str, ...] | None) -> Table | None:
         """Return a table that matters. `databases` are those the server reports: no table of another one is changed."""
@@ -130,16 +201,17 @@ class StatementReach:
         return name.lower() if self._lower_case_names else name
 
     def _reached(
-        self, changed: set[Table], named: set[Table], objects: ServerObjects
-    ) -> tuple[set[Table], Table | None]:
-        """Return the tables that may change because of these names, and an object whose text cannot be seen.
+        self, changed: set[Table], tokens: list[Token], database: str, objects: ServerObjects
+    ) -> tuple[set[Table], Table | None, bool]:
+        """Return the tables that these names may change, an object whose text is hidden, and whether functions are called.
 
-        `named` are all names of the statement: each may be a routine.
+        Each name of the statement may be a routine.
         """
         reached: set[Table] = set()
         hidden: Table | None = None
+        calls = may_call(tokens, changed)
         seen: set[tuple[Table, bool]] = set()
-        waiting = [*((one, False) for one in named), *((one, True) for one in changed)]
+        waiting = [*((one, False) for one in all_names(tokens, database)), *((one, True) for one in changed)]
         while waiting:
             name, changes = waiting.pop()
             key = _fold(name)
@@ -151,10 +223,12 @@ class StatementReach:
                 if text is None:
                     hidden = hidden or name
                 else:
-                    more |= all_names(tokenise(text, self._flavour), own)
+                    body = tokenise(text, self._flavour)
+                    more |= all_names(body, own)
+                    calls = calls or may_call(body, set())
             reached |= more
             waiting += [(one, True) for one in more]
-        return reached, hidden
+        return reached, hidden, calls
 
 
 def _fold(name: Table) -> Table:
@@ -207,6 +281,18 @@ def all_names(tokens: list[Token], database: str) -> set[Table]:
         if index + 2 < len(tokens) and tokens[index + 1].is_punctuation(".") and _is_name(tokens[index + 2]):
             found.add((token.text, tokens[index + 2].text))
     return found
+
+
+def may_call(tokens: list[Token], tables: set[Table]) -> bool:
+    """Return whether a stored function may be called: a name before a parenthesis, which a built-in function has, too."""
+    names = {table.lower() for _, table in tables}
+    return any(
+        _is_name(token)
+        and following.is_punctuation("(")
+        and token.text.lower() not in names
+        and token.upper not in _NO_CALLS
+        for token, following in pairwise(tokens)
+    ) or any(token.upper == "CALL" for token in tokens)
 
 
 def _is_name(token: Token) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from producer.source.facts import LOG_STATUS_SINCE, account, ask, is_denied, user_grants, xa_recover
+from producer.source.object_rights import READS_ALL, TRIGGERS, right_to_routines, sees_routines, sees_triggers
 from schemas.errors import SourceError
 from schemas.findings import Finding, Remedy, Severity, errors_of
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _SINCE: Final = {"mysql": (5, 7, 0), "mariadb": (10, 5, 0)}
+_ROW_METADATA: Final = "source.binlog_row_metadata"
 _RECONNECT: Final = "then reconnect the clients (sessions keep the old value)"
 
 
@@ -41,7 +43,7 @@ def preflight(facts: ServerFacts, connection: Connection | None = None) -> None:
         raise SourceError(message)
     if facts.row_metadata != "FULL":
         advice = "tables are followed through their DDL; ALTERs hidden from the log (sql_log_bin=0) are not seen"
-        better = "".join(f". Better: {one.fix}, {one.advice}" for one in found)
+        better = "".join(f". Better: {one.fix}, {one.advice}" for one in found if one.code == _ROW_METADATA)
         log.warning("source.log_names_no_columns", row_metadata=facts.row_metadata or "none", advice=advice + better)
 
 
@@ -56,6 +58,11 @@ def source_findings(facts: ServerFacts, connection: Connection | None = None) ->
 
 def _error(code: str, evidence: str, what: str, fix: str = "", advice: str = "") -> Finding:
     return Finding(code, Severity.ERROR, evidence, what, fix, Remedy.SOURCE_SQL if fix else Remedy.NONE, advice)
+
+
+def _unseen(code: str, evidence: str, fix: str) -> Finding:
+    what = "a change of a captured table through them is missed if it is logged as a statement about another table"
+    return Finding(code, Severity.WARNING, evidence, what, fix, Remedy.SOURCE_SQL)
 
 
 def _setting_findings(facts: ServerFacts) -> Iterator[Finding]:
@@ -81,7 +88,7 @@ def _setting_findings(facts: ServerFacts) -> Iterator[Finding]:
         yield _error("source.order_commits", "binlog_order_commits is OFF", what, "SET GLOBAL binlog_order_commits = ON")
     if facts.row_metadata not in ("FULL", ""):
         yield Finding(
-            "source.binlog_row_metadata",
+            _ROW_METADATA,
             Severity.WARNING,
             f"binlog_row_metadata is {facts.row_metadata}",
             "the log does not name columns: tables are followed through their DDL, and an ALTER that is hidden from the log "
@@ -134,6 +141,12 @@ def _privilege_findings(facts: ServerFacts, connection: Connection) -> Iterator[
     if not any({"SELECT", "ALL PRIVILEGES"} & privileges for privileges in grants.values()):
         advice = f"GRANT SELECT ON <database>.* TO {quoted}"
         yield _error("source.privilege.select", f"{user} may not read any table", "SELECT is missing", advice=advice)
+    if not sees_triggers(grants):
+        evidence = f"{user} does not see the triggers and foreign keys of other tables"
+        yield _unseen("source.privilege.trigger", evidence, f"GRANT {TRIGGERS} TO {quoted}")
+    right = right_to_routines(facts.flavour, facts.version)
+    if right != READS_ALL and not sees_routines(grants, right):
+        yield _unseen("source.privilege.routines", f"{user} does not see stored functions", f"GRANT {right} TO {quoted}")
 
 
 def _xa_privilege_findings(connection: Connection) -> Iterator[Finding]:

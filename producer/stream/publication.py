@@ -131,9 +131,11 @@ class LogPublication:
 
     def data_statement(self, step: DataStatement) -> None:
         """Raise `UnknownEventError` for a data change that is logged as a statement, unless it concerns no captured table."""
-        why = "which tables it changes is not known" if self._reach is None else self._reach.why_concerned(step.query)
+        position, why = f"{step.file}:{step.offset}", "which tables it changes is not known"
+        if self._reach is not None:
+            why = self._reach.why_concerned(step.query, position)
         if why:
-            raise UnknownEventError(statement_dml(step.query.sql, why), f"{step.file}:{step.offset}")
+            raise UnknownEventError(statement_dml(step.query.sql, why), position)
 
     # ---- rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from producer.binlog.events import QueryEvent
 from producer.catalog.statement_reach import ServerObjects, StatementReach, all_names, changed_tables
 from producer.catalog.statements.tokens import tokenise
+from schemas.documents import UnseenStatementsDocument
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,7 @@ OBJECTS = ServerObjects(
     of_tables={
         ("out", "audited"): [("out", "BEGIN INSERT INTO log VALUES (1); CALL deeper(NEW.id); END")],
         ("out", "w"): [("out", "select * from `shop`.`orders`")],
+        ("out", "hidden_view"): [("out", None)],
         ("out", "harmless"): [("out", "SET NEW.v = 1")],
     },
     routines={
@@ -55,12 +58,24 @@ OBJECTS = ServerObjects(
         ("out", "hidden"): [("out", None)],
     },
     children={("out", "parent"): [("shop", "orders")]},
+    tables=[("shop", "orders"), ("out", "t")],
+    grants={"*.*": frozenset({"TRIGGER", "SHOW_ROUTINE"})},
+    right_to_routines="SHOW_ROUTINE ON *.*",
+    account="'us'@'%'",
 )
 
 
+def judged(sql: str, objects: ServerObjects = OBJECTS, **more: Any) -> tuple[str, list[UnseenStatementsDocument]]:
+    """Return why the statement concerns a captured table, and what was noted of it. `shop.orders` is captured."""
+    noted: list[UnseenStatementsDocument] = []
+    reach = StatementReach(lambda: objects, "mysql", lambda *table: table == ("shop", "orders"), noted.append, lower_case_names=False)
+    return reach.why_concerned(QueryEvent(3, "out", sql, 0, **more), "log.1:4"), noted
+
+
 def why(sql: str, **more: Any) -> str:
-    reach = StatementReach(lambda: OBJECTS, "mysql", lambda database, _table: database == "shop", lower_case_names=False)
-    return reach.why_concerned(QueryEvent(3, "out", sql, 0, **more))
+    reason, noted = judged(sql, **more)
+    assert not noted
+    return reason
 
 
 @pytest.mark.parametrize(
@@ -76,6 +91,7 @@ def why(sql: str, **more: Any) -> str:
         ("DELETE FROM parent", "lead from it to shop.orders"),
         ("INSERT INTO t VALUES (deeper(1))", "lead from it to shop.orders"),
         ("INSERT INTO t VALUES (hidden(1))", "whose text this user may not see"),
+        ("INSERT INTO hidden_view VALUES (1)", "whose text this user may not see"),
     ],
 )
 def test_triggers_routines_views_and_foreign_keys_are_followed(sql: str, reason: str) -> None:
@@ -88,8 +104,48 @@ def test_the_databases_that_the_server_reports_rule_out_all_others() -> None:
     assert not why("INSERT INTO audited VALUES (1)", databases=("out",))
     assert not why("INSERT INTO t VALUES (hidden(1))", databases=("out",))
     assert why("INSERT INTO audited VALUES (1)", databases=("out", "shop"))
+    assert why("INSERT INTO t VALUES (hidden(1))", databases=("out", "shop"))
     assert why("DELETE FROM parent", databases=())
 
 
 def test_a_statement_with_a_part_that_is_not_known_is_never_passed_over() -> None:
     assert "not certain" in why("INSERT INTO t VALUES (1)", unclear="its status variable 200 is not known")
+
+
+TRIGGER, ROUTINE = "GRANT TRIGGER ON *.* TO 'us'@'%'", "GRANT SHOW_ROUTINE ON *.* TO 'us'@'%'"
+
+
+@pytest.mark.parametrize(
+    ("sql", "grants", "databases", "missing"),
+    [
+        ("INSERT INTO t (id) VALUES (1)", {}, None, (TRIGGER,)),
+        ("INSERT INTO t (id) VALUES (1)", {"`out`.*": {"TRIGGER"}}, None, (TRIGGER,)),
+        ("INSERT INTO shop.t (id) VALUES (1)", {"`shop`.*": {"TRIGGER"}}, ("shop",), ()),
+        ("INSERT INTO shop.t (id) VALUES (1)", {"`out`.*": {"TRIGGER"}}, ("shop",), (TRIGGER,)),
+        ("INSERT INTO t (id) VALUES (1)", {}, ("out",), ()),
+        ("INSERT INTO t VALUES (f(1))", {}, None, (TRIGGER, ROUTINE)),
+        ("INSERT INTO t VALUES (f(1))", {"*.*": {"TRIGGER"}}, None, (ROUTINE,)),
+        ("INSERT INTO t VALUES (f(1))", {"*.*": {"TRIGGER", "SELECT"}}, None, ()),
+        ("INSERT INTO t VALUES (f(1))", {"*.*": {"ALL PRIVILEGES"}}, None, ()),
+        ("INSERT INTO calling VALUES (1)", {"*.*": {"TRIGGER"}}, None, (ROUTINE,)),
+    ],
+)
+def test_a_statement_whose_effect_the_user_may_not_see_is_passed_over_and_noted(
+    sql: str, grants: dict[str, set[str]], databases: tuple[str, ...] | None, missing: tuple[str, ...]
+) -> None:
+    bodies = {("out", "calling"): [("out", "CALL p")]}
+    of_user = {where: frozenset(privileges) for where, privileges in grants.items()}
+    objects = replace(OBJECTS, grants=of_user, of_tables=bodies, routines={})
+    reason, noted = judged(sql, objects, databases=databases)
+    assert not reason
+    assert [one.grants for one in noted] == ([missing] if missing else [])
+
+
+def test_a_database_that_changes_in_a_way_that_is_not_seen_stops_the_reader_until_the_right_is_granted() -> None:
+    unseen = replace(OBJECTS, of_tables={}, grants={})
+    reason, _ = judged("INSERT INTO t VALUES (1)", unseen, databases=("out", "shop"))
+    assert "changes the database shop" in reason
+    assert TRIGGER in reason
+    reason, noted = judged("INSERT INTO t VALUES (1)", databases=("out", "shop"))  # the trigger is gone since
+    assert not reason
+    assert [one.grants for one in noted] == [()]

@@ -102,6 +102,8 @@ BROKEN: Final[dict[str, Callable[[Site], Any]]] = {
     "source.privilege.replication_client": revoked("REPLICATION CLIENT ON *.*"),
     "source.privilege.binlog_monitor": revoked("BINLOG MONITOR ON *.*"),
     "source.privilege.xa_recover": revoked("XA_RECOVER_ADMIN ON *.*"),
+    "source.privilege.trigger": revoked("TRIGGER ON *.*"),
+    "source.privilege.routines": revoked("SELECT ON mysql.proc"),
     "source.privilege.table": revoked("SELECT ON {schema}.customers"),
     "source.privilege.signal_table": revoked("INSERT ON {schema}.tidemark_signal"),
     "source.signal_table": lambda site: site.sql(f"DROP TABLE {site.schema}.tidemark_signal"),
@@ -131,7 +133,7 @@ BROKEN: Final[dict[str, Callable[[Site], Any]]] = {
 }
 """By the code of the finding: what is done to a whole site."""
 NOT_ON: Final = {
-    "mysql80": {"source.privilege.binlog_monitor"},
+    "mysql80": {"source.privilege.binlog_monitor", "source.privilege.routines"},
     "mariadb114": {"source.order_commits", "source.privilege.replication_client", "source.privilege.xa_recover"},
 }
 CASES: Final = [
@@ -141,16 +143,17 @@ CASES: Final = [
     if code not in NOT_ON[server] and (server == "mysql80" or code.startswith("source"))
 ]
 WARNINGS: Final = {
-    "source.binlog_row_metadata", "source.retention", "source.table_without_key", "source.unsupported_table",
-    "kafka.message_bytes", "kafka.retention", "registry.compatibility", "registry.subject_compatibility", "sink.other_writer",
+    "source.binlog_row_metadata", "source.retention", "source.privilege.trigger", "source.privilege.routines",
+    "source.table_without_key", "source.unsupported_table", "kafka.message_bytes", "kafka.retention",
+    "registry.compatibility", "registry.subject_compatibility", "sink.other_writer",
 }  # fmt: skip
 
 
 TOGETHER: Final = {
     "source.binlog_format", "source.binlog_row_image", "source.binlog_row_metadata", "source.order_commits", "source.retention",
-    "source.privilege.replication_slave", "source.privilege.xa_recover", "source.privilege.table", "source.privilege.signal_table",
-    "source.table_without_key", "source.unsupported_table", "kafka.message_bytes", "kafka.retention", "kafka.state_policy",
-    "kafka.transaction_timeout",
+    "source.privilege.replication_slave", "source.privilege.xa_recover", "source.privilege.trigger", "source.privilege.table",
+    "source.privilege.signal_table", "source.table_without_key", "source.unsupported_table", "kafka.message_bytes", "kafka.retention",
+    "kafka.state_policy", "kafka.transaction_timeout",
     "registry.compatibility", "registry.subject_compatibility", "registry.foreign_schema", "spark.memory", "sink.folder_is_file",
     "sink.privilege.create", "sink.privilege.temporary",
 }  # fmt: skip

@@ -22,6 +22,7 @@ from schemas.documents import (
     SnapshotState,
     TaskDocument,
     TopicsDocument,
+    UnseenStatementsDocument,
 )
 from schemas.identity import SourceId, TableName
 from schemas.liveness import JobState, MergeFacts, ProducerFacts, Sign, Standing, merge_state, producer_state
@@ -321,7 +322,7 @@ def tables_with_topics(state: State) -> dict[str, tuple[str, str]]:
 
 
 def _notes(state: State) -> tuple[str, ...]:
-    """Return what the settings name and the source did not show at the producer's start, nor in its log since."""
+    """Return what the source does not show: tables that the settings name, and what statements of the log changed."""
     known, coverage = tables_with_topics(state), state.one(CoverageDocument)
     if coverage is None:
         return ()
@@ -333,7 +334,8 @@ def _notes(state: State) -> tuple[str, ...]:
     notes += [f"{table}: may not be read: GRANT SELECT ON {table}" for table in coverage.unreadable]
     if coverage.captured == 0 and len(notes) == len(coverage.unmatched):  # and none came since
         notes.append("no table is captured: nothing is published or merged")
-    return tuple(notes)
+    unseen = state.one(UnseenStatementsDocument)
+    return (*notes, *(() if unseen is None else (unseen.note,)))
 
 
 def _all_behind(
