@@ -104,6 +104,34 @@ def test_without_the_right_a_person_is_told_what_is_missing(
     assert noted(source) is None
 
 
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_function_is_followed_with_the_right_to_see_it_and_named_without(source: Source, outside: str, is_seen: bool) -> None:
+    right = SEES_ROUTINES.get(source.server.name, "SELECT ON *.*")
+    source.execute(FUNCTION.format(at=source.schema, schema=source.schema))
+    with running(settings_with(source, *SEES, *([right] if is_seen else []))) as run:
+        in_statement_format(source, f"INSERT INTO foreign_t VALUES ({source.schema}.f())")
+        if is_seen:
+            run.until_ended()
+        else:
+            run.caught_up(source)
+    document = noted(source)
+    if is_seen:
+        assert f"may lead from it to {source.schema}.t, which is captured" in str(run.error)
+        assert document is None
+    else:
+        assert run.error is None
+        assert document is not None
+        assert [grant.partition(" TO ")[0] for grant in document.grants] == [f"GRANT {right}"]
+
+
+def test_a_view_whose_text_is_hidden_stops_the_reader(source: Source, outside: str) -> None:
+    source.execute(f"CREATE VIEW {outside}.w AS SELECT id FROM {source.schema}.t")
+    with running(settings_with(source, *SEES)) as run:
+        in_statement_format(source, f"INSERT INTO {outside}.w VALUES (1)")
+        run.until_ended()
+    assert f"{outside}.w, whose text this user may not see" in str(run.error)
+
+
 def test_a_server_that_reports_a_captured_database_is_believed(source: Source, outside: str) -> None:
     """MySQL does. MariaDB reports no databases: there it is a warning."""
     source.execute(TRIGGER.format(at=outside, table="t", schema=source.schema))
