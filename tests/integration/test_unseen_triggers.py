@@ -78,7 +78,7 @@ def test_a_statement_of_which_all_is_seen_is_passed_over_without_a_word(
     assert noted(source) is None
 
 
-def test_without_the_right_a_person_is_told_what_is_missing(
+def test_without_the_right_a_warning_and_the_status_name_it(
     source: Source, outside: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source.execute(TRIGGER.format(at=source.schema, table="foreign_t", schema=source.schema))
