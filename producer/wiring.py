@@ -243,8 +243,8 @@ class Wiring:
         document = self._start.documents.get(UnseenStatementsDocument.KEY)
         if document is None:
             return {}
-        missing = self._objects_of_server().missing_rights(None, calls=True)
-        return {} if set(missing) & set(document["grants"]) else {UnseenStatementsDocument.KEY: None}
+        missing = self._objects_of_server().all_missing_rights()
+        return {} if missing & set(document["grants"]) else {UnseenStatementsDocument.KEY: None}
 
     def _newest_session(self) -> int:
         """Return the number of the newest session of the server, which is our own."""

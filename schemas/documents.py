@@ -417,6 +417,6 @@ class UnseenStatementsDocument:
         named = f"{', '.join(self.tables[:3])}{' and others' if len(self.tables) > 3 else ''}"
         remedy = "; ".join((*self.grants, "snapshot the captured tables that they may have changed", "then restart the producer"))
         return (
-            f"statements about {named} were passed over, the newest at {self.position}: what they change by triggers, functions "
-            f"and foreign keys cannot be seen: {remedy}"
+            f"statements about {named} were passed over, the newest at {self.position}: what they change by triggers, functions, "
+            f"views and foreign keys cannot be seen: {remedy}"
         )

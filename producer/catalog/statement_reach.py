@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.catalog.information_schema import list_tables
+from producer.catalog.information_schema import list_tables, quote
 from producer.catalog.statements.token_cursor import Cursor
 from producer.catalog.statements.tokens import Kind, Token, tokenise, without_set_statement
 from producer.source.connection import server_version, source_errors
@@ -78,6 +78,17 @@ class ServerObjects:
         if calls and not sees_routines(self.grants, self.right_to_routines):
             missing.append(self.right_to_routines)
         return tuple(f"GRANT {right} TO {self.account}" for right in missing)
+
+    def right_to_text(self, hidden: Table) -> str:
+        """Return the GRANT statement that shows the text of a view or routine."""
+        name = f"{quote(hidden[0])}.{quote(hidden[1])}"
+        right = f"SELECT, SHOW VIEW ON {name}" if _fold(hidden) in self.of_tables else self.right_to_routines
+        return f"GRANT {right} TO {self.account}"
+
+    def all_missing_rights(self) -> set[str]:
+        """Return every GRANT statement without which something is not seen."""
+        hidden = (name for name, bodies in self.of_tables.items() if any(text is None for _, text in bodies))
+        return {*self.missing_rights(None, calls=True), *map(self.right_to_text, hidden)}
 
 
 def read_objects(connection: Connection) -> ServerObjects:
@@ -159,9 +170,11 @@ class StatementReach:
         captured = {database for database, table in self._objects.tables if self._concerns(database, table)}
         changed = captured if databases is None else captured & {self._stored(one) for one in databases}
         if changed:
-            if hidden is not None:
-                return f"it uses {'.'.join(hidden)}, whose text this user may not see: it may change a captured table"
-            missing = self._objects.missing_rights(databases, calls=calls)
+            if hidden is not None and databases:
+                return f"it uses {'.'.join(hidden)}, whose text this user may not see: {self._objects.right_to_text(hidden)}"
+            rights = self._objects.missing_rights(databases, calls=calls)
+            hidden_text = () if hidden is None else (self._objects.right_to_text(hidden),)
+            missing = tuple(dict.fromkeys((*rights, *hidden_text)))
             strays = sorted(changed - {self._stored(database) for database, _ in named | reached}) if databases else []
             if missing and strays:
                 grants = "; ".join(missing)
@@ -176,7 +189,7 @@ class StatementReach:
         tables = sorted({".".join(one) for one in named})
         if not self._unseen.keys() >= set(tables):
             self._unseen.update(dict.fromkeys(tables))
-            reason = "what it changes by triggers, functions and foreign keys cannot be seen: captured tables may differ since"
+            reason = "what it changes by triggers, functions, views and foreign keys cannot be seen: captured tables may differ"
             advice = "; ".join((*missing, "then snapshot the captured tables that it may have changed"))
             log.warning(
                 "log.statement_passed_unseen",
