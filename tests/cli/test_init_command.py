@@ -131,6 +131,14 @@ def test_a_variable_that_would_win_over_the_file_is_named(
     assert "--host: TIDEMARK_SOURCE__HOST has another value and wins over the file" in capsys.readouterr().err
 
 
+def test_a_password_file_that_is_missing_ends_as_it_does_for_every_other_verb(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--password-file", str(tmp_path / "nosuch"), "--file", str(tmp_path / "tidemark.yaml")]
+    assert cli.main(["init", *options]) == 2
+    assert capsys.readouterr().err == f"tidemark: source.password_file: cannot read {tmp_path / 'nosuch'}: No such file or directory\n"
+
+
 def test_a_file_that_is_there_stays(asked: argparse.Namespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "tidemark.yaml"
     path.write_text("mine", "utf-8")

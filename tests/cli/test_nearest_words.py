@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tidemark import cli
-from tidemark.commands.completion import fish_lines
 
 SETTINGS = "name: shop\nsource: {tables: ['shop\\..*']}\nformat: {registry: 'http://r:8081'}\nsinks: [{path: lake}]\n"
 
@@ -80,8 +79,9 @@ def test_the_file_is_checked_for_what_only_its_user_would_notice(
     assert capsys.readouterr().out.startswith(key)
 
 
-def test_fish_completes_verbs_actions_options_and_values() -> None:
-    lines = list(fish_lines(cli.parser()))
+def test_fish_completes_verbs_actions_options_and_values(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", "fish"]) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert any("-a status" in line and "__fish_use_subcommand" in line for line in lines)
     assert any("__fish_seen_subcommand_from snapshot" in line and "-a start" in line for line in lines)
     assert any("__fish_seen_subcommand_from status" in line and "-l output -x -a 'text json'" in line for line in lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +72,15 @@ def test_a_first_start_says_what_is_read_and_which_table_needs_a_person(mileston
 
 def test_a_job_that_has_ended_counts_for_nothing(milestones: Milestones) -> None:
     assert list(milestones.reached("lake", status_at(replace(of_now(), state="ended"), of_now(), table(0)))) == []
+
+
+def test_what_is_waited_for_is_said_while_nothing_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemark.local.local_jobs._QUIET_S", 0.1)
+    monkeypatch.setattr("tidemark.local.local_jobs._LOOK_S", 0.1)
+    monkeypatch.setattr(Milestones, "_look", lambda _milestones: iter(()))
+    said: queue.SimpleQueue[str] = queue.SimpleQueue()
+    with Milestones(config.load(write_settings(tmp_path, 1, 1)), said.put):
+        assert said.get(timeout=10) == "waits for Kafka and the producer"
 
 
 def test_warnings_and_errors_of_a_job_are_lines_each_once() -> None:

@@ -15,4 +15,4 @@ def open_iceberg(path: Path | str) -> StaticTable:
     from pyiceberg.table import StaticTable
 
     files = {int(found[1]): file for file in Path(path, "metadata").iterdir() if (found := re.match(r"v(\d+)\.", file.name))}
-    return StaticTable.from_metadata(files[max(files)].as_uri())
+    return StaticTable.from_metadata(str(files[max(files)]))  # of a URI pyiceberg would not decode escapes

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from schemas.errors import ConfigError, SourceError
 from schemas.findings import Remedy
 from schemas.identity import TableName
+from schemas.secrets import secret_of
 from schemas.settings import Settings, from_mapping
 from tidemark.commands import numbers
 from tidemark.commands.action import add_output
@@ -187,7 +188,8 @@ def _source_of(arguments: argparse.Namespace) -> tuple[dict[str, object], bool]:
             raise ConfigError(f"{option}: {variable} has another value and wins over the file: unset it, or leave {option} out")
     source |= {key: value for key, value in given.items() if value is not None}
     if source.get("password_file"):
-        source["password_file"] = str(Path(str(source["password_file"])).absolute())
+        source["password_file"] = file = str(Path(str(source["password_file"])).absolute())
+        secret_of("", file, "source.password_file")
         source.pop("password", None)
     elif "password" not in source and sys.stdin.isatty():
         source["password"], is_typed = getpass.getpass("password of the source: "), True
