@@ -6,10 +6,13 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Final
 
 from tests.mutations.table import MUTATIONS, Mutation
 
-_TESTS_FAILED = 1
+_TESTS_FAILED: Final = 1
+_ROOT: Final = Path(__file__).parents[2]
 
 
 def main(names: list[str]) -> int:
@@ -29,13 +32,14 @@ def main(names: list[str]) -> int:
 
 def _killed_by(mutation: Mutation) -> tuple[bool, str]:
     """Whether a test failed, and which (or the end of pytest's output)."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "tests.mutations.plugin", *mutation.tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", *mutation.tests]
+    path = os.pathsep.join((str(_ROOT / "tests" / "mutations" / "startup"), str(_ROOT)))
     run = subprocess.run(
         command,
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "TIDEMARK_MUTATION": mutation.name},
+        env={**os.environ, "TIDEMARK_MUTATION": mutation.name, "PYTHONPATH": path},
     )
     failed = re.findall(r"^FAILED (\S+)", run.stdout, re.MULTILINE)
     if run.returncode == _TESTS_FAILED and failed:

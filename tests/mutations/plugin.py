@@ -1,4 +1,4 @@
-"""A pytest plugin (`-p tests.mutations.plugin`): one module is imported as the mutation `TIDEMARK_MUTATION` has it."""
+"""Imported at the start of a process (`startup/sitecustomize.py`): one module is imported as the mutation `TIDEMARK_MUTATION` has it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Finder(MetaPathFinder):
 
 
 def _switch_off(wanted: str) -> None:
-    """Called where this module is imported: before any conftest, which imports what is to be mutated."""
+    """Called where this module is imported: before all else, which imports what is to be mutated."""
     (mutation,) = [one for one in MUTATIONS if one.name == wanted]
     if mutation.module in sys.modules:
         message = f"{mutation.module} was imported before it could be mutated"
