@@ -89,7 +89,7 @@ def test_more_merged_than_the_topics_had_means_that_they_are_asked_once_more() -
     [
         ({"incomplete": "records are no longer in Kafka. Snapshot this table again"}, "Snapshot this table again"),
         ({"set_aside": {"reason": "it fails", "since_ms": 0}}, "it fails"),
-        ({"quarantined": 3}, "tidemark quarantine list"),
+        ({"quarantined": 3}, "3 records are in quarantine: tidemark quarantine list"),
         ({"more": {"table/r1/shop.orders": task(1, TABLE, state="failed", error="it broke")}}, "it broke"),
         ({"more": {"coverage": {"v": 1, "captured": 1, "unmatched": {}, "unreadable": ["shop.secret"]}}}, "GRANT SELECT"),
     ],

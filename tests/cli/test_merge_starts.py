@@ -86,7 +86,7 @@ CASES: Final[Sequence[Any]] = [
     pytest.param(2, "spark.master: 'lokal' is none of", {"master": "lokal"}, {}, None, id="master_unknown"),
     pytest.param(1, "spark.master: no server answers", {"master": "spark://127.0.0.1:1"}, {}, None, id="master_dead"),
     pytest.param(1, "/lake is read-only: the merge job cannot write", {}, {}, "ro", id="sink_read_only"),
-    pytest.param(1, "cannot be written to: No space left on device", {}, {}, "size=64k", id="sink_full"),
+    pytest.param(1, "No space left on device; make room there, or give another folder (sinks.path, of a database sinks.work)", {}, {}, "size=64k", id="sink_full"),
 ]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pymysql
 import pytest
 from pymysql.cursors import DictCursor
+from structlog.testing import capture_logs
 
 from devservers import start_database
 from producer.snapshot.followed_rows import MANY_PARENTS
@@ -236,9 +237,11 @@ def test_what_is_to_be_followed_survives_a_crash(source: Source, monkeypatch: py
             patched.setattr(Turns, "start_next_window", lambda _turns: None)  # no reader gets to it
             source.execute("DELETE FROM p WHERE id = 2")
             run.caught_up(source)
-    with running(settings_of(source)) as run:
+    with capture_logs() as logged, running(settings_of(source)) as run:
         mirrors = assert_mirrored(run, source, "p", "c")
     assert len(mirrors["c"].sweeps) > 0
+    levels = {one["log_level"] for one in logged if one["event"] == "snapshot.children_read"}
+    assert levels == {"debug"}, "one a second, under load"
 
 
 def test_many_parents_have_their_children_read_whole(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from py4j.protocol import Py4JError
 from pyspark import TaskContext
@@ -32,6 +34,21 @@ def test_java_options_of_the_user_come_behind_ours(name: str) -> None:
     conf = configuration(SparkSettings(master="spark://master:7077", conf={name: "-Xss4m"}))
     assert conf[name].endswith(" -Xss4m")
     assert "-Duser.timezone=UTC" in conf[name]
+
+
+@pytest.mark.parametrize(
+    ("warning", "is_shown"),
+    [
+        ("Stage 7 contains a task of very large size (1234 KiB). The maximum recommended task size is 1000 KiB.", False),
+        ("Lost task 0.0 in stage 3.0 (TID 3) (localhost executor driver): No space left on device", True),
+    ],
+)
+def test_the_size_of_a_task_is_no_warning_of_the_merge_job(warning: str, is_shown: bool, spark: SparkSession) -> None:
+    log4j: Any = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    logger = log4j.LogManager.getContext(False).getConfiguration().getLoggerConfig("org.apache.spark.scheduler.TaskSetManager")
+    message = log4j.message.SimpleMessage(warning)
+    event = log4j.core.impl.Log4jLogEvent.newBuilder().setLevel(log4j.Level.WARN).setMessage(message).build()
+    assert logger.isFiltered(event) != is_shown
 
 
 @pytest.mark.parametrize(

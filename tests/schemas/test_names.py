@@ -72,3 +72,5 @@ def test_columns_that_get_the_same_name_are_refused() -> None:
     require_distinct_field_names("d.t", ["a b", "a-b"], "avro_unicode")
     with pytest.raises(SchemaMismatchError, match=r"'a b' and 'a-b' .* in format.field_names avro"):
         require_distinct_field_names("d.t", ["a b", "a-b"], "avro")
+    with pytest.raises(SchemaMismatchError, match=r"or use format.field_names: avro_unicode, which keeps names apart"):
+        require_distinct_field_names("d.t", ["名前", "住所"])

@@ -12,8 +12,9 @@ from deltalake import write_deltalake
 
 from schemas.errors import ConfigError
 from schemas.settings import Settings, from_mapping
+from spark_jobs.merge.retried_table import Retried
 from tidemark.cli import main
-from tidemark.commands.quarantine import as_text, listed
+from tidemark.commands.quarantine import as_text, listed, retried_text
 
 
 def settings_of(sink: Path) -> Settings:
@@ -45,6 +46,11 @@ def test_a_quarantine_with_records_of_both_builds_is_listed(tmp_path: Path) -> N
     found = listed(settings, [])
     assert [one["table"] for one in found] == ["db.t", "db.t"]
     assert {one["first_ms"] for one in found} == {None, 1767225600000}
+
+
+def test_records_that_stay_have_their_reason_which_need_not_be_about_reading() -> None:
+    said = retried_text(Retried("db.t", settled=3, reasons={"DIVIDE_BY_ZERO: Division by zero": 2}))
+    assert said.splitlines()[:2] == ["db.t: 3 merged and out of quarantine, 2 still in it", "  2 stay: DIVIDE_BY_ZERO: Division by zero"]
 
 
 def test_a_pattern_that_is_none_is_refused_with_a_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
