@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_set_aside import documents
+from tests.integration.test_set_aside import documents, is_read, snapshot_rows
 from tests.support.producers import SIGNAL, Source, running
 from tests.support.servers import database
 
@@ -18,19 +18,29 @@ OLD_ROW = """({id}, '-12:34:56', '-01:02:03.123', '838:59:58.999999', '2026-01-0
  '2026-01-02 03:04:05.678901', '2026-01-02 03:04:05', '2026-01-02 03:04:05.67', '2026-01-02 03:04:05.678901')"""
 
 
-@pytest.mark.parametrize("name", ["mariadb114", pytest.param("mariadb1011", marks=SLOW), pytest.param("mariadb118", marks=SLOW)])
+MARIADB = pytest.mark.parametrize(
+    "name", ["mariadb114", pytest.param("mariadb1011", marks=SLOW), pytest.param("mariadb118", marks=SLOW)]
+)
+
+
+def create_old(source: Source, *names: str) -> None:
+    """Create tables with times as MariaDB stored them before 10.1."""
+    with source.server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET GLOBAL mysql56_temporal_format = OFF")
+        try:
+            source.execute(*(OLD_TIMES.format(name=name) for name in names))
+        finally:
+            cursor.execute("SET GLOBAL mysql56_temporal_format = ON")
+
+
+@MARIADB
 def test_times_as_mariadb_stored_them_before_10_1_end_nothing(
     name: str, kafka: Any, fresh_database: Callable[..., str]
 ) -> None:
     server = database(name)
     source, outside = Source(server, fresh_database(server), kafka.bootstrap_servers), fresh_database(server)
     source.execute(SIGNAL, "CREATE TABLE t (id INT PRIMARY KEY)")
-    with server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SET GLOBAL mysql56_temporal_format = OFF")
-        try:
-            source.execute(OLD_TIMES.format(name=f"{outside}.old"), OLD_TIMES.format(name="old"))
-        finally:
-            cursor.execute("SET GLOBAL mysql56_temporal_format = ON")
+    create_old(source, f"{outside}.old", "old")
     with running(source.settings()) as run:
         for number in (1, 2):
             rows = f"{OLD_ROW.format(id=number)}, {OLD_ROW.format(id=number + 10)}"
@@ -45,6 +55,30 @@ def test_times_as_mariadb_stored_them_before_10_1_end_nothing(
     assert [one.value["after"]["id"] for one in found] == [1, 11, 2, 12]
     assert len({one.value["source"]["sequence"] for one in found}) == 4
     assert "before 5.6" in documents(source)["old"]["reason"]
+    source.connection.close()
+
+
+@MARIADB
+def test_a_table_with_such_times_is_read_again_after_alter_table_force(
+    name: str, kafka: Any, fresh_database: Callable[..., str]
+) -> None:
+    source = Source(database(name), fresh_database(database(name)), kafka.bootstrap_servers)
+    source.execute(SIGNAL, OLD_TIMES.format(name="new"))
+    create_old(source, "old")
+    with running(source.settings()) as run:
+        source.execute(f"INSERT INTO new VALUES {OLD_ROW.format(id=1)}", f"INSERT INTO old VALUES {OLD_ROW.format(id=1)}")
+        run.caught_up(source)
+        assert "before 5.6" in documents(source)["old"]["reason"]
+        source.execute("ALTER TABLE old FORCE")
+        run.until(lambda: is_read(run, "old"), "the table is read again")
+        source.execute(f"INSERT INTO old VALUES {OLD_ROW.format(id=2)}", "UPDATE old SET d6 = NULL WHERE id = 1")
+        run.caught_up(source)
+        run.until(lambda: not documents(source), "nothing is set aside")
+        assert run.error is None
+    right = source.changes("new")[0].value["after"]
+    assert snapshot_rows(source, "old") == {1: right}
+    logged = [(change.value["before"], change.value["after"]) for change in source.changes("old")]
+    assert logged == [(None, right | {"id": 2}), (right, right | {"d6": None})]
     source.connection.close()
 
 
