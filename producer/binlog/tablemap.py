@@ -31,6 +31,7 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 TYPE_YEAR: Final = 13
 TYPE_VARCHAR: Final = 15
 TYPE_VECTOR: Final = 242
+TYPE_JSON: Final = 245
 TYPE_NEWDECIMAL: Final = 246
 TYPE_ENUM: Final = 247
 TYPE_SET: Final = 248
@@ -50,6 +51,7 @@ _NUMERIC: Final = frozenset({1, 2, 3, 4, 5, 8, 9, TYPE_NEWDECIMAL})
 _NUMERIC_AND_YEAR: Final = _NUMERIC | {TYPE_YEAR}
 _VECTOR_DIMENSIONS: Final = 13
 _FIRST_WITH_YEAR: Final = (8, 0, 21)
+_FIRST_WITH_POINT: Final = (8, 0, 0)
 _CHARACTER: Final = frozenset({TYPE_VARCHAR, TYPE_BLOB, TYPE_VAR_STRING, TYPE_STRING, 140, 141})
 
 
@@ -105,7 +107,8 @@ class TableMap:
     STRING: most bytes; ENUM and SET: bytes of a value; NEWDECIMAL: precision << 8 | scale; BIT: whole bytes
     << 8 | further bits; BLOB, JSON, GEOMETRY, VECTOR: bytes of the length; FLOAT and DOUBLE: size; TIME2,
     DATETIME2, TIMESTAMP2: digits of the fraction; else 0. `fingerprint` is the body behind id and flags:
-    equal bytes are the same version.
+    equal bytes of one server version are the same version of the table. `bare_doubles`: it has JSON columns, and the server
+    prints whole doubles in them without `.0`.
     """
 
     table_id: int
@@ -116,6 +119,7 @@ class TableMap:
     nullable: tuple[bool, ...]
     metadata: TableMetadata | None
     fingerprint: bytes
+    bare_doubles: bool = False
 
 
 def parse_table_name(buf: Buffer, start: int, end: int) -> tuple[int, str, str]:
@@ -164,7 +168,8 @@ def parse_table_map(buf: Buffer, start: int, end: int, server_version: str = "")
     nullable = tuple(bool(nulls >> index & 1) for index in range(count))
     metadata = _metadata(reader, types, server_version) if reader.left else None
     fingerprint = bytes(view[start + _HEADER + _TABLE_ID_AND_FLAGS : end])
-    return TableMap(table_id, database, table, types, metas, nullable, metadata, fingerprint)
+    bare = TYPE_JSON in types and prints_bare_doubles(server_version)
+    return TableMap(table_id, database, table, types, metas, nullable, metadata, fingerprint, bare)
 
 
 def _types(reader: Reader, codes: bytes, table: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -205,10 +210,22 @@ def year_has_sign(server_version: str) -> bool:
     The version is uncertain by one or two (8.0.20's source has none, 8.0.23's has it), hence the look at the
     bit itself as well.
     """
+    version = _mysql_version(server_version)
+    return version is None or version >= _FIRST_WITH_YEAR
+
+
+def prints_bare_doubles(server_version: str) -> bool:
+    """Return whether the server prints whole doubles in JSON documents without `.0`: MySQL before 8.0."""
+    version = _mysql_version(server_version)
+    return version is not None and version < _FIRST_WITH_POINT
+
+
+def _mysql_version(server_version: str) -> tuple[int, ...] | None:
+    """Return the numbers of a MySQL version; None for MariaDB and for a text that is no version."""
     match = _VERSION.match(server_version)
     if match is None or "mariadb" in server_version.lower():
-        return True
-    return tuple(int(part) for part in match.groups()) >= _FIRST_WITH_YEAR
+        return None
+    return tuple(int(part) for part in match.groups())
 
 
 class _MetadataBuilder:

@@ -72,6 +72,7 @@ from producer.codec.ops import (
     X_STACK,
 )
 from producer.codec.primitives import (
+    has_control,
     is_ascii,
     is_utf8,
     little_endian,
@@ -101,6 +102,7 @@ from producer.codec.times import (
 ZERO_DATE: Final = -1
 _MOST_NANOSECONDS_US: Final = (2**63 - 1) // 1000
 _QUOTE = 34
+_LINE_FEED = 10
 
 
 @kernel
@@ -261,8 +263,21 @@ def _is_blank(code: Int) -> bool:
 
 
 @kernel
+def _put_line_break(layout: Int, out: Bytes, o: Int) -> Int:
+    r"""Write the `\n` of a JSON document."""
+    out[o] = 92
+    if layout != AVRO:
+        o += 1
+        out[o] = 92
+    out[o + 1] = 110
+    return o + 2
+
+
+@kernel
 def _put_compact_json(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int) -> Int:
-    """JSON text without the blanks between its tokens, as a string of the layout."""
+    """Write JSON text without the blanks between its tokens, as a string of the layout."""
+    if has_control(buf, at, size):
+        return _put_broken_lines(layout, out, o, buf, at, size)
     blanks = np.int64(0)
     quoted = False
     escaped = False
@@ -313,6 +328,53 @@ def _put_compact_json(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size
 
 
 # ── bits, members ────────────────────
+
+
+@kernel
+def _state_after(state: Int, code: Int) -> Int:
+    """Return where a JSON text is behind a character: 0 between tokens, 1 in a string, 2 behind a backslash in it."""
+    if state == 2:
+        return np.int64(1)
+    if code == _QUOTE:
+        return 1 - state
+    return np.int64(2) if state == 1 and code == 92 else state
+
+
+@kernel
+def _put_broken_lines(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int) -> Int:
+    """Write JSON text as `_put_compact_json` does it, and escape the line breaks in its strings.
+
+    MySQL 5.7 prints those in the Base64 of long binaries raw, which is no JSON; 8.0 escapes them.
+    """
+    length = np.int64(0)
+    state = np.int64(0)
+    for index in range(size):
+        code = np.int64(buf[at + index])
+        state = _state_after(state, code)
+        if state != 0 or not _is_blank(code):
+            length += 2 if code == _LINE_FEED else 1
+    if layout == AVRO:
+        o = put_varint(out, o, length)
+    else:
+        out[o] = _QUOTE
+        o += 1
+    state = np.int64(0)
+    for index in range(size):
+        code = np.int64(buf[at + index])
+        state = _state_after(state, code)
+        if state == 0 and _is_blank(code):
+            continue
+        if code == _LINE_FEED:
+            o = _put_line_break(layout, out, o)
+        elif layout == AVRO:
+            out[o] = np.uint8(code)
+            o += 1
+        else:
+            o = put_escaped_byte(out, o, code)
+    if layout != AVRO:
+        out[o] = _QUOTE
+        o += 1
+    return o
 
 
 @kernel
@@ -480,7 +542,7 @@ def put_cell(
     if op == V_DOUBLE or op == V_FLOAT or op == V_FLOAT_WIDENED:  # noqa: PLR1714  no tuple membership here
         return _put_floating(layout, op, buf, at, size, out, o)
     if op == V_JSON_BINARY:
-        return put_json_binary(layout, out, o, buf, at, size, limbs[X_STACK - X_LIMBS :])
+        return put_json_binary(layout, a != 0, out, o, buf, at, size, limbs[X_STACK - X_LIMBS :])
     return _put_rare_cell(layout, op, a, program, row, buf, at, size, out, o, pool, small)
 
 

@@ -247,19 +247,22 @@ def put_java_float(out: Bytes, o: Int, bits: Int) -> Int:
 
 
 @kernel
-def put_mysql_double(out: Bytes, o: Int, bits: Int) -> Int:
-    """Write a finite float64 as MySQL prints it inside JSON text (`my_gcvt`, and `.0` for a whole number).
+def put_mysql_double(out: Bytes, o: Int, bits: Int, is_bare: bool) -> Int:
+    """Write a finite float64 as MySQL prints it inside JSON text (`my_gcvt`).
 
+    A whole number without exponent ends with `.0`; MySQL 5.7 does not write that (`is_bare`).
     A number with a fraction has no exponent from 1e15 on: its digits take no more characters than with one.
     """
     if bits < 0:
         out[o] = 45
         o += 1
     if (bits & np.int64(0x7FFFFFFFFFFFFFFF)) == 0:
-        return _put_plain(out, o, np.int64(0), np.int64(1), np.int64(1))
+        o = _put_plain(out, o, np.int64(0), np.int64(1), np.int64(1))
+        return o - 2 if is_bare else o
     digits, power = double_digits(bits)
     count = _count_digits(digits)
     point = power + count
     if -_MYSQL_DIGITS < point <= _MYSQL_DIGITS or 0 < point < count:
-        return _put_plain(out, o, digits, count, point)
+        o = _put_plain(out, o, digits, count, point)
+        return o - 2 if is_bare and count <= point else o
     return _put_scientific(out, o, digits, count, point, 101, False)

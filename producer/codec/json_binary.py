@@ -1,9 +1,9 @@
 """Kernel for MySQL's binary JSON -> the compact text of the document, as the server would print it, without blanks.
 
 Format: MySQL `sql-common/json_binary.h`. Text: `json_dom.cc` (`wrapper_to_string`, `double_quote`): keys in stored
-order, doubles by `my_gcvt`, decimals with their scale, dates as quoted text, other opaque values as
-`base64:type<n>:...`. The result is a string of the layout: in a JSON envelope its quotes and backslashes are
-escaped once more.
+order, doubles by `my_gcvt` (`is_bare`: whole ones without `.0`, as MySQL 5.7), decimals with their scale, dates as
+quoted text, other opaque values as `base64:type<n>:...`. The result is a string of the layout: in a JSON envelope its
+quotes and backslashes are escaped once more.
 
 Offsets of a damaged document may point anywhere inside their container, also at the same bytes many times.
 So the text is bounded (no honest document is longer than eight times its bytes) and the depth is MySQL's 100.
@@ -318,7 +318,9 @@ def _put_opaque(layout: Int, out: Bytes, o: Int, limit: Int, buf: Bytes, at: Int
 
 
 @kernel
-def _put_scalar(layout: Int, kind: Int, out: Bytes, o: Int, limit: Int, buf: Bytes, at: Int, end: Int) -> Int:
+def _put_scalar(
+    layout: Int, is_bare: bool, kind: Int, out: Bytes, o: Int, limit: Int, buf: Bytes, at: Int, end: Int
+) -> Int:
     """Write a scalar whose data starts at `at`; returns the new end or -E_..."""
     width = np.int64(2)
     if kind == _INT32 or kind == _UINT32:  # noqa: PLR1714  numba has no tuple membership here
@@ -344,7 +346,7 @@ def _put_scalar(layout: Int, kind: Int, out: Bytes, o: Int, limit: Int, buf: Byt
         bits = little_endian(buf, at, 8)
         if ((bits >> np.int64(52)) & 2047) == 2047:
             return np.int64(-E_JSON)
-        return put_mysql_double(out, o, bits)
+        return put_mysql_double(out, o, bits, is_bare)
     if kind == _OPAQUE:
         return _put_opaque(layout, out, o, limit, buf, at, end)
     return np.int64(-E_JSON)
@@ -411,7 +413,7 @@ def _is_inline(kind: Int, width: Int) -> bool:
 
 @kernel
 def put_document(
-    layout: Int, out: Bytes, o: Int, limit: Int, buf: Bytes, start: Int, stop: Int, stack: Ints
+    layout: Int, is_bare: bool, out: Bytes, o: Int, limit: Int, buf: Bytes, start: Int, stop: Int, stack: Ints
 ) -> Int:
     """Write the text of the document in buf[start:stop]; the new end, or -E_...
 
@@ -419,7 +421,7 @@ def put_document(
     """
     kind = np.int64(buf[start])
     if kind > _ARRAY_LARGE:
-        return _put_scalar(layout, kind, out, o, limit, buf, start + 1, stop)
+        return _put_scalar(layout, is_bare, kind, out, o, limit, buf, start + 1, stop)
     if not _open(buf, start + 1, stop, kind, stack, np.int64(0)):
         return np.int64(-E_JSON)
     depth = np.int64(1)
@@ -459,7 +461,7 @@ def put_document(
             out[o] = 123 if kind <= _OBJECT_LARGE else 91
             o += 1
             continue
-        o = _put_scalar(layout, kind, out, o, limit, buf, at, stack[base + 1])
+        o = _put_scalar(layout, is_bare, kind, out, o, limit, buf, at, stack[base + 1])
         if o < 0:
             return o
         stack[base + 3] += 1
@@ -467,7 +469,9 @@ def put_document(
 
 
 @kernel
-def put_json_binary(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int, stack: Ints) -> Int:
+def put_json_binary(
+    layout: Int, is_bare: bool, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int, stack: Ints
+) -> Int:
     """Write a JSON column's value as a string of the layout; no bytes at all are the document `null`."""
     limit_size = TEXT_FACTOR * size + TEXT_SLACK
     if layout != AVRO:
@@ -475,7 +479,7 @@ def put_json_binary(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: 
         if size == 0:
             o = _put_word(out, o + 1, 0, 4)
         else:
-            o = put_document(layout, out, o + 1, o + 2 * limit_size, buf, at, at + size, stack)
+            o = put_document(layout, is_bare, out, o + 1, o + 2 * limit_size, buf, at, at + size, stack)
         if o < 0:
             return o
         out[o] = _QUOTE
@@ -485,7 +489,7 @@ def put_json_binary(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: 
     if size == 0:
         end = _put_word(out, start, 0, 4)
     else:
-        end = put_document(layout, out, start, start + limit_size, buf, at, at + size, stack)
+        end = put_document(layout, is_bare, out, start, start + limit_size, buf, at, at + size, stack)
     if end < 0:
         return end
     return _move_behind_length(out, o, start, end - start)

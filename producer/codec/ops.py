@@ -50,8 +50,8 @@ V_TIMESTAMP_STRUCT: Final = 21
 V_YEAR: Final = 22  # years since 1900; ARG_A: the year that 0 is
 V_ENUM: Final = 23  # ARG_A: first of (pool offset, size) pairs in the side table, ARG_B: members
 V_SET: Final = 24  # the same
-V_JSON_TEXT: Final = 25  # the server's text, blanks between tokens stripped
-V_JSON_BINARY: Final = 26
+V_JSON_TEXT: Final = 25  # the server's text, blanks between tokens stripped, line breaks in strings escaped
+V_JSON_BINARY: Final = 26  # ARG_A: 1 if whole doubles are printed without `.0`
 V_PYTHON: Final = 27  # ARG_A: ordinal among the columns of the Python path
 V_YEAR_NUMBER: Final = 28  # the year, or the two digits of a YEAR(2); ARG_A: the year that 0 is
 

@@ -223,6 +223,22 @@ def needs_no_escape(buf: Bytes, at: Int, size: Int) -> bool:
 
 
 @kernel
+def has_control(buf: Bytes, at: Int, size: Int) -> bool:
+    """Return whether a control character (a byte below 32) is among the bytes."""
+    index = np.int64(0)
+    below = np.int64(0)
+    while index + 8 <= size:
+        word = load_word(buf, at + index)
+        below |= (word - _EACH_32) & ~word & _HIGH_BITS
+        index += 8
+    while index < size:
+        if buf[at + index] < 32:
+            return True
+        index += 1
+    return bool(below != 0)
+
+
+@kernel
 def put_escaped(out: Bytes, o: Int, buf: Bytes, at: Int, size: Int) -> Int:
     """UTF-8 text as the inside of a JSON string; at most 6 bytes per byte."""
     if needs_no_escape(buf, at, size):

@@ -456,9 +456,16 @@ class _Compiler:
     """Collects the pool, the member tables and the Python cells while columns are compiled."""
 
     def __init__(
-        self, table: TableSchema, wire: WireSchemas, constants: SourceConstants, options: RecordOptions
+        self,
+        table: TableSchema,
+        wire: WireSchemas,
+        constants: SourceConstants,
+        options: RecordOptions,
+        *,
+        bare_doubles: bool = False,
     ) -> None:
         self.table = table
+        self._bare_doubles = bare_doubles
         self.constants = constants
         self.modes = constants.modes
         self.options = options
@@ -592,7 +599,8 @@ class _Compiler:
         if struct_op is not None:
             return _Cell(ops.PREFIXED, 1, struct_op, column.precision or 0, self.temporal_form(column), _ISO_BOUND)
         if kind is ColumnType.JSON and self.constants.connector == "mysql":
-            return _Cell(ops.LENENC, 0, ops.V_JSON_TEXT, bound=_BIGGEST_TEXT)
+            growth = 2 if self.is_avro else 0  # a line break becomes two characters
+            return _Cell(ops.LENENC, 0, ops.V_JSON_TEXT, bound=_BIGGEST_TEXT, growth=growth)
         if kind in _TEXT_TYPES or kind in (ColumnType.ENUM, ColumnType.SET, ColumnType.JSON):
             self.require_charset(
                 column
@@ -640,7 +648,8 @@ class _Compiler:
         if kind is ColumnType.JSON and code not in _BLOB_CODES:
             growth = TEXT_FACTOR if self.is_avro else 2 * TEXT_FACTOR
             bound = 2 * TEXT_SLACK + OVERRUN
-            return _Cell(ops.PREFIXED, width, ops.V_JSON_BINARY, bound=bound, growth=growth)
+            is_bare = int(self._bare_doubles)
+            return _Cell(ops.PREFIXED, width, ops.V_JSON_BINARY, is_bare, bound=bound, growth=growth)
         if kind in _TEXT_TYPES or kind is ColumnType.JSON:
             op, table = self.text_op(column)
             growth = 3 if op == ops.V_SINGLE_BYTE_TEXT and self.is_avro else 0
@@ -761,7 +770,7 @@ def compile_binlog(
     if len(layout.types) != len(table.columns):
         message = f"{table.full_name} has {len(table.columns)} columns, the binlog {len(layout.types)}"
         raise SchemaMismatchError(message)
-    compiler = _Compiler(table, wire, constants, options)
+    compiler = _Compiler(table, wire, constants, options, bare_doubles=layout.bare_doubles)
     codes = zip(table.columns, layout.types, layout.metas, strict=True)
     cells = [compiler.binlog_cell(column, code, meta) for column, code, meta in codes]
     return _assemble(compiler, cells, null_bit=0)

@@ -19,11 +19,12 @@ class BinlogLayout:
 
     Types are real types (247 ENUM, 248 SET, 254 STRING unpacked). Metadata: STRING and VARCHAR bytes,
     BLOB and JSON length bytes, ENUM and SET bytes, BIT bytes << 8 | bits, NEWDECIMAL precision << 8 | scale,
-    temporal types fraction digits.
+    temporal types fraction digits. `bare_doubles`: the server prints whole doubles of JSON documents without `.0`.
     """
 
     types: tuple[int, ...]
     metas: tuple[int, ...]
+    bare_doubles: bool = False
 
 
 @dataclass(frozen=True, slots=True)

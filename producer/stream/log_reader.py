@@ -156,6 +156,7 @@ class LogReader:
 
     def _publish(self, batch: EventBatch) -> None:
         assembler, at = self._assembler, 0
+        self._publication.note_server_version()
         try:
             while at < batch.count:
                 run = None if self._publication.has_metadata else assembler.runs.find(batch, at)

@@ -73,12 +73,20 @@ class LogPublication:
         self._statements = statements
         self._progress = progress
         self._server_version = server_version
+        self._version_of_routes = ""
         self._metadata = metadata
         self._now_ns = now_ns
         self._routes: dict[int, Route] = {}
         self._unmeasured: set[tuple[str, str]] = set()
         self._sql: str | None = None
         self._runs = RunPublication(router, progress, now_ns)
+
+    def note_server_version(self) -> None:
+        """Forget the routes if the log file that follows is of another server version."""
+        version = self._server_version()
+        if version != self._version_of_routes:
+            self._version_of_routes = version
+            self._router.forget_all()
 
     @property
     def publishes_runs(self) -> bool:

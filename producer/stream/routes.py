@@ -199,17 +199,18 @@ class RouteBuilder:
         """Return the route of a captured table."""
         database, table = table_map.database, table_map.table
         version = self._catalog.version_of(table_map)
+        layout = replace(version.layout, bare_doubles=table_map.bare_doubles)
         self._new_tables.ensure(database, table)
         is_signal = self._captured.is_signal(database, table)
         ops = frozenset(OPS.values())
         return replace(
             counted(table_map),
             topic=topics.change_topic(self._prefix, database, table, self._delimiter),
-            codec=self._codecs.codec(version.schema, version.layout),
+            codec=self._codecs.codec(version.schema, layout),
             key_text=self._codecs.key_text(version.schema),
-            layout=version.layout,
+            layout=layout,
             is_signal=is_signal,
-            outbox=self._codecs.outbox(version.schema, version.layout),
+            outbox=self._codecs.outbox(version.schema, layout),
             schema=version.schema,
             encoded_ops=ops if is_signal else ops - self._skipped,
         )
@@ -321,6 +322,10 @@ class Router:
         self._routes = {
             key: route for key, route in self._routes.items() if (route.database, route.table) != (database, table)
         }
+
+    def forget_all(self) -> None:
+        """Forget all routes: rows that follow are of another server version, to which equal bytes may mean other values."""
+        self._routes = {}
 
     def forget_recaptured(self) -> None:
         """Forget the routes of tables that were captured and are not, or the other way round."""

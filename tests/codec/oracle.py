@@ -57,7 +57,7 @@ class RowsEvent:
 
     @property
     def layout(self) -> BinlogLayout:
-        return BinlogLayout(self.table_map.types, self.table_map.metas)
+        return BinlogLayout(self.table_map.types, self.table_map.metas, self.table_map.bare_doubles)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from producer.binlog.tablemap import prints_bare_doubles
 from producer.codec import BinlogLayout
 from producer.codec.types import Format
 from schemas.columns import Column, ColumnType, TableSchema
@@ -71,8 +72,8 @@ def from_documents(documents: list[bytes], fmt: Format = "avro") -> list[Any]:
     return [reader.value(value)["after"]["j"] for value in values_of(records) if value is not None]
 
 
-@pytest.mark.parametrize("server_name", ["mysql80", "mysql97"])
-def test_every_kind_of_document_is_printed_as_the_server_prints_it(server_name: str) -> None:
+def check_texts(server_name: str, expressions: list[str]) -> None:
+    """Fail unless log records have the text of each document as the server prints it, and the bytes of its snapshot row."""
     server = database(server_name)
     schema_name = new_database(server)
     table = TableSchema(
@@ -85,7 +86,7 @@ def test_every_kind_of_document_is_printed_as_the_server_prints_it(server_name: 
     try:
         with session(server, schema_name) as connection, connection.cursor() as cursor:
             cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, j JSON)")
-            for index, expression in enumerate(EXPRESSIONS):
+            for index, expression in enumerate(expressions):
                 cursor.execute(f"INSERT INTO t VALUES ({index}, {expression})")
             cursor.execute("SELECT j FROM t ORDER BY id")
             reported = [str(row[0]) for row in cursor.fetchall()]
@@ -103,13 +104,20 @@ def test_every_kind_of_document_is_printed_as_the_server_prints_it(server_name: 
                     for r in chunk_records(codec, connection, "SELECT * FROM t ORDER BY id")
                     for v in values_of(r)
                 ]
-                for expression, text, change, row in zip(EXPRESSIONS, reported, logged, read, strict=True):
+                for expression, text, change, row in zip(expressions, reported, logged, read, strict=True):
                     assert change is not None
                     assert row is not None
-                    assert reader.value(change)["after"]["j"] == compact(text), expression
+                    valid = text.replace("\n", "\\n")  # MySQL 5.7 breaks the lines of Base64, and does not escape that
+                    assert reader.value(change)["after"]["j"] == compact(valid), expression
                     assert reader.after_bytes(change) == reader.after_bytes(row), expression
     finally:
         drop_database(server, schema_name)
+
+
+@pytest.mark.parametrize("server_name", ["mysql57", "mysql80", "mysql97"])
+def test_every_kind_of_document_is_printed_as_the_server_prints_it(server_name: str) -> None:
+    is_old = server_name == "mysql57"  # it has no WITH
+    check_texts(server_name, [one for one in EXPRESSIONS if not (is_old and "WITH RECURSIVE" in one)])
 
 
 def doubles() -> list[float]:
@@ -128,17 +136,18 @@ def doubles() -> list[float]:
     return [number for number in found if abs(number) < float("inf")]
 
 
-@pytest.mark.parametrize("server_name", ["mysql80", pytest.param("mysql97", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("server_name", ["mysql57", "mysql80", pytest.param("mysql97", marks=pytest.mark.slow)])
 def test_every_double_in_json_is_printed_as_the_server_prints_it(server_name: str) -> None:
-    server = database(server_name)
-    numbers = doubles()
-    with session(server, "mysql") as connection, connection.cursor() as cursor:
-        texts = [repr(number) if "e" in repr(number) else f"{number!r}e0" for number in numbers]
-        cursor.execute(f"SELECT CAST(JSON_ARRAY({', '.join(texts)}) AS CHAR)")
-        (text,) = cursor.fetchone()
-    ours = from_documents([b"\x0b" + struct.pack("<d", number) for number in numbers])
-    reported = str(text)[1:-1].split(", ")
-    assert [pair for pair in zip(ours, reported, strict=True) if pair[0] != pair[1]] == []
+    texts = [repr(number) if "e" in repr(number) else f"{number!r}e0" for number in doubles()]
+    check_texts(server_name, [f"JSON_ARRAY({', '.join(texts[at : at + 100])})" for at in range(0, len(texts), 100)])
+
+
+@pytest.mark.parametrize(
+    ("version", "is_bare"),
+    [("5.7.22-log", True), ("5.7.44", True), ("8.0.15", False), ("9.7.4", False), ("5.5.5-10.11.18-MariaDB-log", False), ("", False)],
+)
+def test_the_version_of_the_log_decides_how_doubles_are_printed(version: str, is_bare: bool) -> None:
+    assert prints_bare_doubles(version) == is_bare
 
 
 # ── documents written here ────────────────────
