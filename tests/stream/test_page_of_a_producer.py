@@ -120,4 +120,5 @@ def test_the_page_shows_answers_positions_and_what_failed(site: PageClient, mysq
 
 def test_a_table_without_a_key_is_a_note_and_no_alarm(site: PageClient) -> None:
     (sink,) = site.json("overview")["sinks"]
-    assert not [reason for reason in sink["reasons"] if "without_key" in reason], sink
+    reasons = [reason for reason in sink["reasons"] if not reason.startswith("Kafka to sink: ")]  # a lag names a table on a slow machine
+    assert not [reason for reason in reasons if "without_key" in reason], sink
