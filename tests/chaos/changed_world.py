@@ -41,7 +41,7 @@ _CHANGED_BACK: Final = 0.5
 _ALSO: Final = "n % 2 = 0"
 _ALONE: Final = ("hot", "wide", "ledger", "pets")
 _TOPICS_S: Final = 60.0
-_NOTICED_S: Final = 60.0
+_NOTICED_S: Final = 120.0
 _SECRETS: Final = 300
 MASK: Final = "********"
 _HIDDEN: Final = ("pairs", "words", "parts", "ledger", "wide")
