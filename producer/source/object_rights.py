@@ -42,4 +42,4 @@ def sees_routines(grants: Mapping[str, frozenset[str]], right: str) -> bool:
         return True
     privilege, _, where = right.partition(" ON ")
     database, _, table = where.partition(".")
-    return privilege in (everywhere if database == "*" else privileges_on(grants, database, table))
+    return bool((everywhere if database == "*" else privileges_on(grants, database, table)) & {privilege, _ALL})
