@@ -32,6 +32,7 @@ from schemas.documents import CoverageDocument
 from schemas.errors import ConfigError, RetriableSourceError, TidemarkError
 
 if TYPE_CHECKING:
+    from producer.catalog.statement_reach import StatementReach
     from producer.clients import Clients
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.source.connection import Connection
@@ -75,6 +76,7 @@ class RecaptureParts:
     coordinator: SnapshotCoordinator
     aside: AsideTables
     router: Router
+    reach: StatementReach
     cascades: Cascades | None
     effects: FloorsAndSnapshots
     documents: StartDocuments
@@ -214,6 +216,7 @@ class Recapture:
         parts.coordinator.leave_out_others(holds_data)
         parts.aside.release(holds_data)
         parts.router.forget_recaptured()
+        parts.reach.forget()
         if parts.cascades is not None:
             parts.cascades.forget_captured()
         for table in left:

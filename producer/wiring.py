@@ -67,7 +67,7 @@ from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.documents import CoverageDocument, InexactDocument, UnseenStatementsDocument
 from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
-from schemas.json_codec import encode
+from schemas.json_codec import decode, encode
 from schemas.liveness import SIGN_KEY
 from schemas.schema_changes import schema_change_key, schema_change_value
 from schemas.signals import ReloadTables
@@ -165,8 +165,10 @@ class Wiring:
             settings.name, coordinator, self._may_be_set_aside, stops=settings.on_table_error == "stop"
         )
         cascades = self._cascades()
-        documents = {**self._inexact(), **self._seen_again(), CoverageDocument.KEY: start.coverage, **delays_of(start.left)}
-        facts_found = self._facts_found = StartDocuments(documents)
+        unseen = self._still_unseen()
+        documents = {**self._inexact(), CoverageDocument.KEY: start.coverage, **delays_of(start.left)}
+        facts_found = StartDocuments({**documents, UnseenStatementsDocument.KEY: None if unseen is None else encode(unseen)})
+        reach = self._reach(facts_found, unseen)
         metadata, schema_changes = self._metadata(), self._schema_changes()
         builder = self._route_builder()
         router = Router(
@@ -205,15 +207,19 @@ class Wiring:
             statement_handlers.append(
                 TruncateRecords(clients.captured, builder, aside, clients.publisher, self._progress)
             )
-        parts = RecaptureParts(coordinator, aside, router, cascades, effects, facts_found, self._progress, self._inexact)
+        parts = RecaptureParts(coordinator, aside, router, reach, cascades, effects, facts_found, self._progress, self._inexact)
         recapture = Recapture(settings, clients, start.server, parts)
         self._resources.callback(recapture.close)
-        publication = self._publication(router, statement_handlers, metadata)
+        publication = self._publication(router, statement_handlers, metadata, reach)
         reader = self._reader(coordinator, publication, checkpoints, recapture)
         return WiredStart(reader, coordinator, aside, self._registry, schema_changes, cascades, recapture)
 
     def _publication(
-        self, router: Router, statement_handlers: Sequence[StatementHandler], metadata: TransactionMetadata | None
+        self,
+        router: Router,
+        statement_handlers: Sequence[StatementHandler],
+        metadata: TransactionMetadata | None,
+        reach: StatementReach,
     ) -> LogPublication:
         server = self._start.server
         folds = server.lower_case_table_names == 1
@@ -225,26 +231,30 @@ class Wiring:
             TemporaryTables(server.flavour, oldest_unseen=self._newest_session(), lower_case_names=folds),
             lower_case_names=folds,
         )
-        reach = StatementReach(
-            self._objects_of_server,
-            server.flavour,
-            self._clients.captured.follows,
-            lambda document: self._facts_found.add({UnseenStatementsDocument.KEY: encode(document)}),
-            lower_case_names=folds,
-        )
         return LogPublication(router, statements, self._progress, lambda: self._stream.server_version, metadata, reach=reach)
 
     def _objects_of_server(self) -> ServerObjects:
         with self._clients.questions.session() as connection:
             return read_objects(connection)
 
-    def _seen_again(self) -> dict[str, None]:
-        """Return the deletion of the document about unseen statements, once the rights that it asks for are granted."""
+    def _reach(self, documents: StartDocuments, unseen: UnseenStatementsDocument | None) -> StatementReach:
+        server = self._start.server
+        return StatementReach(
+            self._objects_of_server,
+            server.flavour,
+            self._clients.captured.follows,
+            lambda document: documents.add({UnseenStatementsDocument.KEY: encode(document)}),
+            unseen,
+            lower_case_names=server.lower_case_table_names == 1,
+        )
+
+    def _still_unseen(self) -> UnseenStatementsDocument | None:
+        """Return the document about unseen statements; None if there is none, or the rights that it asks for are granted."""
         document = self._start.documents.get(UnseenStatementsDocument.KEY)
         if document is None:
-            return {}
-        missing = self._objects_of_server().all_missing_rights()
-        return {} if missing & set(document["grants"]) else {UnseenStatementsDocument.KEY: None}
+            return None
+        unseen = decode(UnseenStatementsDocument, document)
+        return unseen if self._objects_of_server().lack(unseen.grants) else None
 
     def _newest_session(self) -> int:
         """Return the number of the newest session of the server, which is our own."""

@@ -401,7 +401,7 @@ class CoverageDocument:
 class UnseenStatementsDocument:
     """Data changes that were logged as statements and passed over although our user may not see all that they reach.
 
-    `tables` are those that they name, `grants` the statements that show the rest, `position` the file and offset of the newest one.
+    `tables` are those that they name, `grants` the statements that show the rest, `position` the file and offset of the first one.
     """
 
     JSON: ClassVar = VERSION_1
@@ -417,6 +417,6 @@ class UnseenStatementsDocument:
         named = f"{', '.join(self.tables[:3])}{' and others' if len(self.tables) > 3 else ''}"
         remedy = "; ".join((*self.grants, "snapshot the captured tables that they may have changed", "then restart the producer"))
         return (
-            f"statements about {named} were passed over, the newest at {self.position}: what they change by triggers, functions, "
+            f"statements about {named} were passed over, from {self.position} on: what they change by triggers, functions, "
             f"views and foreign keys cannot be seen: {remedy}"
         )

@@ -50,6 +50,7 @@ _NO_CALLS: Final = {
 }  # fmt: skip
 """Words that a parenthesis may follow and that call nothing."""
 _MOST_NOTED: Final = 20
+_MOST_WARNED: Final = 1000
 _Bodies = dict[Table, list[tuple[str, str | None]]]
 
 
@@ -90,6 +91,10 @@ class ServerObjects:
         hidden = (name for name, bodies in self.of_tables.items() if any(text is None for _, text in bodies))
         return {*self.missing_rights(None, calls=True), *map(self.right_to_text, hidden)}
 
+    def lack(self, grants: Iterable[str]) -> bool:
+        """Return whether something is not seen without one of these GRANT statements, which name views as a statement did."""
+        return not {grant.lower() for grant in self.all_missing_rights()}.isdisjoint(grant.lower() for grant in grants)
+
 
 def read_objects(connection: Connection) -> ServerObjects:
     """Return the objects of the server that the user may see, and its rights."""
@@ -125,7 +130,7 @@ class StatementReach:
     """The judge of data changes that are logged as statements. Owned by the log reader's thread.
 
     `concerns` says whether a table matters. `read` asks the server, again after each DDL. `note` is called with the statements that
-    were passed over although our user may not see all that they reach.
+    were passed over although our user may not see all that they reach; `noted` is the document of an earlier start, extended here.
     """
 
     def __init__(
@@ -134,6 +139,7 @@ class StatementReach:
         flavour: str,
         concerns: Callable[[str, str], bool],
         note: Callable[[UnseenStatementsDocument], None],
+        noted: UnseenStatementsDocument | None = None,
         *,
         lower_case_names: bool,
     ) -> None:
@@ -141,13 +147,15 @@ class StatementReach:
         self._flavour = flavour
         self._concerns = concerns
         self._note = note
+        self._noted = noted
         self._lower_case_names = lower_case_names
         self._objects: ServerObjects | None = None
+        self._captured: set[str] | None = None
         self._unseen: dict[str, None] = {}  # the tables of which a warning was logged
 
     def forget(self) -> None:
-        """Forget what the server reported: a statement may have changed it."""
-        self._objects = None
+        """Forget what the server reported, and the captured databases: a statement or a setting changed them."""
+        self._objects = self._captured = None
 
     def why_concerned(self, query: QueryEvent, position: str) -> str:
         """Return why the statement at that position may change a table that matters, "" if nothing shows that it does.
@@ -167,7 +175,7 @@ class StatementReach:
         indirect = self._first(reached, databases)
         if indirect is not None:
             return f"a trigger, function, view or foreign key may lead from it to {'.'.join(indirect)}, which is captured"
-        captured = {database for database, table in self._objects.tables if self._concerns(database, table)}
+        captured = self._captured_databases(self._objects)
         changed = captured if databases is None else captured & {self._stored(one) for one in databases}
         if changed:
             if hidden is not None and databases:
@@ -184,10 +192,17 @@ class StatementReach:
         log.info("log.statement_passed", database=query.database, tables=sorted({".".join(one) for one in named})[:5])
         return ""
 
+    def _captured_databases(self, objects: ServerObjects) -> set[str]:
+        if self._captured is None:  # a server may have 100,000 tables
+            self._captured = {database for database, table in objects.tables if self._concerns(database, table)}
+        return self._captured
+
     def _warn(self, query: QueryEvent, named: set[Table], missing: tuple[str, ...], position: str) -> None:
         """Log, once a table, that the statement is passed over and may have changed captured tables."""
         tables = sorted({".".join(one) for one in named})
         if not self._unseen.keys() >= set(tables):
+            if len(self._unseen) >= _MOST_WARNED:
+                self._unseen.clear()
             self._unseen.update(dict.fromkeys(tables))
             reason = "what it changes by triggers, functions, views and foreign keys cannot be seen: captured tables may differ"
             advice = "; ".join((*missing, "then snapshot the captured tables that it may have changed"))
@@ -199,7 +214,12 @@ class StatementReach:
                 reason=reason,
                 advice=advice,
             )
-            self._note(UnseenStatementsDocument(tuple(self._unseen)[:_MOST_NOTED], missing, position))
+            earlier = self._noted or UnseenStatementsDocument((), (), position)
+            every_table, every_grant = dict.fromkeys((*earlier.tables, *tables)), dict.fromkeys((*earlier.grants, *missing))
+            self._noted = UnseenStatementsDocument(
+                tuple(every_table)[:_MOST_NOTED], tuple(every_grant)[:_MOST_NOTED], earlier.position
+            )
+            self._note(self._noted)
 
     def _first(self, tables: Iterable[Table], databases: tuple[str, ...] | None) -> Table | None:
         """Return a table that matters. `databases` are those the server reports: no table of another one is changed."""

@@ -65,10 +65,21 @@ OBJECTS = ServerObjects(
 )
 
 
+def reach_of(
+    objects: ServerObjects, noted: list[UnseenStatementsDocument], earlier: UnseenStatementsDocument | None = None
+) -> StatementReach:
+    """Return a judge of a server with these objects, from which `shop.orders` is captured."""
+
+    def is_captured(*table: str) -> bool:
+        return table == ("shop", "orders")
+
+    return StatementReach(lambda: objects, "mysql", is_captured, noted.append, earlier, lower_case_names=False)
+
+
 def judged(sql: str, objects: ServerObjects = OBJECTS, **more: Any) -> tuple[str, list[UnseenStatementsDocument]]:
     """Return why the statement concerns a captured table, and what was noted of it. `shop.orders` is captured."""
     noted: list[UnseenStatementsDocument] = []
-    reach = StatementReach(lambda: objects, "mysql", lambda *table: table == ("shop", "orders"), noted.append, lower_case_names=False)
+    reach = reach_of(objects, noted)
     return reach.why_concerned(QueryEvent(3, "out", sql, 0, **more), "log.1:4"), noted
 
 
@@ -160,3 +171,49 @@ def test_a_database_that_changes_in_a_way_that_is_not_seen_stops_the_reader_unti
     reason, noted = judged("INSERT INTO t VALUES (1)", databases=("out", "shop"))  # the trigger is gone since
     assert not reason
     assert [one.grants for one in noted] == [()]
+
+
+def test_tables_and_rights_of_an_earlier_document_stay_in_the_next_one() -> None:
+    """The position is of the first statement: captured tables may differ from there on."""
+    earlier = UnseenStatementsDocument(("crm.a",), (ROUTINE,), "log.1:1")
+    noted: list[UnseenStatementsDocument] = []
+    unseen = replace(OBJECTS, of_tables={}, grants={})
+    reach = reach_of(unseen, noted, earlier)
+    for sql in ("INSERT INTO t (id) VALUES (1)", "INSERT INTO u (id) VALUES (1)"):
+        assert not reach.why_concerned(QueryEvent(3, "out", sql, 0), "log.1:4")
+    assert noted[-1] == UnseenStatementsDocument(("crm.a", "out.t", "out.u"), (ROUTINE, TRIGGER), "log.1:1")
+
+
+def test_a_document_asks_for_a_right_to_a_view_until_it_is_granted_in_any_case_of_the_name() -> None:
+    _, noted = judged("INSERT INTO Hidden_View VALUES (1)")
+    assert OBJECTS.lack(noted[0].grants)
+    assert not replace(OBJECTS, of_tables={}).lack(noted[0].grants)
+
+
+def test_tables_are_asked_for_once_until_the_objects_are_read_again() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def concerns(*table: str) -> bool:
+        asked.append((table[0], table[1]))
+        return False
+
+    tables = [("out", f"t{number}") for number in range(100)]
+    reach = StatementReach(lambda: replace(OBJECTS, tables=tables), "mysql", concerns, lambda _: None, lower_case_names=False)
+    query = QueryEvent(3, "out", "INSERT INTO t (id) VALUES (1)", 0)
+    for expected in (100, 0):
+        asked.clear()
+        assert not reach.why_concerned(query, "log.1:4")
+        assert sum(name.startswith("t") and name != "t" for _, name in asked) == expected
+    reach.forget()
+    asked.clear()
+    assert not reach.why_concerned(query, "log.1:4")
+    assert len(asked) >= 100
+
+
+def test_a_warning_of_many_tables_is_forgotten_instead_of_kept_for_ever() -> None:
+    noted: list[UnseenStatementsDocument] = []
+    reach = reach_of(replace(OBJECTS, grants={}), noted)
+    for number in [*range(1001), 0]:
+        reach.why_concerned(QueryEvent(3, "out", f"INSERT INTO n{number} (id) VALUES (1)", 0), "log.1:4")
+    assert len(noted) == 1002, "the first one is logged again"
+    assert len(noted[-1].tables) == 20
