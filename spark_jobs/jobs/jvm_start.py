@@ -38,6 +38,8 @@ _LAST_WORDS_S: Final = 1.0
 """What a process wrote before it ended is read within this time."""
 _LINES: Final = 3
 _LINE: Final = 300
+_LINE_BYTES: Final = 4 * _LINE
+_PIECE: Final = 65_536
 _UNCAUGHT: Final = 'Exception in thread "main"'
 _NOISE: Final = ("at ", "... ", "WARNING: Using incubator modules")
 _STDERR: Final = 2
@@ -60,7 +62,7 @@ class JvmStart:
         self._until_s = time.monotonic() + within_s
         self._logged = "" if log_file is None else f". Spark's log is {log_file}"
         self._process: subprocess.Popen[bytes] | None = None
-        self._output: _Output | None = None
+        self._output: JvmOutput | None = None
         self._is_late = False
 
     def launch(self, conf: Mapping[str, str]) -> None:
@@ -71,7 +73,7 @@ class JvmStart:
             file = Path(folder) / "port"
             self._process = process = _spawn(conf, file)
             assert process.stdout is not None
-            self._output = _Output(process.stdout)
+            self._output = JvmOutput(process.stdout)
             self._output.start()
             try:
                 port, secret = self._address(process, self._output, file)
@@ -81,7 +83,7 @@ class JvmStart:
                 self._end()
                 raise
 
-    def _address(self, process: subprocess.Popen[bytes], output: _Output, file: Path) -> tuple[int, str]:
+    def _address(self, process: subprocess.Popen[bytes], output: JvmOutput, file: Path) -> tuple[int, str]:
         while not file.is_file():
             if process.poll() is not None or output.has_failed.is_set() or time.monotonic() > self._until_s:
                 self._is_late = process.returncode is None and not output.has_failed.is_set()
@@ -151,24 +153,30 @@ class JvmStart:
                 process.wait(_ENDS_S)
 
 
-class _Output(threading.Thread):
+class JvmOutput(threading.Thread):
     """A reader of what a JVM writes: all of it goes to our stderr, since programs parse our stdout; the last lines are kept."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         super().__init__(name="jvm-output", daemon=True)
         self._pipe = pipe
         self._lines: deque[str] = deque(maxlen=_LINES)
+        self._line = bytearray()
         self.has_failed = threading.Event()
 
     @override
     def run(self) -> None:
         with self._pipe:
-            for line in self._pipe:
-                with suppress(OSError):  # a full disk is no reason to leave the JVM with a full pipe
-                    os.write(_STDERR, line)
-                self._keep(line.decode("utf-8", "replace").strip())
+            while piece := os.read(self._pipe.fileno(), _PIECE):  # not by lines: a progress bar has no line end
+                _pass_on(piece)
+                for part in piece.splitlines(keepends=True):
+                    self._line += part[: _LINE_BYTES - len(self._line)]
+                    if part.endswith((b"\r", b"\n")):
+                        self._end_line()
+        self._end_line()
 
-    def _keep(self, line: str) -> None:
+    def _end_line(self) -> None:
+        line = self._line.decode("utf-8", "replace").strip()
+        self._line.clear()
         if not line or line.startswith(_NOISE):
             return
         if line.startswith(_UNCAUGHT):
@@ -180,6 +188,12 @@ class _Output(threading.Thread):
     def last_lines(self) -> list[str]:
         """Return the last lines, without those of a stack."""
         return list(self._lines)
+
+
+def _pass_on(piece: bytes) -> None:
+    with suppress(OSError):  # a full disk is no reason to leave the JVM with a full pipe
+        while piece:
+            piece = piece[os.write(_STDERR, piece) :]
 
 
 def _spawn(conf: Mapping[str, str], file: Path) -> subprocess.Popen[bytes]:
