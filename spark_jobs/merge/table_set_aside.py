@@ -47,6 +47,7 @@ _OF_A_FOLDER: Final = frozenset(
 )
 # Our own errors, and those of Python for a table that is not as the code expects it.
 _OF_A_TABLE: Final = (TidemarkError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_NOT_YET: Final = ". The new ones are read from their first record; snapshot this table when this reason asks for it"
 _OF_ALL: Final = (
     "No space left on device",
     "Disk quota exceeded",
@@ -99,12 +100,13 @@ def as_set_aside(record: SourceRecord, reason: str, now_ms: int) -> SourceRecord
 def reading_again(record: SourceRecord, topics: tuple[str, str], replaced: Collection[str], now_ms: int) -> SourceRecord:
     """Return the record of a table whose topics were deleted and created again: the next batch reads them from their first record.
 
-    What waits for offsets of the former ones is dropped. The table is not consistent before it was read again.
+    What waits for offsets of the former ones is dropped. The table is not consistent before it was read again. A snapshot in that
+    batch does not count, since what its markers say may be about the former topics: it is asked for behind it (`new_topics_read`).
     """
     changes, snapshots = topics
     reason = (
         f"topic {', '.join(sorted(replaced))} was deleted and created again since it was read, records that were not merged may be "
-        "lost: snapshot this table again"
+        f"lost{_NOT_YET}"
     )
     state = replace(record.state, marks=(), completions={}, consistent_at=NOTHING, emptied=NOTHING)
     return replace(
@@ -118,6 +120,14 @@ def reading_again(record: SourceRecord, topics: tuple[str, str], replaced: Colle
         known_from={},
         is_recreated=record.is_recreated or changes in replaced,
     )
+
+
+def new_topics_read(record: SourceRecord) -> SourceRecord:
+    """Return the record of a table whose new topics were read from their first record: from now on a snapshot counts."""
+    incomplete = record.incomplete
+    if incomplete is None or not incomplete.endswith(_NOT_YET):
+        return record
+    return replace(record, incomplete=f"{incomplete.removesuffix(_NOT_YET)}: snapshot this table again")
 
 
 def ended_early(record: SourceRecord, topics: tuple[str, str], ends: Offsets) -> str | None:

@@ -21,7 +21,7 @@ from spark_jobs.kafka.admin import id_of_anchor, is_same_producer, require_same_
 from spark_jobs.kafka.slices import Offsets, Slice, lost_partitions, slices_between
 from spark_jobs.kafka.topic_tables import TopicTables
 from spark_jobs.merge.job_state import JobState, Naming, SourceRecord
-from spark_jobs.merge.table_set_aside import as_set_aside, ended_early, reading_again, unread
+from spark_jobs.merge.table_set_aside import as_set_aside, ended_early, new_topics_read, reading_again, unread
 
 log = structlog.get_logger()
 
@@ -121,7 +121,7 @@ class TopicCheck:
             elif (reason := ended_early(record, topics[table], bounds.ends)) is not None:
                 records[table] = as_set_aside(record, reason, now_ms)
             elif not any(unread(record, topics[table], bounds.ends)):
-                records[table] = replace(record, set_aside=None)
+                records[table] = new_topics_read(replace(record, set_aside=None))
         return records
 
     def _topics(self, table: SourceTable) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Marker
 from schemas.merge_rule import NOTHING
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.table_input import TableInput
+from spark_jobs.merge.table_set_aside import new_topics_read
 
 log = structlog.get_logger()
 
@@ -33,7 +34,7 @@ def noted(before: SourceRecord, table_input: TableInput) -> tuple[SourceRecord, 
     record = before
     if table_input.is_recreated:  # written before the topic was deleted, perhaps
         record = replace(record, trimmed=dict(record.trimmed or {}) | dict(table_input.change_starts), known_from={})
-        return record, tuple(_believed(marker, None) for marker in table_input.markers)
+        return new_topics_read(record), tuple(_believed(marker, None) for marker in table_input.markers)
     if table_input.trimmed or table_input.lost is not None:
         record = replace(record, trimmed=dict(record.trimmed or {}) | dict(table_input.change_starts), known_from={})
         advice = "have the table read again: what came before is no longer in Kafka"

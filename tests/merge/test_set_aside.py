@@ -242,6 +242,7 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
     flush(topics, other)
     merge_all(spark, settings)
     assert "was deleted and created again" in aside(settings)["reason"]
+    assert progress(settings)["incomplete"].endswith("snapshot this table when this reason asks for it"), "one in this batch does not count"
     assert amounts(settings) == {"one": 100, "two": 100}
     assert len(rows(settings, OTHER)) == 3
     other.change("c", {"id": "six", "amount": 6}, at(320, 1).text)
@@ -249,7 +250,7 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
     merge_all(spark, settings)
     found = progress(settings)
     assert (found["set_aside"], found["consistent_at"]) == (None, None)
-    assert "snapshot this table again" in found["incomplete"]
+    assert found["incomplete"].endswith("may be lost: snapshot this table again")
     assert [record[2] for record in quarantined(settings)] == [0, 1, 1, *range(2, 21)], "two have one place"
     assert amounts(settings) == {"one": 100, "two": 2, "three": 2, "four": 2, "five": 5}
     marker(topics, HeartbeatMarker, 330)
@@ -265,6 +266,29 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
     merge_all(spark, settings)
     assert "ends before that: it was deleted, or this Kafka user" in aside(settings)["reason"]
     assert len(rows(settings, OTHER)) == 5
+
+
+def test_a_table_whose_new_topics_are_empty_asks_for_a_snapshot(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = merge_settings()
+    topics, other = topics_of(settings, ORDERS), topics_of(settings, OTHER)
+    other.register()
+    for one in (topics, other):
+        one.change("c", {"id": "one", "amount": 1}, at(50, 1).text)
+        complete(one, 100, "one")
+    flush(topics, other)
+    merge_all(spark, settings)
+    topics.create_again()
+    for number, expected in enumerate(("when this reason asks for it", "may be lost: snapshot this table again")):
+        other.change("c", {"id": f"more {number}", "amount": 1}, at(310 + number, 1).text)
+        flush(other)
+        merge_all(spark, settings)
+        assert progress(settings)["incomplete"].endswith(expected)
+    assert progress(settings)["set_aside"] is None
+    marker(topics, HeartbeatMarker, 330)
+    complete(topics, 400, "one")
+    flush(topics)
+    merge_all(spark, settings)
+    assert (progress(settings)["incomplete"], progress(settings)["consistent_at"]) == (None, at(450).text)
 
 
 def crash_once_merged(step: str, _batch_id: int) -> None:
