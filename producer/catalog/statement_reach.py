@@ -16,7 +16,7 @@ import structlog
 
 from producer.catalog.information_schema import list_tables, quote
 from producer.catalog.statements.token_cursor import Cursor
-from producer.catalog.statements.tokens import Kind, Token, tokenise, without_set_statement
+from producer.catalog.statements.tokens import Kind, Token, tokenise, without_set_statement, without_values
 from producer.source.connection import server_version, source_errors
 from producer.source.facts import account, flavour_of, user_grants, version_of
 from producer.source.object_rights import TRIGGERS, right_to_routines, sees_routines, sees_triggers
@@ -209,7 +209,7 @@ class StatementReach:
             log.warning(
                 "log.statement_passed_unseen",
                 tables=tables[:5],
-                statement=query.sql[:80],
+                statement=without_values(query.sql),
                 position=position,
                 reason=reason,
                 advice=advice,

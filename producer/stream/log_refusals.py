@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from producer.binlog.event_types import LEFT_BEHIND
+from producer.catalog.statements.tokens import without_values
 
 UNANNOUNCED_ROLLBACK: Final = (
     "the log has a ROLLBACK in a transaction that did not announce that it may: rows could be published "
@@ -15,7 +16,7 @@ UNANNOUNCED_ROLLBACK: Final = (
 def statement_dml(sql: str, why: str) -> str:
     """Return the error of a data change that was logged as a statement, and that concerns a captured table."""
     return (
-        f"a data change was logged as a statement ({sql[:80]!r}), and {why}: some session runs with "
+        f"a data change was logged as a statement ({without_values(sql)!r}), and {why}: some session runs with "
         f"binlog_format=STATEMENT or MIXED, its rows are not in the log. Set binlog_format=ROW in every "
         f"session (SET GLOBAL binlog_format='ROW'; then reconnect the clients); then {LEFT_BEHIND}"
     )

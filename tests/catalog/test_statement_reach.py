@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from producer.binlog.events import QueryEvent
-from producer.catalog.statement_reach import ServerObjects, StatementReach, all_names, changed_tables
-from producer.catalog.statements.tokens import tokenise
+from producer.catalog.statement_reach import (
+    ServerObjects,
+    StatementReach,
+    all_names,
+    changed_tables,
+)
+from producer.catalog.statements.tokens import tokenise, without_values
 from schemas.documents import UnseenStatementsDocument
 
 
@@ -217,3 +222,19 @@ def test_a_warning_of_many_tables_is_forgotten_instead_of_kept_for_ever() -> Non
         reach.why_concerned(QueryEvent(3, "out", f"INSERT INTO n{number} (id) VALUES (1)", 0), "log.1:4")
     assert len(noted) == 1002, "the first one is logged again"
     assert len(noted[-1].tables) == 20
+
+
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("INSERT INTO cards VALUES ('4111')", "INSERT INTO cards VALUES"),
+        ("INSERT INTO cards VALUES(4111)", "INSERT INTO cards VALUES"),
+        ("UPDATE shop2.cards4 SET number = 4111", "UPDATE shop2.cards4 SET number"),
+        ("DELETE FROM `9`.t WHERE id > 4111", "DELETE FROM `9`.t WHERE id"),
+        ("DELETE FROM t LIMIT 4111", "DELETE FROM t LIMIT"),
+        ("UPDATE t SET a=x'4111'", "UPDATE t SET a"),
+        ('REPLACE INTO t SELECT "secret"', "REPLACE INTO t SELECT"),
+    ],
+)
+def test_a_message_shows_a_statement_up_to_its_first_value(sql: str, shown: str) -> None:
+    assert without_values(sql) == shown

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _BATCH_PATIENCE_S: Final = 30.0
 _VERDICT_S: Final = 300.0
+_LATE_REFUSAL_S: Final = 10.0
 _MOST_REBUILDS: Final = 6
 _REFUSED: Final = re.compile(r'by another rule.*?tidemark rebuild --sink \S+ ([^"\\\n]+)')
 _CHANGED_BACK: Final = 0.5
@@ -118,12 +119,12 @@ def _in_the_batch(sink: SinkSettings) -> list[str]:
 def _is_refused(world: World, sink: SinkSettings, config: Path | None) -> bool:
     """Start the merge job by a file of settings; return whether it refuses a target of a sink, or else ends a batch of it.
 
-    The merge job does not run after a refusal.
+    The merge job does not run after a refusal. It may come behind the end of a batch whose writes were all done by the old rules.
     """
     pipeline, service = world.pipeline, Path(sink.service_path)
     pipeline.configs = {MERGE: config} if config is not None else {}
     pipeline.start(MERGE)
-    done, deadline = _newest_done(service), time.monotonic() + _VERDICT_S * pipeline.patience
+    done, deadline, has_ended_one = _newest_done(service), time.monotonic() + _VERDICT_S * pipeline.patience, False
     while time.monotonic() < deadline:
         said = pipeline.said(MERGE)
         if _REFUSED.search(said):
@@ -131,9 +132,11 @@ def _is_refused(world: World, sink: SinkSettings, config: Path | None) -> bool:
             return True
         if not pipeline.running(MERGE):
             pipeline.check()  # started again where there is an excuse
-        if _newest_done(service) > done:
-            return False
+        if not has_ended_one and _newest_done(service) > done:
+            deadline, has_ended_one = time.monotonic() + _LATE_REFUSAL_S * pipeline.patience, True
         time.sleep(0.1)
+    if has_ended_one:
+        return False
     seconds = _VERDICT_S * pipeline.patience
     raise ChaosError(f"neither a refusal nor a batch in {seconds:.0f} s after other rules:\n{pipeline.log_tail(MERGE)}")
 

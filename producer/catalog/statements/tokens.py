@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+_FIRST_VALUE: Final = re.compile(r"""['"(=<>]|(?<![\w$`])\d""")
+_SHOWN: Final = 80
+
 
 class Kind(Enum):
     """What a token is. NAME is quoted by backticks (and by `"` under ANSI_QUOTES), STRING by quotes; the others are bare."""
@@ -162,3 +165,8 @@ def _unquote(inside: str, quote: str, *, backslashes: bool) -> str:
         return inside.replace(quote * 2, quote)
     pieces = re.split(rf"(\\.|{quote}{quote})", inside, flags=re.DOTALL)
     return "".join(quote if piece == quote * 2 else unescape(piece) for piece in pieces)
+
+
+def without_values(sql: str) -> str:
+    """Return how a data change begins, before its first value: rows are in no log above `debug`."""
+    return _FIRST_VALUE.split(sql[:_SHOWN], maxsplit=1)[0].strip()
