@@ -107,7 +107,8 @@ def build_session(settings: SparkSettings, name: str, log_file: Path | None = No
     except (PySparkException, Py4JError, OSError) as error:
         logged = "" if log_file is None or not log_file.exists() else f". Its log is {log_file}"
         message = f"Spark cannot be started: {reason_of(error)}; check spark.master, spark.jars and spark.conf{logged}"
-        raise start.failure(is_lost=isinstance(error, Py4JNetworkError)) or SinkError(message) from error
+        is_lost = isinstance(error, (Py4JNetworkError, ConnectionError))  # a JVM that ends refuses the next call
+        raise start.failure(is_lost=is_lost) or SinkError(message) from error
 
 
 @contextmanager
