@@ -264,8 +264,8 @@ def create_topics_again(world: World) -> None:
     def asks(sink: str, status: Status) -> bool:
         if table not in pipeline.takes.get(sink, {table}):
             return True
-        (found,) = (one for one in status.tables if one.table == f"{world.database}.{table}")
-        return found.set_aside is None and "snapshot this table again" in (found.inexact or "")
+        found = next((one for one in status.tables if one.table == f"{world.database}.{table}"), None)
+        return found is not None and found.set_aside is None and "snapshot this table again" in (found.inexact or "")
 
     with suppress(ChaosError):  # a sink looks at the topics of a table only when it has records of it
         pipeline.wait_each("the sinks to ask for a snapshot", asks, _NOTICED_S)
