@@ -124,7 +124,8 @@ def _is_refused(world: World, sink: SinkSettings, config: Path | None) -> bool:
     pipeline, service = world.pipeline, Path(sink.service_path)
     pipeline.configs = {MERGE: config} if config is not None else {}
     pipeline.start(MERGE)
-    done, deadline, has_ended_one = _newest_done(service), time.monotonic() + _VERDICT_S * pipeline.patience, False
+    deadline, has_ended_one = time.monotonic() + _VERDICT_S * pipeline.patience, False
+    done: int | None = None  # until it has started: the JVM of the job that was killed may still end the checkpoint of a batch
     while time.monotonic() < deadline:
         said = pipeline.said(MERGE)
         if _REFUSED.search(said):
@@ -132,7 +133,9 @@ def _is_refused(world: World, sink: SinkSettings, config: Path | None) -> bool:
             return True
         if not pipeline.running(MERGE):
             pipeline.check()  # started again where there is an excuse
-        if not has_ended_one and _newest_done(service) > done:
+        if done is None and f'"event": "merge.started", "sink": "{sink.name}"' in said:
+            done = _newest_done(service)
+        if not has_ended_one and done is not None and _newest_done(service) > done:
             deadline, has_ended_one = time.monotonic() + _LATE_REFUSAL_S * pipeline.patience, True
         time.sleep(0.1)
     if has_ended_one:
