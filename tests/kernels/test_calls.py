@@ -151,4 +151,4 @@ def test_a_call_keeps_no_reference_to_what_it_was_given() -> None:
             sample.fill(values, None)
     after = sys.getrefcount(values), sys.getrefcount(number), sys.getrefcount(None)
     assert after[:2] == before[:2]
-    assert abs(after[2] - before[2]) < 100
+    assert abs(after[2] - before[2]) < 900, "1,000 calls would keep 1,000; other threads and the garbage collector have some hundred"
