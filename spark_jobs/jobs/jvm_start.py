@@ -41,6 +41,8 @@ _LINE: Final = 300
 _LINE_BYTES: Final = 4 * _LINE
 _PIECE: Final = 65_536
 _UNCAUGHT: Final = 'Exception in thread "main"'
+_NO_NEWS: Final = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+"""Of each start: Spark's own launcher asks for that module."""
 _NOISE: Final = ("at ", "... ", "WARNING: Using incubator modules")
 _STDERR: Final = 2
 _IGNORES_INTERRUPTS: Final = ("bash", "-c", 'trap "" INT; exec "$@"', "spark")
@@ -154,7 +156,7 @@ class JvmStart:
 
 
 class JvmOutput(threading.Thread):
-    """A reader of what a JVM writes: all of it goes to our stderr, since programs parse our stdout; the last lines are kept."""
+    """A reader of what a JVM writes: what is news goes to our stderr, since programs parse our stdout; the last lines are kept."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         super().__init__(name="jvm-output", daemon=True)
@@ -167,7 +169,7 @@ class JvmOutput(threading.Thread):
     def run(self) -> None:
         with self._pipe:
             while piece := os.read(self._pipe.fileno(), _PIECE):  # not by lines: a progress bar has no line end
-                _pass_on(piece)
+                _pass_on(piece.replace(_NO_NEWS, b""))
                 for part in piece.splitlines(keepends=True):
                     self._line += part[: _LINE_BYTES - len(self._line)]
                     if part.endswith((b"\r", b"\n")):

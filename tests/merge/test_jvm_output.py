@@ -47,3 +47,8 @@ def test_an_exception_of_the_main_thread_is_noticed_and_the_last_line_needs_no_e
     out, err = read_of(script).communicate(timeout=60)
     assert out.decode().strip() == """['Exception in thread "main" java.io.IOException: File too large', 'last'] True"""
     assert err.endswith(b"\tat a.b\nlast")
+
+
+def test_a_line_of_each_start_is_no_news() -> None:
+    _, err = read_of("echo one; echo 'WARNING: Using incubator modules: jdk.incubator.vector'; echo two").communicate(timeout=60)
+    assert err == b"one\ntwo\n"

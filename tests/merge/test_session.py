@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import spark_jobs.jobs
 from schemas.settings import KafkaSettings, SparkSettings
 from spark_jobs.jobs.session import configuration, master_with_retries
 from spark_jobs.kafka.read import read_slices
@@ -18,6 +21,7 @@ from spark_jobs.merge import rule
 from spark_jobs.sinks.delta import writes as merge
 from spark_jobs.spark_errors import is_lost_executor
 
+LOG_SETTINGS = Path(spark_jobs.jobs.__file__).with_name("log4j2.properties")
 DRIVER, EXECUTOR = (f"spark.{role}.extraJavaOptions" for role in ("driver", "executor"))
 
 
@@ -49,6 +53,14 @@ def test_the_size_of_a_task_is_no_warning_of_the_merge_job(warning: str, is_show
     message = log4j.message.SimpleMessage(warning)
     event = log4j.core.impl.Log4jLogEvent.newBuilder().setLevel(log4j.Level.WARN).setMessage(message).build()
     assert logger.isFiltered(event) != is_shown
+
+
+def test_the_loggers_of_the_settings_exist(spark: SparkSession) -> None:
+    """Spark moves classes: a setting for the old name is none."""
+    found = re.findall(r"^logger\.\w+\.name = (\S+\.[A-Z]\w+)$", LOG_SETTINGS.read_text("utf-8"), re.MULTILINE)
+    assert len(found) >= 5
+    for name in found:
+        spark._jvm.java.lang.Class.forName(name)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
