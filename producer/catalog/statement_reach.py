@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -151,7 +151,7 @@ class StatementReach:
         self._lower_case_names = lower_case_names
         self._objects: ServerObjects | None = None
         self._captured: set[str] | None = None
-        self._unseen: dict[str, None] = {}  # the tables of which a warning was logged
+        self._warned: set[tuple[str, str]] = set()  # table, missing right
 
     def forget(self) -> None:
         """Forget what the server reported, and the captured databases: a statement or a setting changed them."""
@@ -198,12 +198,13 @@ class StatementReach:
         return self._captured
 
     def _warn(self, query: QueryEvent, named: set[Table], missing: tuple[str, ...], position: str) -> None:
-        """Log, once a table, that the statement is passed over and may have changed captured tables."""
+        """Log, once for each table and right, that the statement is passed over and may have changed captured tables."""
         tables = sorted({".".join(one) for one in named})
-        if not self._unseen.keys() >= set(tables):
-            if len(self._unseen) >= _MOST_WARNED:
-                self._unseen.clear()
-            self._unseen.update(dict.fromkeys(tables))
+        doubts = set(product(tables or [""], missing or [""]))
+        if not doubts <= self._warned:
+            if len(self._warned) >= _MOST_WARNED:
+                self._warned.clear()
+            self._warned |= doubts
             reason = "what it changes by triggers, functions, views and foreign keys cannot be seen: captured tables may differ"
             advice = "; ".join((*missing, "then snapshot the captured tables that it may have changed"))
             log.warning(
@@ -216,9 +217,7 @@ class StatementReach:
             )
             earlier = self._noted or UnseenStatementsDocument((), (), position)
             every_table, every_grant = dict.fromkeys((*earlier.tables, *tables)), dict.fromkeys((*earlier.grants, *missing))
-            self._noted = UnseenStatementsDocument(
-                tuple(every_table)[:_MOST_NOTED], tuple(every_grant)[:_MOST_NOTED], earlier.position
-            )
+            self._noted = UnseenStatementsDocument(tuple(every_table)[:_MOST_NOTED], tuple(every_grant), earlier.position)
             self._note(self._noted)
 
     def _first(self, tables: Iterable[Table], databases: tuple[str, ...] | None) -> Table | None:

@@ -56,7 +56,7 @@ class StartFailedError(SinkError):
 class JvmStart:
     """The start of the JVM of this process, or of a session in one that runs: a block that ends with an error or in time.
 
-    If it takes longer, the JVM is ended, which ends each call that waits for it. `failure` has what to say then.
+    If it takes longer, the JVM is ended, which ends each call that waits for it. `failure` returns the error then.
     """
 
     def __init__(self, within_s: int, log_file: Path | None) -> None:
@@ -112,7 +112,7 @@ class JvmStart:
             done.set()
 
     def failure(self, *, is_lost: bool) -> StartFailedError | None:
-        """Return what to say of the JVM if it was late, or has ended; None if it runs. One that is lost may still be ending."""
+        """Return the error if the JVM was late or has ended; None if it runs. With `is_lost` its end is awaited."""
         process = self._process or own_jvm()
         if process is None:
             return None

@@ -238,3 +238,12 @@ def test_a_warning_of_many_tables_is_forgotten_instead_of_kept_for_ever() -> Non
 )
 def test_a_message_shows_a_statement_up_to_its_first_value(sql: str, shown: str) -> None:
     assert without_values(sql) == shown
+
+
+def test_each_right_that_is_missing_is_noted_for_each_table() -> None:
+    noted: list[UnseenStatementsDocument] = []
+    objects = replace(OBJECTS, grants={}, of_tables={}, routines={})
+    reach = StatementReach(lambda: objects, "mysql", lambda *table: table == ("shop", "orders"), noted.append, lower_case_names=False)
+    for sql in ("INSERT INTO t (id) VALUES (1)", "INSERT INTO t VALUES (f(1))", "INSERT INTO t VALUES (f(2))", "DO 1"):
+        assert not reach.why_concerned(QueryEvent(3, "out", sql, 0), "log.1:4")
+    assert [one.grants for one in noted] == [(TRIGGER,), (TRIGGER, ROUTINE), (TRIGGER, ROUTINE)]
