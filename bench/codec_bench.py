@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from producer.codec import (
+from rowcodec import (
     BinlogLayout,
     ChunkContext,
     EventContext,
@@ -29,7 +29,7 @@ from producer.codec import (
     TableCodec,
     WireSchemas,
 )
-from producer.codec.types import Format
+from rowcodec.types import Format
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import key_schema, value_schema
 from schemas.jsonschema import to_json_schema

@@ -24,7 +24,6 @@ from uuid import UUID
 from bench.codec_bench import CONSTANTS, LAYOUT, TABLE, binlog_row, wire
 from producer.binlog.framing import PacketFramer
 from producer.binlog.positions import PositionTracker
-from producer.codec import RecordOptions, TableCodec
 from producer.stream.checkpoint import Checkpoints
 from producer.stream.cursor import LogCursor
 from producer.stream.groups import TransactionAssembler
@@ -37,6 +36,7 @@ from producer.stream.reader_progress import LogProgress
 from producer.stream.routes import CapturedTables, Route, RouteBuilder, Router
 from producer.stream.view_publication import ViewPublication
 from producer.testing.log_handlers import MemoryStore
+from rowcodec import RecordOptions, TableCodec
 from schemas.settings import SourceSettings
 from tests.binlog import build
 
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
     from producer.binlog import EventBatch
     from producer.binlog import TableMap as ParsedTableMap
-    from producer.codec import Records
     from producer.kafka.key_headers import KeyText
     from producer.stream.ports import RecordPublisher
+    from rowcodec import Records
 
 FILE: Final = "binlog.000001"
 _PIECE_BYTES: Final = 16 << 10

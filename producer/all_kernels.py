@@ -1,7 +1,7 @@
 """Every kernel of the producer: of the log, of result sets and of the row codec."""
 
 from producer.binlog.log_kernels import GROUP as LOG
-from producer.codec.codec_kernels import GROUP as CODEC
+from rowcodec.codec_kernels import GROUP as CODEC
 
 
 def load() -> None:

@@ -68,7 +68,6 @@ VERBS: Final = Modules(
     demo="demo",
     import_debezium="import_debezium",
     import_flink_cdc="import_flink_cdc",
-    compare="compare",
     tables="table_list",
     init="init",
     version="installed_parts",
@@ -223,10 +222,10 @@ def _failed(error: TidemarkError, code: int) -> int:
 
 
 def _not_installed(error: ModuleNotFoundError, verb: str) -> int:
-    extras = dict.fromkeys(("run", "repair", "compare", "snapshot", "schema", "offsets", "init"), "producer")
+    extras = dict.fromkeys(("run", "repair", "snapshot", "schema", "offsets", "init"), "producer")
     extra = {**extras, "merge": "spark", "page": "producer,page,verify"}.get(verb, "producer,spark,verify")
     missing = (error.name or "").partition(".")[0]
-    if missing in {"producer", "spark_jobs", "schemas", "tidemark"}:
+    if missing in {"producer", "rowcodec", "spark_jobs", "schemas", "tidemark"}:
         raise error
     print(f"tidemark: {verb} needs {missing}: pip install 'tidemark-cdc[{extra}]'", file=sys.stderr)
     return USAGE

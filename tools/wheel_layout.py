@@ -1,6 +1,6 @@
-"""The layout of a wheel: one package, `tidemark`, with `schemas`, `kernels`, `producer`, `spark_jobs` and `devservers` below it.
+"""The layout of a wheel: one package, `tidemark`, with the packages of `MOVED` below it.
 
-In the repository these five are packages of their own. An environment that also has another project's `schemas` cannot have ours:
+In the repository they are packages of their own. An environment that also has another project's `schemas` cannot have ours:
 pip installs two packages of one name into one folder, without a warning, and each overwrites files of the other. So the build
 moves them to `tidemark.schemas` and so on, and changes the import statements. An editable installation keeps the layout of the
 repository.
@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT_PACKAGE: Final = "tidemark"
-MOVED: Final = ("devservers", "kernels", "producer", "schemas", "spark_jobs")
+MOVED: Final = ("devservers", "kernels", "producer", "rowcodec", "schemas", "spark_jobs")
 """The packages that a wheel has below `tidemark`."""
 
 _IMPORT: Final = re.compile(rf"(from|import) +(?=({'|'.join(MOVED)})\b)")

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from producer.binlog.byte_reader import Reader, truncated, view_of
-from producer.binlog.charsets import codec_of_collation
 from producer.binlog.compressed import decompress_event
 from producer.binlog.event_types import (
     ANONYMOUS_GTID_EVENT,
@@ -59,6 +58,7 @@ from producer.binlog.passed_fields import note_passed_field
 from producer.binlog.payload import decompress_payload, payload_batches
 from producer.binlog.status_variables import parse_status
 from producer.binlog.tablemap import TableMap, TableMetadata, parse_table_map, parse_table_name
+from rowcodec.charsets import codec_of_collation
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ GROUP: Final = KernelGroup(
         f"{_PACKAGE}.framing_kernels", f"{_PACKAGE}.run_kernels", f"{_PACKAGE}.rowcount", f"{_PACKAGE}.positions",
         f"{_PRODUCER}.source.query",
     ),
-    (_HERE, _HERE.parent / "source" / "query.py"),
+    (_HERE, _HERE.parent / "source" / "query.py", _HERE.parent.parent / "rowcodec" / "run_items.py"),
     {
         "Int": "int64",
         "Bytes": ArrayType("uint8"),

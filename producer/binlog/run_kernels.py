@@ -11,6 +11,24 @@ import numpy as np
 
 from producer.binlog.log_kernels import Bytes, Int, Ints, Table, entry, kernel
 from producer.binlog.rowcount import _walk
+from rowcodec.run_items import (
+    DOMAIN_GTID,
+    I_BEGAN,
+    I_DOMAIN,
+    I_END,
+    I_KIND,
+    I_NUMBER,
+    I_ORDINAL,
+    I_ORIGIN,
+    I_POS,
+    I_SERVER_ID,
+    I_START,
+    I_TABLE,
+    I_THREAD,
+    I_TS_US,
+    I_UUID,
+    NO_GTID,
+)
 
 MOST_TRANSACTIONS: Final = 1024
 """A run takes milliseconds: what waits for a transaction boundary waits for its end."""
@@ -20,26 +38,6 @@ MOST_TABLES: Final = 64
 MOST_INTERVALS: Final = 64
 _MOST_OF_ONE: Final = 16  # tables of one transaction
 MOST_SLOW: Final = 256
-
-# ── a rows event in `items`
-I_TABLE: Final = 0  # row of `tables`
-I_KIND: Final = 1  # the event's type
-I_START: Final = 2  # first byte of the rows in the buffer
-I_END: Final = 3
-I_BEGAN: Final = 4  # offset of the transaction in the log file
-I_POS: Final = 5  # offset of the event in the log file
-I_TS_US: Final = 6
-I_SERVER_ID: Final = 7
-I_THREAD: Final = 8  # -1: not known
-I_UUID: Final = 9  # first byte of the GTID's UUID in the buffer; or NO_GTID, DOMAIN_GTID
-I_NUMBER: Final = 10
-I_DOMAIN: Final = 11  # MariaDB: replication domain and server id of the GTID
-I_ORIGIN: Final = 12
-I_ORDINAL: Final = 13  # of its first row; 0 as long as it is not known
-ITEM: Final = 14
-
-NO_GTID: Final = -1
-DOMAIN_GTID: Final = -2
 
 # ── a table version in `tables`
 T_ID: Final = 0

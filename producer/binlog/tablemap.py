@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from producer.binlog.byte_reader import Reader, truncated, view_of
-from producer.binlog.charsets import charset_of, decode_text
+from rowcodec.charsets import charset_of, decode_text
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:

@@ -15,9 +15,7 @@ import numpy as np
 
 from producer.binlog.run_kernels import (
     CURRENT,
-    DOMAIN_GTID,
     INTERVAL,
-    ITEM,
     MOST_BYTES,
     MOST_INTERVALS,
     MOST_ITEMS,
@@ -29,6 +27,7 @@ from producer.binlog.run_kernels import (
     X_EVENT,
     find_run,
 )
+from rowcodec.run_items import DOMAIN_GTID, ITEM
 
 if TYPE_CHECKING:
     import numpy.typing as npt

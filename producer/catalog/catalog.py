@@ -46,7 +46,7 @@ from producer.catalog.table_refusals import (
     unreadable_members,
     unsupported_column,
 )
-from producer.codec.types import BinlogLayout
+from rowcodec.types import BinlogLayout
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import DecodeError, SourceError
 

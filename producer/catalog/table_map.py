@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from producer.binlog.charsets import charset_of, decode_text
 from producer.catalog.column_types import (
     FLOAT_TYPES,
     FRACTION_TYPES,
@@ -16,6 +15,7 @@ from producer.catalog.column_types import (
 )
 from producer.catalog.statements.character_sets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
 from producer.catalog.statements.column_definition import ColumnDefinition
+from rowcodec.charsets import charset_of, decode_text
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.errors import DecodeError
 

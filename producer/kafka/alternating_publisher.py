@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final
 from producer.kafka.publisher import TransactionalPublisher
 
 if TYPE_CHECKING:
-    from producer.codec import Records
     from producer.kafka.key_headers import KeyText
+    from rowcodec import Records
 
 _TOGETHER_S: Final = 2.0
 """Ids that were taken over within this time were taken over together: another process needs longer to start."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from producer.kafka.publisher import TransactionalPublisher
 
 if TYPE_CHECKING:
-    from producer.codec import Records
     from producer.kafka.client import TopicAdmin
+    from rowcodec import Records
 
 # A chunk's transaction waits for the log reader to meet its open row, and lasts as long as its SELECT.
 _CHUNK_OPTIONS: Final[Mapping[str, Any]] = {"transaction.timeout.ms": 180_000}

@@ -7,9 +7,9 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from producer.codec import BinlogLayout, RecordOptions, SourceConstants, TableCodec, WireSchemas
 from producer.kafka.key_headers import KeyText, key_text
 from producer.kafka.outbox_events import Outbox
+from rowcodec import BinlogLayout, RecordOptions, SourceConstants, TableCodec, WireSchemas
 from schemas import avro, connect, jsonschema, topics
 from schemas.applied.shape import described, shaped
 from schemas.columns import TableSchema

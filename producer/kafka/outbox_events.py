@@ -17,7 +17,7 @@ from schemas.columns import BINARY_TYPES, TableSchema
 from schemas.errors import ConfigError, DecodeError
 
 if TYPE_CHECKING:
-    from producer.codec import Records, TableCodec
+    from rowcodec import Records, TableCodec
     from schemas.settings import OutboxSettings
 
 ROUTED: Final = "${routedByValue}"

@@ -32,8 +32,8 @@ from schemas.topics import RECORD_BYTES
 from schemas.waiting import WAITS, waiting
 
 if TYPE_CHECKING:
-    from producer.codec import Records
     from producer.kafka.key_headers import KeyText
+    from rowcodec import Records
 
 log = structlog.get_logger(__name__)
 

@@ -30,7 +30,6 @@ import pymysql
 import structlog
 from pymysql.constants import ER
 
-from producer.codec import ChunkContext
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
 from producer.snapshot.filters import FilterRefusedError
 from producer.snapshot.planner import estimated_rows
@@ -42,6 +41,7 @@ from producer.snapshot.strategies.watermark import end_of_binlog
 from producer.snapshot.view import View, open_view
 from producer.snapshot.window_attempts import TopicNames
 from producer.source.query import DEFAULT_BUFFER_BYTES, PACKET_HEADER, BinaryQuery, Block, Buffer, last_row
+from rowcodec import ChunkContext
 from schemas.errors import PreparedXaError, RetriableSourceError, TidemarkError, UnsupportedTypeError
 from schemas.notifications import TableStatus
 from schemas.position import Position, file_number
@@ -49,13 +49,13 @@ from schemas.position import Position, file_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from producer.codec import Records
-    from producer.codec.types import SnapshotMark
     from producer.snapshot.shared_ledger import SharedLedger
     from producer.snapshot.snapshot_state import Request, TableTask
     from producer.snapshot.strategies.watermark import SignalTable
     from producer.snapshot.table_access import TableAccess
     from producer.source.connection import Connection
+    from rowcodec import Records
+    from rowcodec.types import SnapshotMark
     from schemas.columns import TableSchema
     from schemas.settings import SnapshotSettings
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from producer.codec import ChunkContext, Records
+from rowcodec import ChunkContext, Records
 from schemas.errors import TidemarkError
 from schemas.windows import Touched
 
 if TYPE_CHECKING:
-    from producer.codec import EventContext
     from producer.kafka.codecs import RowIdentity
     from producer.snapshot.table_access import ChunkCodec
     from producer.source.query import Buffer
+    from rowcodec import EventContext
 
 
 class ChunkTooLargeError(TidemarkError):

@@ -13,7 +13,7 @@ from schemas.errors import FencedError, PublishError
 from schemas.overriding import override
 
 if TYPE_CHECKING:
-    from producer.codec import Records
+    from rowcodec import Records
 
 
 class ChunkReceipt(Protocol):

@@ -51,7 +51,6 @@ from schemas.names import adjusted_field_name
 from schemas.position import Position
 
 if TYPE_CHECKING:
-    from producer.codec import Records
     from producer.snapshot.buffered_chunk import ClosedChunk
     from producer.snapshot.child_rows import ChildRows
     from producer.snapshot.chunk_writer import ChunkWriter
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from producer.snapshot.strategies import Windowing
     from producer.snapshot.strategies.read_only import CommittedOffset
     from producer.snapshot.view import View
+    from rowcodec import Records
     from schemas.notifications import Notification
     from schemas.settings import FormatSettings, Settings
 

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
 
-from producer.codec import ChunkContext
 from producer.snapshot.buffered_chunk import BufferedChunk
 from producer.snapshot.chunk_size import ChunkCost
 from producer.snapshot.ranges import KeyRange, table_name
@@ -50,6 +49,7 @@ from producer.snapshot.strategies.watermark import (
 from producer.source.connection import server_version
 from producer.source.facts import flavour_of, version_of
 from producer.source.query import DEFAULT_BUFFER_BYTES, BinaryQuery, Buffer
+from rowcodec import ChunkContext
 from schemas.columns import TableSchema
 from schemas.errors import SourceError, TidemarkError
 from schemas.position import Position

@@ -12,17 +12,17 @@ from producer.source.connection import close_quietly
 from schemas.errors import RetriableSourceError
 
 if TYPE_CHECKING:
-    from producer.codec import ChunkContext, Records
     from producer.kafka.codecs import RowIdentity
     from producer.source.connection import Connection
     from producer.source.query import Buffer
+    from rowcodec import ChunkContext, Records
     from schemas.columns import TableSchema
 
 SchemaReader = Callable[["Connection", str, str], "TableSchema | None"]
 
 
 class ChunkCodec(Protocol):
-    """Raw row packets in, finished records out: `producer.codec.TableCodec`."""
+    """Raw row packets in, finished records out: `rowcodec.TableCodec`."""
 
     def encode_resultset(self, buf: Buffer, start: int, end: int, ctx: ChunkContext) -> Records:
         """Encode whole row packets."""

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Final
 from producer.stream.ports import CheckpointTrigger, PartParticipant
 
 if TYPE_CHECKING:
-    from producer.codec import Records
     from producer.stream.offset import LogOffset
     from producer.stream.ports import (
         CheckpointParticipant,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         State,
     )
     from producer.stream.reader_progress import LogProgress
+    from rowcodec import Records
     from schemas.position import Position
 
 INTERVAL_S: Final = 0.25

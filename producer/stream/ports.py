@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from producer.catalog.effects import DdlChange
-    from producer.codec import EventContext, Records, RowsOfRun
     from producer.kafka.key_headers import KeyText
     from producer.snapshot.coordinator import MarkerDraft
     from producer.stream.routes import Route
     from producer.stream.transaction import OpenTransaction
+    from rowcodec import EventContext, Records, RowsOfRun
     from schemas.errors import TidemarkError
     from schemas.schema_changes import ChangeOrigin
 

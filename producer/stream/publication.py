@@ -13,7 +13,6 @@ import structlog
 
 from producer.binlog import events
 from producer.binlog.rowcount import count_partial_rows, count_rows, end_of_rows
-from producer.codec import EventContext
 from producer.stream.log_refusals import statement_dml
 from producer.stream.ports import RowsEvent
 from producer.stream.run_publication import RunPublication
@@ -29,17 +28,18 @@ from producer.stream.steps import (
     SqlText,
     TableMap,
 )
+from rowcodec import EventContext
 from schemas.errors import DecodeError, UnknownEventError
 
 if TYPE_CHECKING:
     from producer.binlog import EventBatch
     from producer.binlog.transaction_runs import RunFinder, TransactionRun
     from producer.catalog.statement_reach import StatementReach
-    from producer.codec import TableCodec
     from producer.stream.ports import TransactionFrame
     from producer.stream.reader_progress import LogProgress
     from producer.stream.routes import Route, Router
     from producer.stream.statements import Statements
+    from rowcodec import TableCodec
     from schemas.position import Position
 
 log = structlog.get_logger(__name__)

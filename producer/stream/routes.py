@@ -27,12 +27,12 @@ from schemas.errors import (
 if TYPE_CHECKING:
     from producer.binlog import TableMap
     from producer.catalog import Catalog
-    from producer.codec import BinlogLayout, TableCodec
     from producer.kafka.codecs import CodecFactory
     from producer.kafka.key_headers import KeyText
     from producer.kafka.outbox_events import Outbox
     from producer.kafka.tables import TableTopics
     from producer.stream.ports import EncodedRun, Op, RowsEvent, RowsHandler, TableErrors
+    from rowcodec import BinlogLayout, TableCodec
     from schemas.columns import TableSchema
     from schemas.position import Position
     from schemas.settings import SourceSettings

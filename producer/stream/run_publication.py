@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from producer.binlog.run_kernels import I_TABLE, I_TS_US, T_END, T_FIRST, T_ID, T_OPS, T_START, number_rows
-from producer.codec import RowsOfRun
+from producer.binlog.run_kernels import T_END, T_FIRST, T_ID, T_OPS, T_START, number_rows
 from producer.stream.ports import EncodedRun
+from rowcodec import RowsOfRun
+from rowcodec.run_items import I_TABLE, I_TS_US
 from schemas.errors import DecodeError
 from schemas.position import Position
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from producer.stream.ports import CheckpointWork
 
 if TYPE_CHECKING:
-    from producer.codec import Records
     from producer.kafka.key_headers import KeyText
     from producer.stream.ports import Document, Op, RecordPublisher, RowsEvent, State
     from producer.stream.routes import Route
+    from rowcodec import Records
     from schemas.position import Position
 
 Fault = Callable[[str], None]

@@ -1,4 +1,4 @@
-"""`tidemark compare`: what it refuses before it reads anything. What it finds: tests/integration/test_compare_prefixes.py."""
+"""`python -m conformance`: what it refuses before it reads anything. What it finds: tests/integration/test_compare_prefixes.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark import cli
+from conformance.__main__ import USAGE, main
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ def test_what_cannot_be_compared_is_refused_with_a_clear_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tidemark.yaml").write_text("name: b\nsource: {host: db, user: u, tables: ['.*']}\n")
-    assert cli.main(["compare", *arguments]) == cli.USAGE
+    assert main(arguments) == USAGE
     assert words in capsys.readouterr().err
 
 
 def test_both_prefixes_have_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["compare", "--left", "a"])
-    assert ended.value.code == cli.USAGE
+        main(["--left", "a"])
+    assert ended.value.code == USAGE
     assert "--right" in capsys.readouterr().err

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
     ("modules", "missing"),
     [
         (
-            "producer.app, tidemark.commands.signal, tidemark.api.observe, tidemark.compare",
+            "producer.app, tidemark.commands.signal, tidemark.api.observe, conformance",
             "pyspark delta deltalake pyarrow pandas",
         ),
         (

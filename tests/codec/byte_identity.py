@@ -26,8 +26,8 @@ from pymysql import converters
 
 from devservers import Database, start_database
 from producer.catalog import read_table_schema
-from producer.codec import SourceConstants, TableCodec, WireSchemas
 from producer.source.connection import connect
+from rowcodec import SourceConstants, TableCodec, WireSchemas
 from schemas.columns import TableSchema
 from schemas.connect import BinaryMode, DecimalMode, TimeMode, UnsignedMode, ValueModes
 from schemas.settings import SourceSettings

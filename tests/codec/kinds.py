@@ -13,8 +13,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from producer.binlog.charset_tables import MULTI_BYTE, UNICODE
-from producer.binlog.charsets import decode_text
+from rowcodec.charset_tables import MULTI_BYTE, UNICODE
+from rowcodec.charsets import decode_text
 from schemas.columns import SPATIAL_TYPES, Column, ColumnType
 
 T = ColumnType

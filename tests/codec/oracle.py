@@ -17,7 +17,9 @@ import pymysql
 from devservers import Database
 from producer.binlog.events import parse_rows_header
 from producer.binlog.tablemap import TableMap, parse_table_map
-from producer.codec import (
+from producer.source.dump import BinlogStream, StreamStart
+from producer.source.query import BinaryQuery
+from rowcodec import (
     BinlogLayout,
     ChunkContext,
     EventContext,
@@ -27,9 +29,7 @@ from producer.codec import (
     TableCodec,
     WireSchemas,
 )
-from producer.codec.types import Format
-from producer.source.dump import BinlogStream, StreamStart
-from producer.source.query import BinaryQuery
+from rowcodec.types import Format
 from schemas.avro import to_avro
 from schemas.columns import TableSchema
 from schemas.connect import flat_schema, key_schema, value_schema

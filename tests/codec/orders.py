@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from producer.codec import BinlogLayout, EventContext, Records, TableCodec
-from producer.codec.types import Format
+from rowcodec import BinlogLayout, EventContext, Records, TableCodec
+from rowcodec.types import Format
 from schemas.columns import Column, ColumnType, TableSchema
 from tests.codec.oracle import Reader, event_context, keys_of, values_of
 

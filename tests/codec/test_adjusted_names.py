@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from producer.catalog import read_table_schema
-from producer.codec import SourceConstants, TableCodec, WireSchemas
+from rowcodec import SourceConstants, TableCodec, WireSchemas
 from schemas.connect import ValueModes
 from tests.codec.oracle import (
     chunk_records,

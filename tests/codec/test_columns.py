@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from producer.binlog.charsets import decode_text
-from producer.codec import BinlogLayout
-from producer.codec.types import Format
+from rowcodec import BinlogLayout
+from rowcodec.charsets import decode_text
+from rowcodec.types import Format
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import DecodeError
 from tests.codec.oracle import Reader, chunk_context, event_context, make_codec, values_of

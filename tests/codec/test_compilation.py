@@ -19,7 +19,7 @@ import subprocess, sys
 import numpy as np
 import producer.app
 from spark_jobs.arrow import worker_kernels
-from producer.codec import *
+from rowcodec import *
 from schemas.columns import *
 producer.app.warm_up()
 worker_kernels.GROUP.load()
@@ -37,7 +37,7 @@ print("numba" in sys.modules)
 """
 WITHOUT_KERNELS = frozenset(
     (
-        "compare", "completion", "config", "import-debezium", "import-flink-cdc", "lag", "offsets", "reload", "schema", "signal",
+        "completion", "config", "import-debezium", "import-flink-cdc", "lag", "offsets", "reload", "schema", "signal",
         "snapshot", "status", "tail", "version",
     )
 )  # fmt: skip

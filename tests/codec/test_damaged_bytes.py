@@ -2,7 +2,7 @@
 
 Real rows of random tables with every column kind are cut, changed and lengthened at random. What is still
 decoded must be well-formed, and must not depend on the bytes behind the event. The un-jitted leg checks every
-bound of every unaligned load and block move as well (`producer.codec.memory`).
+bound of every unaligned load and block move as well (`rowcodec.memory`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pymysql import converters
 
-from producer.codec import TableCodec
-from producer.codec.types import Format
+from rowcodec import TableCodec
+from rowcodec.types import Format
 from schemas.errors import DecodeError
 from tests.codec.oracle import (
     Reader,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from producer.binlog.tablemap import prints_bare_doubles
-from producer.codec import BinlogLayout
-from producer.codec.types import Format
+from rowcodec import BinlogLayout
+from rowcodec.types import Format
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import DecodeError
 from tests.codec.kinds import compact

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import pytest
 
 from producer.catalog import read_table_schema
-from producer.codec import SourceConstants, TableCodec, WireSchemas
-from producer.codec.python_cells import packed_decimal
+from rowcodec import SourceConstants, TableCodec, WireSchemas
+from rowcodec.python_cells import packed_decimal
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import ConnectType, ValueModes, column_schema, key_schema, value_schema

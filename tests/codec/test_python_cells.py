@@ -9,8 +9,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from producer.codec.program import _Avro, _Json
-from producer.codec.python_cells import (
+from rowcodec.program import _Avro, _Json
+from rowcodec.python_cells import (
     CellEncoder,
     address_cell,
     compressed_cell,
@@ -18,7 +18,7 @@ from producer.codec.python_cells import (
     spatial_cell,
     vector_cell,
 )
-from producer.codec.types import WireSchemas
+from rowcodec.types import WireSchemas
 from schemas.columns import ColumnType
 from schemas.errors import DecodeError
 

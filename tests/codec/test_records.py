@@ -9,8 +9,8 @@ import struct
 import numpy as np
 import pytest
 
-from producer.codec import BinlogLayout, ChunkContext, EventContext
-from producer.codec.types import Format
+from rowcodec import BinlogLayout, ChunkContext, EventContext
+from rowcodec.types import Format
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import DecodeError, SchemaMismatchError, TidemarkError, UnsupportedTypeError
 from tests.codec.oracle import NOW_NS, TS_US, Reader, event_context, keys_of, make_codec, values_of

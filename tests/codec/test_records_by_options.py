@@ -11,8 +11,8 @@ import fastavro
 import numpy as np
 import pytest
 
-from producer.codec import ChunkContext, RecordOptions, Records
-from producer.codec.types import Format
+from rowcodec import ChunkContext, RecordOptions, Records
+from rowcodec.types import Format
 from schemas.columns import Mask, TableSchema
 from schemas.connect import ValueModes, flat_schema
 from schemas.errors import SchemaMismatchError

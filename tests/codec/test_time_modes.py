@@ -16,7 +16,7 @@ import fastavro
 import pytest
 
 from producer.catalog import read_table_schema
-from producer.codec import SourceConstants, TableCodec, WireSchemas
+from rowcodec import SourceConstants, TableCodec, WireSchemas
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import TimeMode, ValueModes, column_schema, value_schema

@@ -10,13 +10,13 @@ from typing import Any, Final, get_args
 import fastavro
 import pytest
 
+from conformance.comparison import UNKNOWN, Comparison
+from conformance.difference import is_same, is_same_value
+from conformance.fit import Misfits
+from conformance.intended_differences import DIFFERENCES
+from conformance.schema_differences import UNSIGNED_TYPE
 from schemas.names import NameMode, adjusted_schema_name
 from tidemark.api.record_decoding import Decoder, Record, Wire, parsed
-from tidemark.compare.comparison import UNKNOWN, Comparison
-from tidemark.compare.difference import is_same, is_same_value
-from tidemark.compare.fit import Misfits
-from tidemark.compare.intended_differences import DIFFERENCES
-from tidemark.compare.schema_differences import UNSIGNED_TYPE
 
 DAY = "2020-01-02"
 SMILE = "\U0001f600"

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tidemark.api.record_decoding import Record
-from tidemark.compare.comparison import Comparison
-from tidemark.compare.pairing import (
+from conformance.comparison import Comparison
+from conformance.pairing import (
     SIDES,
     Coordinates,
     Incoming,
@@ -23,7 +22,8 @@ from tidemark.compare.pairing import (
     key_text,
     own_key,
 )
-from tidemark.compare.wire_check import partition_of
+from conformance.wire_check import partition_of
+from tidemark.api.record_decoding import Record
 
 WHOLE = Span()
 SEQUENCE = "0000.0000000001.{:012d}.{:010d}"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from conformance.comparison import Comparison
 from tests.compare.test_differences import judged
 from tidemark.api.record_decoding import Record
-from tidemark.compare.comparison import Comparison
 
 
 def row_of_transaction(prefix: str, block: Any, **source: Any) -> Record:

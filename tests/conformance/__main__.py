@@ -15,6 +15,9 @@ from pathlib import Path
 
 import structlog
 
+from conformance import compare_prefixes
+from conformance.comparison import Comparison
+from conformance.prefixes import Broker, Choice, Prefix
 from devservers import Database, Kafka, Registry, start_database, start_kafka, start_registry
 from producer.app import Producer
 from schemas.settings import Settings, from_mapping
@@ -27,15 +30,12 @@ from tests.conformance.recorded import Recorded, left, read, right, through_end
 from tests.conformance.records import TopicReader
 from tests.conformance.scenarios import END, SIGNALS, Scenario, Session, sessions
 from tests.support.producing import RunningProducer
-from tidemark.compare import compare_prefixes
-from tidemark.compare.comparison import Comparison
-from tidemark.compare.prefixes import Broker, Choice, Prefix
 
 PATIENCE_S = 900.0
 SHOWN = 20  # differences of each scenario
 EXACT_MODES = frozenset({"types", "keys", "queries", "snapshot", "unmasked"})  # whose records of Debezium's lose nothing
-COMMAND = "tidemark compare, "
-BY_COMMAND = frozenset({"random", "avro", "snapshot", "mariadb_tx"})  # with `tidemark compare`, too
+COMMAND = "python -m conformance, "
+BY_COMMAND = frozenset({"random", "avro", "snapshot", "mariadb_tx"})  # with `python -m conformance`, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ def behind(reader: TopicReader, pending: Mapping[str, Scenario]) -> set[str]:
 
 
 def by_command(setup: Setup, scenario: Scenario) -> Comparison:
-    """What `tidemark compare` finds, which pairs records by key and place."""
+    """What `python -m conformance` finds, which pairs records by key and place."""
     registry = setup.registry.url if scenario.avro else None
     found = compare_prefixes(
         Broker(setup.kafka.bootstrap_servers),

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from tidemark.compare.comparison import Comparison
-from tidemark.compare.difference import Difference
-from tidemark.compare.intended_differences import DIFFERENCES as GENERAL
-from tidemark.compare.pairing import is_read
-from tidemark.compare.schema_differences import is_in_other_zone
+from conformance.comparison import Comparison
+from conformance.difference import Difference
+from conformance.intended_differences import DIFFERENCES as GENERAL
+from conformance.pairing import is_read
+from conformance.schema_differences import is_in_other_zone
 
 SALT: Final = "abc"  # of the scenario that hashes
 DESCRIBED: Final = ("types", "keys", "modes", "ddl")

@@ -18,15 +18,15 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final, Self
 
+from conformance.comparison import CLOCKS
+from conformance.difference import is_same
+from conformance.pairing import is_read
+from conformance.record_schemas import Types
+from conformance.value_differences import is_in_year_0, is_not_read
 from tests.conformance.listed_events import Truth
 from tests.conformance.recorded import HEARTBEATS, Recorded, compare_topic
 from tests.support.topics import Record
 from tidemark.api.record_decoding import PAYLOAD, Decoder
-from tidemark.compare.comparison import CLOCKS
-from tidemark.compare.difference import is_same
-from tidemark.compare.pairing import is_read
-from tidemark.compare.record_schemas import Types
-from tidemark.compare.value_differences import is_in_year_0, is_not_read
 
 DAY_MS: Final = 86_400_000
 _FLOAT32_MAX: Final = 3.4e38

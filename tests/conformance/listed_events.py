@@ -13,10 +13,10 @@ from operator import attrgetter, itemgetter
 from types import MappingProxyType
 from typing import Any, Final
 
+from conformance.comparison import UNKNOWN
 from devservers import Database
 from schemas.position import Position
 from tests.support.topics import Record
-from tidemark.compare.comparison import UNKNOWN
 
 MISSING: Final = object()
 # What rows of an operation are in the log: a changed key is published as a delete and a create.

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from conformance.comparison import Comparison
+from conformance.pairing import is_read
 from schemas import topics
 from tests.conformance.differences import DIFFERENCES, FOLLOWED
 from tests.conformance.listed_events import Truth
 from tests.conformance.scenarios import SIGNALS, Scenario
 from tests.support.topics import Record
-from tidemark.compare.comparison import Comparison
-from tidemark.compare.pairing import is_read
 
 LAST: Final = "\U0010ffff"  # behind every statement
 CLOCKS_APART_MS: Final = 3_600_000  # of two readers of one run

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import pytest
 
+from conformance.comparison import UNKNOWN, Comparison
+from conformance.difference import Difference
 from schemas.position import Position
 from tests.conformance.__main__ import verdict
 from tests.conformance.differences import DIFFERENCES, unneeded
@@ -18,8 +20,6 @@ from tests.conformance.listed_events import Log, Truth, listed, truth_of
 from tests.conformance.recorded import Recorded
 from tests.conformance.scenarios import Scenario
 from tests.support.topics import Record
-from tidemark.compare.comparison import UNKNOWN, Comparison
-from tidemark.compare.difference import Difference
 
 POSITION = "0000.0000000001.000000000100.0000000001"
 

@@ -1,4 +1,4 @@
-"""`tidemark compare` over a real broker: two producers on one server agree, and whatever is changed afterwards is found."""
+"""`python -m conformance` over a real broker: two producers on one server agree, and whatever is changed afterwards is found."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
+from conformance import topic_reader
+from conformance.__main__ import main
+from conformance.topic_reader import Side
+from conformance.wire_check import partition_of
 from producer.kafka.client import TopicAdmin, with_leaders
 from schemas.settings import from_mapping
 from tests.catalog.server_log import end_of_log
@@ -22,10 +26,6 @@ from tests.integration.test_golden import log_is_at
 from tests.support.producing import RunningProducer
 from tests.support.servers import database, drop_database, new_database, unique_name
 from tests.support.topics import Record, read_topics
-from tidemark import cli
-from tidemark.compare import topic_reader
-from tidemark.compare.topic_reader import Side
-from tidemark.compare.wire_check import partition_of
 
 LAST_LINE = re.compile(r"compare: (\d+) records compared, (\d+) differences, (\d+) intended")
 WIRES = {"json": {"type": "json"}, "schemas": {"type": "json", "schemas": True}, "avro": {"type": "avro"}}
@@ -90,7 +90,7 @@ class World:
         sides = ["--left", left or self.left, "--right", right or self.right]
         broker = ["--bootstrap-servers", self.kafka.bootstrap_servers]
         registry = ["--registry", self.wire["registry"]] if "registry" in self.wire else []
-        return cli.main(["compare", *sides, *broker, *registry, *arguments])
+        return main([*sides, *broker, *registry, *arguments])
 
 
 @pytest.fixture(scope="module", params=["json", "schemas", "avro"])
@@ -150,7 +150,7 @@ def test_tables_are_chosen_and_a_prefix_that_is_not_there_is_an_error(
     lines, (records, _, _) = reported(capsys)
     assert records > 100
     assert any(line.startswith("not compared, as asked: ") and "keyless" in line for line in lines)
-    assert cli.main(["compare", "--left", "no", "--right", "one", "--bootstrap-servers", world.kafka.bootstrap_servers]) == 2
+    assert main(["--left", "no", "--right", "one", "--bootstrap-servers", world.kafka.bootstrap_servers]) == 2
     assert "no topics of no and one" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""`tidemark compare --snapshots` over a real broker: rows of quiet tables."""
+"""`python -m conformance --snapshots` over a real broker: rows of quiet tables."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from conformance.__main__ import main
 from tests.integration.test_compare_prefixes import TABLES, World, reported
 from tests.integration.test_golden import snapshot_is_done
 from tests.support.producing import RunningProducer
 from tests.support.servers import database, drop_database
-from tidemark import cli
 
 
 def test_rows_of_quiet_tables_are_compared_when_asked_and_the_signal_table_is_not(
@@ -33,12 +33,12 @@ def test_rows_of_quiet_tables_are_compared_when_asked_and_the_signal_table_is_no
     kafka_settings = {"bootstrap_servers": kafka.bootstrap_servers}
     file.write_text(yaml.safe_dump({"name": world.right, "source": source, "kafka": kafka_settings}))
     sides = ["--left", world.left, "--right", world.right, "--config", str(file)]
-    code = cli.main(["compare", *sides, "--snapshots", rf"{world.schema}\..*"])
+    code = main([*sides, "--snapshots", rf"{world.schema}\..*"])
     lines, (records, differences, _) = reported(capsys)
     assert (code, differences) == (0, 0), "\n".join(lines)
     assert records >= 150
     assert any(line == f"not compared, as asked: {world.schema}.signals" for line in lines)
-    assert cli.main(["compare", *sides]) == 1  # rows of snapshots left out, nothing is compared
+    assert main([*sides]) == 1  # rows of snapshots left out, nothing is compared
     _, (records, differences, _) = reported(capsys)
     assert (records, differences) == (0, 0)
     world.connection.close()

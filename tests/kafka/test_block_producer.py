@@ -11,12 +11,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from devservers import Kafka
-from producer.codec import Records
 from producer.kafka import block_producer as block_producer_module
 from producer.kafka import publisher as publisher_module
 from producer.kafka.block_producer import block_producer
 from producer.kafka.client import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
+from rowcodec import Records
 from schemas.errors import FencedError, PublishError
 from tests.support.servers import unique_name
 from tests.support.topics import read_topic

@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[2]
 KERNELS = frozenset(
     {
         "producer/binlog/events.py",  # a parser for each kind of event
-        "producer/codec/cells.py",  # a value of each column type, compiled
-        "producer/codec/encode.py",  # rows into records, compiled
-        "producer/codec/json_binary.py",  # MySQL's binary JSON, compiled
-        "producer/codec/program.py",  # the layouts that the compiled encoder follows
+        "rowcodec/cells.py",  # a value of each column type, compiled
+        "rowcodec/encode.py",  # rows into records, compiled
+        "rowcodec/json_binary.py",  # MySQL's binary JSON, compiled
+        "rowcodec/program.py",  # the layouts that the compiled encoder follows
         "spark_jobs/arrow/avro_kernels.py",  # Avro records by their integer program, compiled
     }
 )
-LONG_LOOPS = frozenset({"producer/binlog/run_kernels.py", "producer/codec/encode_run.py"})
+LONG_LOOPS = frozenset({"producer/binlog/run_kernels.py", "rowcodec/encode_run.py"})
 """Kernels that are long only as functions: what they call costs a dozen arguments each time."""
 
 

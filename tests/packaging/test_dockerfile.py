@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def test_the_merge_image_compiles_every_kernel_of_the_workers(tmp_path: Path) ->
         env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "TIDEMARK_CACHE": "", "HOME": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    folders = ("producer/binlog", "producer/codec", "spark_jobs/arrow")
+    folders = ("producer/binlog", "rowcodec", "spark_jobs/arrow")
     groups = {path for folder in folders for path in (ROOT / folder).glob("*.py") if "KernelGroup(" in path.read_text("utf-8")}
     assert len(groups) == 3
     assert set(done.stdout.split()) == {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in groups}
@@ -66,12 +67,19 @@ def test_the_merge_image_compiles_every_kernel_of_the_workers(tmp_path: Path) ->
 
 def test_every_module_with_kernels_is_in_its_group() -> None:
     """A kernel whose module the group does not name would be missing in the object file, and found only when it is called."""
-    for home in ("producer.binlog.log_kernels", "producer.codec.codec_kernels", "spark_jobs.arrow.worker_kernels"):
+    for home in ("producer.binlog.log_kernels", "rowcodec.codec_kernels", "spark_jobs.arrow.worker_kernels"):
         group = importlib.import_module(home).GROUP
         users = {
             ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            for part in ("producer", "spark_jobs")
+            for part in ("producer", "rowcodec", "spark_jobs")
             for path in (ROOT / part).rglob("*.py")
             if "\n@entry\n" in (text := path.read_text("utf-8")) and f"from {home} import" in text
         }
         assert users == set(group.modules)
+
+
+def test_the_build_context_has_each_package_of_the_wheel_that_production_needs() -> None:
+    kept = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")}
+    wheel = (ROOT / "tools" / "wheel_layout.py").read_text("utf-8")
+    moved = set(re.findall(r'"(\w+)"', re.search(r"^MOVED: Final = \((.*)\)$", wheel, re.MULTILINE)[1]))
+    assert moved - {"devservers"} <= kept

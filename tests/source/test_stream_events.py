@@ -10,10 +10,10 @@ import pytest
 
 from devservers import Database
 from producer.binlog import events
-from producer.binlog.charsets import charset_of
 from producer.source.dump import StreamStart
 from producer.source.facts import LogPosition
 from producer.source.gtid import MysqlGtidSet, parse_previous_gtids
+from rowcodec.charsets import charset_of
 from schemas.errors import DecodeError
 from tests.source.reading import (
     SERVERS,

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from producer.catalog.effects import parse_ddl
-from producer.codec import Records
 from producer.source.begun import Begun
 from producer.stream.checkpoint import BYTES_AT_MOST, INTERVAL_S, RECORDS_AT_MOST, Checkpoints
 from producer.stream.handlers.ddl_effects import FloorsAndSnapshots
@@ -21,6 +20,7 @@ from producer.stream.offset import LogOffset, Part
 from producer.stream.ports import CheckpointParticipant, CheckpointWork, OutgoingRecord, Statement
 from producer.stream.reader_progress import LogProgress
 from producer.testing.log_handlers import MemoryParticipant, MemoryPublisher, MemoryStore
+from rowcodec import Records
 from schemas.errors import PublishError
 from schemas.identity import SourceId
 from schemas.markers import MARKER_KEY, FloorMarker, parse_marker

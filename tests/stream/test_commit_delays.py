@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from producer.binlog.run_kernels import I_TABLE, I_TS_US
 from producer.stream.commit_delays import SAMPLES, CommitDelays
 from producer.stream.run_publication import _times
+from rowcodec.run_items import I_TABLE, I_TS_US
 
 NOW_US = 1_764_000_000_123_456
 ORDERS, QUIET = ("shop", "orders"), ("shop", "quiet")

@@ -16,7 +16,6 @@ from typing import Any
 
 from devservers import Database
 from producer.binlog import events
-from producer.codec import BinlogLayout
 from producer.control.signal_control import SignalControl
 from producer.control.signal_row import decode_signal_row
 from producer.kafka.codecs import CodecFactory, SchemaRegistrar
@@ -27,6 +26,7 @@ from producer.snapshot.table_access import TableAccess
 from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import current_position
+from rowcodec import BinlogLayout
 from schemas.connect import Connector
 from schemas.notifications import Notification
 from schemas.position import Position, file_number

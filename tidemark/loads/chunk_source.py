@@ -22,7 +22,6 @@ import pyarrow as pa
 import pymysql
 
 from producer.catalog import read_table_schema
-from producer.codec import ChunkContext
 from producer.kafka.codecs import CodecFactory
 from producer.kafka.registry import GENERATION
 from producer.snapshot.failures import described
@@ -32,15 +31,16 @@ from producer.snapshot.table_access import ServerConnector
 from producer.source.connection import close_quietly, connect, server_version
 from producer.source.facts import flavour_of
 from producer.source.query import BinaryQuery
+from rowcodec import ChunkContext
 from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError, LoadError, LoadImpossibleError, TidemarkError, UnsupportedTypeError
 from spark_jobs.kafka.schema_registry import HttpRegistry
 
 if TYPE_CHECKING:
-    from producer.codec import Records
-    from producer.codec.types import SnapshotMark
     from producer.source.connection import Connection
+    from rowcodec import Records
+    from rowcodec.types import SnapshotMark
     from schemas.columns import TableSchema
     from schemas.connect import Connector
     from schemas.loads import LoadAnswer

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from producer.catalog import read_table_schema
-from producer.codec import ChunkContext
 from producer.kafka.codecs import CodecFactory
 from producer.snapshot.ranges import rows_query
 from producer.snapshot.reader import shown_by_star
@@ -23,6 +22,7 @@ from producer.snapshot.resultset import require_columns
 from producer.source.connection import close_quietly, connect, server_version
 from producer.source.facts import flavour_of
 from producer.source.query import BinaryQuery
+from rowcodec import ChunkContext
 from schemas import topics
 from schemas.errors import DecodeError, RetriableSourceError, SourceError, TidemarkError, UnsupportedTypeError
 from schemas.position import Position

@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from producer.codec import EventContext
     from producer.snapshot.buffered_chunk import ClosedChunk
     from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
     from producer.stream.ports import EncodedRun, Op, RecordPublisher, RowsEvent
     from producer.stream.reader_progress import LogProgress
     from producer.stream.routes import Route
+    from rowcodec import EventContext
 
 
 class ChangeRecords:

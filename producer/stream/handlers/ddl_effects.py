@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.codec import EventContext
 from producer.snapshot.coordinator import MarkerDraft
 from producer.stream.ports import CheckpointWork
+from rowcodec import EventContext
 from schemas.errors import TidemarkError, is_of_one_table
 from schemas.markers import MarkerType
 

@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from producer.codec import EventContext
 from producer.control.signal_row import decode_signal_row
 from producer.snapshot.buffered_chunk import record_keys
 from producer.stream.ports import CheckpointWork, OutgoingRecord
+from rowcodec import EventContext
 from schemas.errors import StateError
 
 if TYPE_CHECKING:
-    from producer.codec import Records
     from producer.kafka.codecs import CodecFactory, RowIdentity
     from producer.snapshot.buffered_chunk import ClosedChunk
     from producer.snapshot.coordinator import SnapshotCoordinator
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from producer.stream.handlers.change_records import ChunkRecords
     from producer.stream.ports import EncodedRun, Op, RowsEvent, State, Statement
     from producer.stream.routes import CapturedTables, Route
+    from rowcodec import Records
     from schemas.position import Position
 
 

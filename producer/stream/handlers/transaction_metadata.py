@@ -15,11 +15,11 @@ import numpy as np
 from schemas.transactions import begin_value, end_value, transaction_key
 
 if TYPE_CHECKING:
-    from producer.codec import EventContext
     from producer.kafka.connect_records import RecordEncoder
     from producer.stream.ports import Op, RecordPublisher, RowsEvent
     from producer.stream.routes import Route
     from producer.stream.transaction import OpenTransaction
+    from rowcodec import EventContext
 
 
 class TransactionMetadata:

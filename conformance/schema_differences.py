@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from tidemark.compare.difference import is_same
+from conformance.difference import is_same
 
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 

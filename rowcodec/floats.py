@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from producer.codec.codec_kernels import Bytes, Int, Unsigned, kernel
-from producer.codec.primitives import put_digits, put_fixed_digits
+from rowcodec.codec_kernels import Bytes, Int, Unsigned, kernel
+from rowcodec.primitives import put_digits, put_fixed_digits
 
 _SMALLEST_POWER: Final = -292
 _LARGEST_POWER: Final = 324

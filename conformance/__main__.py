@@ -1,22 +1,27 @@
-"""`tidemark compare`: the topics of two prefixes record by record, Tidemark's beside those of Debezium or of another."""
+"""`python -m conformance`: the topics of two prefixes record by record, Tidemark's beside those of Debezium or of another.
+
+It runs from a clone of the repository; a wheel has no package `conformance`. Exit codes are those of `tidemark`: 0 without a
+difference, 1 with one, 2 for wrong usage or a configuration that cannot be used.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from conformance.prefixes import Broker, Choice, Prefix, compare_prefixes
 from schemas.applied.kafka_security import client_options
 from schemas.applied.registry_access import RegistryAccess
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, TidemarkError
 from tidemark.process import config
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
-    from tidemark.compare.prefixes import Prefix
 
-HELP: Final = "compare the topics of two prefixes record by record; exit code 1 on any difference that is not meant"
+USAGE: Final = 2
 DESCRIPTION: Final = (
     "Compare the topics of two prefixes whose producers read the same tables of the same server: keys, values, schemas, "
     "headers, order per key. Differences of docs/differences.md are counted, any other one is printed and ends with "
@@ -24,9 +29,22 @@ DESCRIPTION: Final = (
 )
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments: the two sides, their addresses, and what of them is compared."""
-    parser.description = DESCRIPTION
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare two prefixes as the arguments say, and return the exit code."""
+    try:
+        return _compare(_parser().parse_args(arguments))
+    except ConfigError as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return USAGE
+    except TidemarkError as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser: the two sides, their addresses, and which topics are compared."""
+    parser = argparse.ArgumentParser(prog="python -m conformance", description=DESCRIPTION)
+    parser.add_argument("--config", "-c", default=config.DEFAULT_PATH, metavar="FILE", help="settings (default: %(default)s)")
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table")
     parser.add_argument("--left", required=True, metavar="PREFIX", help="what is to be equal to: Debezium's prefix, or another")
     parser.add_argument("--right", required=True, metavar="PREFIX", help="Tidemark's prefix")
@@ -44,9 +62,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "schema-changes, transaction, heartbeat: these topics",
     )
     parser.add_argument("--show", type=int, default=20, metavar="N", help="differences to print (default: %(default)s)")
+    return parser
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def _compare(arguments: argparse.Namespace) -> int:
     """Print what was found; 1 when something differs that is not meant to, and when nothing could be compared."""
     settings = None if arguments.bootstrap_servers else config.load(arguments.config)
     for pattern in (*arguments.tables, *arguments.exclude):
@@ -54,8 +73,6 @@ def execute(arguments: argparse.Namespace) -> int:
             re.compile(pattern)
         except re.error as error:
             raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
-    from tidemark.compare.prefixes import Broker, Choice, compare_prefixes
-
     registry = arguments.registry or (settings.format.registry if settings is not None else None)
     report = compare_prefixes(
         Broker(arguments.bootstrap_servers)
@@ -77,8 +94,6 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _prefix(name: str, registry: str | None, settings: Settings | None) -> Prefix:
     """Return one side; the settings' credentials are for the settings' registry only."""
-    from tidemark.compare.prefixes import Prefix
-
     if settings is None or registry != settings.format.registry:
         return Prefix(name, registry)
     return Prefix(name, registry, RegistryAccess.of(settings.format))
@@ -88,3 +103,7 @@ def _signal_table(settings: Settings | None) -> list[str]:
     """Return what the two sides write to their signal tables differs."""
     names = None if settings is None else settings.source.signal_names
     return [] if names is None else [re.escape(".".join(names))]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

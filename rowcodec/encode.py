@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from producer.codec.cells import ZERO_DATE, locate, put_cell
-from producer.codec.codec_kernels import Bytes, Int, Ints, ShortInts, entry, inlined, kernel
-from producer.codec.memory import BLOCK, copy_block, move
-from producer.codec.ops import (
+from rowcodec.cells import ZERO_DATE, locate, put_cell
+from rowcodec.codec_kernels import Bytes, Int, Ints, ShortInts, entry, inlined, kernel
+from rowcodec.memory import BLOCK, copy_block, move
+from rowcodec.ops import (
     ARG_A,
     AVRO,
     COLUMN,
@@ -97,7 +97,7 @@ from producer.codec.ops import (
     ZERO_AT,
     ZERO_SIZE,
 )
-from producer.codec.primitives import (
+from rowcodec.primitives import (
     little_endian,
     put_fixed_digits,
     put_number,

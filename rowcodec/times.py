@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from producer.codec.codec_kernels import Bytes, Int, kernel
-from producer.codec.ops import AVRO, E_DATE, E_LENGTH, E_TIME
-from producer.codec.primitives import big_endian, little_endian, put_fixed_digits
+from rowcodec.codec_kernels import Bytes, Int, kernel
+from rowcodec.ops import AVRO, E_DATE, E_LENGTH, E_TIME
+from rowcodec.primitives import big_endian, little_endian, put_fixed_digits
 
 ZERO: Final = -(1 << 62)
 DAY_US: Final = 86_400_000_000

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from producer.codec.codec_kernels import GROUP, Bytes, Int
+from rowcodec.codec_kernels import GROUP, Bytes, Int
 
 BLOCK: Final = 16  # what copy_block moves, whatever the size asked for
 
@@ -61,4 +61,4 @@ if TYPE_CHECKING or not GROUP.is_compiling:
     load_word_big = _python_load_big
     store_word_big = _python_store_big
 else:
-    from producer.codec.memory_intrinsics import copy_block, load_word, load_word_big, move, store_word_big  # noqa: F401
+    from rowcodec.memory_intrinsics import copy_block, load_word, load_word_big, move, store_word_big  # noqa: F401

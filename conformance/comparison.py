@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from schemas.errors import TidemarkError
-from schemas.position import Position
-from tidemark.api.record_decoding import Record
-from tidemark.compare.difference import Difference, is_same, is_same_value
-from tidemark.compare.fit import Misfits
-from tidemark.compare.intended_differences import (
+from conformance.difference import Difference, is_same, is_same_value
+from conformance.fit import Misfits
+from conformance.intended_differences import (
     CONTEXT,
     CONTEXT_HEADERS,
     DIFFERENCES,
 )
-from tidemark.compare.own_records import VersionCheck, boundary_problems, is_one_time, table_of, version_of
-from tidemark.compare.record_schemas import Column, SchemaPairs, Types
-from tidemark.compare.wire_check import WireCheck
+from conformance.own_records import VersionCheck, boundary_problems, is_one_time, table_of, version_of
+from conformance.record_schemas import Column, SchemaPairs, Types
+from conformance.wire_check import WireCheck
+from schemas.errors import TidemarkError
+from schemas.position import Position
+from tidemark.api.record_decoding import Record
 
 # Of each reader's own clock: present and of one type on both sides.
 CLOCKS: Final = {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}

@@ -12,12 +12,12 @@ from typing import Final
 
 import numpy as np
 
-from producer.codec.codec_kernels import Bytes, Int, Ints, inlined, kernel
-from producer.codec.decimals import bytes_of_uint64, packed_decimal, text_decimal
-from producer.codec.floats import put_java_double, put_java_float
-from producer.codec.json_binary import put_json_binary
-from producer.codec.memory import move
-from producer.codec.ops import (
+from rowcodec.codec_kernels import Bytes, Int, Ints, inlined, kernel
+from rowcodec.decimals import bytes_of_uint64, packed_decimal, text_decimal
+from rowcodec.floats import put_java_double, put_java_float
+from rowcodec.json_binary import put_json_binary
+from rowcodec.memory import move
+from rowcodec.ops import (
     ARG_A,
     ARG_B,
     AS_ISO,
@@ -71,7 +71,7 @@ from producer.codec.ops import (
     X_LIMBS,
     X_STACK,
 )
-from producer.codec.primitives import (
+from rowcodec.primitives import (
     has_control,
     is_ascii,
     is_utf8,
@@ -83,7 +83,7 @@ from producer.codec.primitives import (
     put_text,
     put_varint,
 )
-from producer.codec.times import (
+from rowcodec.times import (
     CLOCK_PART,
     DATE_PART,
     DAY_US,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from conformance.difference import is_same_value
 from schemas.errors import TidemarkError
 from schemas.position import Position, file_number
-from tidemark.compare.difference import is_same_value
 
 
 class VersionCheck:

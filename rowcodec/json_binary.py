@@ -15,11 +15,11 @@ from typing import Final
 
 import numpy as np
 
-from producer.codec.codec_kernels import Bytes, Int, Ints, kernel
-from producer.codec.floats import put_mysql_double
-from producer.codec.memory import move
-from producer.codec.ops import AVRO, E_JSON, E_TEXT
-from producer.codec.primitives import (
+from rowcodec.codec_kernels import Bytes, Int, Ints, kernel
+from rowcodec.floats import put_mysql_double
+from rowcodec.memory import move
+from rowcodec.ops import AVRO, E_JSON, E_TEXT
+from rowcodec.primitives import (
     is_utf8,
     little_endian,
     little_endian_signed,

@@ -11,10 +11,10 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final, get_args
 
+from conformance.difference import Difference, is_same
+from conformance.intended_differences import DOCS
+from conformance.schema_differences import with_docs
 from schemas.names import NameMode, adjusted_schema_name
-from tidemark.compare.difference import Difference, is_same
-from tidemark.compare.intended_differences import DOCS
-from tidemark.compare.schema_differences import with_docs
 
 # A prefix as names of schemas have it, by `schema.name.adjustment.mode`.
 _FORMS: Final = tuple(partial(adjusted_schema_name, mode=mode) for mode in get_args(NameMode))

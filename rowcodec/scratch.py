@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from producer.codec import ops
-from producer.codec.codec_kernels import Bytes, Ints
-from producer.codec.types import Records
+from rowcodec import ops
+from rowcodec.codec_kernels import Bytes, Ints
+from rowcodec.types import Records
 
 _VALUES: Final = 1 << 20
 _KEYS: Final = 1 << 17

@@ -18,13 +18,13 @@ from typing import Final
 
 import numpy as np
 
-from producer.codec import ops
-from producer.codec.charset_maps import PYTHON_CHARSETS, SINGLE_BYTE_CHARSETS, UTF8_CHARSETS, utf8_table
-from producer.codec.codec_kernels import Bytes, Ints
-from producer.codec.decimals import packed_size
-from producer.codec.json_binary import OVERRUN, TEXT_FACTOR, TEXT_SLACK
-from producer.codec.memory import BLOCK
-from producer.codec.python_cells import (
+from rowcodec import ops
+from rowcodec.charset_maps import PYTHON_CHARSETS, SINGLE_BYTE_CHARSETS, UTF8_CHARSETS, utf8_table
+from rowcodec.codec_kernels import Bytes, Ints
+from rowcodec.decimals import packed_size
+from rowcodec.json_binary import OVERRUN, TEXT_FACTOR, TEXT_SLACK
+from rowcodec.memory import BLOCK
+from rowcodec.python_cells import (
     CellEncoder,
     address_cell,
     compressed_cell,
@@ -37,7 +37,7 @@ from producer.codec.python_cells import (
     text_cell,
     vector_cell,
 )
-from producer.codec.types import BinlogLayout, RecordOptions, SourceConstants, WireSchemas
+from rowcodec.types import BinlogLayout, RecordOptions, SourceConstants, WireSchemas
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.connect import (
     ISO_DATE_NAME,

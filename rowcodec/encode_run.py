@@ -4,29 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from producer.binlog.run_kernels import (
-    DOMAIN_GTID,
-    I_BEGAN,
-    I_DOMAIN,
-    I_END,
-    I_KIND,
-    I_NUMBER,
-    I_ORDINAL,
-    I_ORIGIN,
-    I_POS,
-    I_SERVER_ID,
-    I_START,
-    I_TABLE,
-    I_THREAD,
-    I_TS_US,
-    I_UUID,
-    ITEM,
-    NO_GTID,
-)
-from producer.codec.codec_kernels import Bytes, Int, Ints, ShortInts, entry, kernel
-from producer.codec.encode import begin_records, encode_rows
-from producer.codec.memory import move
-from producer.codec.ops import (
+from rowcodec.codec_kernels import Bytes, Int, Ints, ShortInts, entry, kernel
+from rowcodec.encode import begin_records, encode_rows
+from rowcodec.memory import move
+from rowcodec.ops import (
     DELETE,
     INSERT,
     OK,
@@ -52,7 +33,26 @@ from producer.codec.ops import (
     UPDATE,
     X_SLOTS,
 )
-from producer.codec.primitives import put_digits, put_fixed_digits
+from rowcodec.primitives import put_digits, put_fixed_digits
+from rowcodec.run_items import (
+    DOMAIN_GTID,
+    I_BEGAN,
+    I_DOMAIN,
+    I_END,
+    I_KIND,
+    I_NUMBER,
+    I_ORDINAL,
+    I_ORIGIN,
+    I_POS,
+    I_SERVER_ID,
+    I_START,
+    I_TABLE,
+    I_THREAD,
+    I_TS_US,
+    I_UUID,
+    ITEM,
+    NO_GTID,
+)
 
 SNAPSHOT = 5  # the size of "false", with which the strings begin
 PREFIX = 28

@@ -11,13 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from producer.codec import ops
-from producer.codec.codec_kernels import GROUP, Bytes, Ints
-from producer.codec.encode import encode, find_python_cells
-from producer.codec.encode_run import GTID_AT, GTID_BOUND, encode_run
-from producer.codec.program import Program, compile_binlog, compile_result
-from producer.codec.scratch import Scratch, borrow, give_back
-from producer.codec.types import (
+from rowcodec import ops
+from rowcodec.codec_kernels import GROUP, Bytes, Ints
+from rowcodec.encode import encode, find_python_cells
+from rowcodec.encode_run import GTID_AT, GTID_BOUND, encode_run
+from rowcodec.program import Program, compile_binlog, compile_result
+from rowcodec.scratch import Scratch, borrow, give_back
+from rowcodec.types import (
     BinlogLayout,
     ChunkContext,
     EventContext,

@@ -11,9 +11,9 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Final
 
+from conformance.difference import is_same
+from conformance.schema_differences import in_base64
 from schemas.position import Position, file_number
-from tidemark.compare.difference import is_same
-from tidemark.compare.schema_differences import in_base64
 
 
 def is_one_of(pairs: Mapping[Any, Any]) -> Callable[[Any, Any], bool]:

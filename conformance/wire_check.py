@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from conformance.difference import is_same_value
 from tidemark.api.record_decoding import PAYLOAD, Record
-from tidemark.compare.difference import is_same_value
 
 _AVRO_FRAME: Final = 5
 _M: Final = 0x5BD1E995

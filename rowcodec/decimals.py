@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from producer.codec.codec_kernels import Bytes, Int, Ints, kernel
-from producer.codec.memory import store_word_big
-from producer.codec.ops import E_DECIMAL
-from producer.codec.primitives import big_endian
+from rowcodec.codec_kernels import Bytes, Int, Ints, kernel
+from rowcodec.memory import store_word_big
+from rowcodec.ops import E_DECIMAL
+from rowcodec.primitives import big_endian
 
 LIMBS: Final = 9
 MAX_DIGITS: Final = 81

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from producer.codec.codec_kernels import Bytes, Int, kernel
-from producer.codec.memory import load_word, load_word_big, move
-from producer.codec.ops import AVRO
+from rowcodec.codec_kernels import Bytes, Int, kernel
+from rowcodec.memory import load_word, load_word_big, move
+from rowcodec.ops import AVRO
 
 _QUOTE = 34
 _BACKSLASH = 92

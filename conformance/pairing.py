@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
+from conformance.comparison import Comparison, Verdict, is_boundary
 from schemas.overriding import override
 from schemas.position import file_number
 from tidemark.api.record_decoding import Record
-from tidemark.compare.comparison import Comparison, Verdict, is_boundary
 
 SIDES: Final = ("left", "right")
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from conformance.comparison import Comparison
+from conformance.pairing import SIDES, Coordinates, Incoming, Pairing, Span, Tally
+from conformance.topic_reader import Partition, Side, Stream, span_of
 from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError
-from tidemark.compare.comparison import Comparison
-from tidemark.compare.pairing import SIDES, Coordinates, Incoming, Pairing, Span, Tally
-from tidemark.compare.topic_reader import Partition, Side, Stream, span_of
 
 KEPT_BYTES: Final = 128 * 1024 * 1024
 """What records may take that wait for their counterpart."""

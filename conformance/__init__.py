@@ -11,6 +11,6 @@ right side is Tidemark's. `comparison` and `differences` hold what equal means, 
 all three do no I/O. `make conformance` compares with them, too.
 """
 
-from tidemark.compare.prefixes import Report, compare_prefixes
+from conformance.prefixes import Report, compare_prefixes
 
 __all__ = ["Report", "compare_prefixes"]

@@ -20,12 +20,11 @@ ShortInts: TypeAlias = npt.NDArray[np.int32]
 
 _PACKAGE: Final = __name__.rpartition(".")[0]
 _HERE: Final = Path(__file__).parent
-_EVENT_COLUMNS: Final = _HERE.parent / "binlog" / "run_kernels.py"
 
 GROUP: Final = KernelGroup(
     __name__,
     (f"{_PACKAGE}.encode", f"{_PACKAGE}.encode_run"),
-    (_HERE, _EVENT_COLUMNS),
+    (_HERE,),
     {
         "Int": "int64",
         "Unsigned": "uint64",

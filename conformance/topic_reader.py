@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
+from conformance.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
 from producer.kafka.client import client_config, offsets_for_times, opened, watermarks
 from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
@@ -23,7 +24,6 @@ from schemas.documents import OffsetDocument
 from schemas.errors import DecodeError, PublishError
 from schemas.state import OFFSET_PARTITION
 from tidemark.api.record_decoding import Decoder, Record, Wire
-from tidemark.compare.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
 
 BUFFERED: Final = 2_000
 BUFFERED_BYTES: Final = 64 * 1024 * 1024

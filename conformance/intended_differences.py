@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidemark.compare.difference import Difference, is_same
-from tidemark.compare.schema_differences import (
+from conformance.difference import Difference, is_same
+from conformance.schema_differences import (
     is_exact_unsigned,
     is_in_other_zone,
     is_stored_default,
@@ -17,7 +17,7 @@ from tidemark.compare.schema_differences import (
     is_year_zero,
     with_docs,
 )
-from tidemark.compare.value_differences import (
+from conformance.value_differences import (
     is_at_chunk,
     is_committed_later,
     is_compact,

@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
-from producer.binlog.charsets import decode_text
+from rowcodec.charsets import decode_text
 from schemas.columns import Column, ColumnType, Mask
 from schemas.errors import ConfigError, DecodeError
 

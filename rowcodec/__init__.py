@@ -5,8 +5,8 @@ One program format and one set of writers serve both sources, so `after` of a sn
 are byte-identical. A client that has a table version owns its `TableCodec`.
 """
 
-from producer.codec.codec import TableCodec
-from producer.codec.types import (
+from rowcodec.codec import TableCodec
+from rowcodec.types import (
     BinlogLayout,
     ChunkContext,
     EventContext,
