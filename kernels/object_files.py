@@ -32,7 +32,7 @@ _PACKAGE: Final = __name__.rpartition(".")[0]
 _HASH_BYTES: Final = 32
 _LAST_LINES: Final = 15
 _SETTINGS: Final = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_OPT")
-"""What Numba is told from outside; it does not see its other variables, which would change the code, too."""
+"""The variables that Numba is given from outside; it does not see its other variables, which would change the code, too."""
 
 
 class ObjectFiles:
@@ -84,7 +84,7 @@ def source_hash(sources: Sequence[Path]) -> str:
 
 
 def _made_for() -> str:
-    """Return what compiled code depends on, beside its sources. What Numba is told of the processor counts, else what it is."""
+    """Return the processor that code is compiled for: the one that Numba is given, else the one of this machine."""
     from llvmlite import binding
 
     name, features, optimised = (os.environ.get(setting) for setting in _SETTINGS)

@@ -173,7 +173,7 @@ def _words_in_identifier(name: str, *, is_function: bool) -> tuple[Word, ...]:
 
 
 def _in_prose(path: str, text: str, line: int) -> Iterator[Finding]:
-    text = _CODE_SPAN.sub(lambda span: "`" + "." * (len(span[0]) - 2) + "`", text)
+    text = _without_code(text)
     if not _ANY_IN_PROSE.search(text):
         return
     joined = re.sub(r"\s", " ", text)
@@ -223,6 +223,22 @@ def _docstrings_and_messages(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, in
                 yield text, node.lineno
             case ast.Constant(value=str() as text) if _is_prose(text):
                 yield text, node.lineno
+
+
+def prose_of_module(source: str, tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield each docstring, message and comment of a module with its first line; the text of code spans is blank."""
+    for text, line in dict.fromkeys((*_docstrings_and_messages(ast.walk(tree)), *_comments(source))):
+        yield _without_code(text), line
+
+
+def prose_of_text(text: str) -> Iterator[tuple[str, int]]:
+    """Yield a Markdown file as one text; code spans and code blocks are blank."""
+    lines = ("" if line.startswith("    ") else line for line in text.splitlines())
+    yield _without_code("\n".join(lines)), 1
+
+
+def _without_code(text: str) -> str:
+    return _CODE_SPAN.sub(lambda span: "`" + "." * (len(span[0]) - 2) + "`", text)
 
 
 def _is_prose(text: str) -> bool:
