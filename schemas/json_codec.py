@@ -39,12 +39,14 @@ class Form:
 
     `head` gives the keys that come first and are no fields. `as_list` writes a list of the values. `omits_defaults` leaves out what
     has its default. `refuses_unknown` raises `ValueError` for a field that is not known, where ignoring it would lose something.
+    `of_older` returns the object of today for one that an older version may have written.
     """
 
     head: Callable[[Any], Mapping[str, Any]] | None = None
     as_list: bool = False
     omits_defaults: bool = False
     refuses_unknown: bool = False
+    of_older: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
 
 
 def json_field(
@@ -290,7 +292,7 @@ def _object_reader(kind: Any, members: tuple[_Member, ...], form: Form) -> Calla
     known = frozenset(member.name for member in members)
 
     def read(value: Any) -> Any:
-        document = _members(value)
+        document = _members(value) if form.of_older is None else form.of_older(_members(value))
         found = {}
         for attribute, name, codec, required, inline, _ in members:
             if inline:

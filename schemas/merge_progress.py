@@ -20,15 +20,15 @@ Offsets = Mapping[int, int]
 class SetAside:
     """Why a table is not merged for now: since when, after how many attempts, and when it is retried at the latest.
 
-    `begins_again` is set where a topic of it was deleted and created again: what its markers promise of changes that were not read
-    does not count.
+    `is_recreated` is set if a topic of it was deleted and created again: the promises of its markers about changes that were not
+    read do not count.
     """
 
     reason: str
     since_ms: int
     attempts: int = 0
     retry_ms: int = 0
-    begins_again: bool = False
+    is_recreated: bool = json_field(default=False, name="begins_again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -380,12 +380,12 @@ def _record(node: Any, named: dict[str, Any]) -> Any:
 
 @lru_cache(1024)
 def _value_writer(ident: int, text: str) -> Writer:
-    return value_writer(RegisteredSchema(0, ident, text))
+    return value_writer(RegisteredSchema(ident, text))
 
 
 @lru_cache(1024)
 def _key_writer(ident: int, text: str) -> Writer:
-    return key_writer(RegisteredSchema(0, ident, text))
+    return key_writer(RegisteredSchema(ident, text))
 
 
 @lru_cache(1024)

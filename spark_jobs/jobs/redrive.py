@@ -16,10 +16,8 @@ How a table's records are retried, each step harmless when it is repeated after 
 
 from __future__ import annotations
 
-import json
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,7 +43,7 @@ from spark_jobs.kafka.slices import EARLIEST, Slice
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import JobStates, SourceRecord
 from spark_jobs.merge.merge_parts import checkpoint_of, merge_parts
-from spark_jobs.merge.progress_report import progress_document
+from spark_jobs.merge.progress_report import publish_again
 from spark_jobs.merge.quarantined import COORDINATES
 from spark_jobs.merge.retried_table import Retried, RetriedTable
 from spark_jobs.merge.schema_sources import SchemaSources
@@ -229,7 +227,7 @@ class Redrive:
         everything = self._quarantine.records(self._spark)
         count = 0 if everything is None else everything.where(F.col("topic").isin(list(self._topics(table)))).count()
         self._save_source(table, replace(self._state.source(table), quarantined=count))
-        self._publish()
+        publish_again(self._files, self._state)
 
     def _recount(self) -> None:
         """Write state and progress file as the quarantine is: a process that was killed may have left them as they were."""
@@ -249,12 +247,7 @@ class Redrive:
             state = record.state if kept[table] else record.state.giving_up()
             self._save_source(table, replace(record, quarantined=kept[table], state=state))
         if stale:
-            self._publish()
-
-    def _publish(self) -> None:
-        known = json.loads(self._files.read(PROGRESS))
-        now_ms, caught_up = time.time_ns() // 1_000_000, not known.get("last_batch_full", True)
-        self._files.write(PROGRESS, json.dumps(progress_document(self._state, now_ms, caught_up=caught_up), indent=1))
+            publish_again(self._files, self._state)
 
     def _leave(self, records: DataFrame, count: int) -> int:
         """Remove records from quarantine; return how many left, `SinkError` if those are fewer than were found."""

@@ -7,9 +7,7 @@ done once: a crash in the middle leaves a target that the merge job refuses, unt
 
 from __future__ import annotations
 
-import json
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -28,7 +26,7 @@ from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
 from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
-from spark_jobs.merge.progress_report import progress_document
+from spark_jobs.merge.progress_report import publish_again
 from spark_jobs.merge.quarantined import COORDINATES
 from spark_jobs.pipeline.table_routes import Routes
 from spark_jobs.sinks.contract import Sink
@@ -84,9 +82,7 @@ def _rebuilt(
         if state.batch_id >= 0:
             states.save(after)
         if layout.progress.exists():
-            known = json.loads(layout.files.read(PROGRESS))
-            document = progress_document(after, time.time_ns() // 1_000_000, caught_up=not known.get("last_batch_full", True))
-            layout.files.write(PROGRESS, json.dumps(document, indent=1))
+            publish_again(layout.files, after)
         if cut_off is not None:
             begun.save(cut_off.without(targets))
     tables = tuple(table for table in sorted(after.sources) if after.sources[table] != state.sources[table])

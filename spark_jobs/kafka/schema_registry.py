@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from schemas.applied.registry_access import RegistryAccess, code_of_registry, not_the_api
 from schemas.errors import NoRegistryError, RegistryAccessError, RegistryError, RegistryUnavailableError
+from schemas.json_codec import json_field
 from schemas.waiting import waiting
 
 _TIMEOUT_S: Final = 10
@@ -29,11 +30,11 @@ _SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """One version of a subject: the id its records carry, and the Avro text."""
+    """A schema of a subject: the id its records carry, the Avro text, and the version if it was read from a registry."""
 
-    version: int
     id: int
-    text: str
+    text: str = json_field(name="schema")
+    version: int = json_field(0, absent=True)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class HttpRegistry:
         document = self._get(path)
         if document is None:
             return None
-        return RegisteredSchema(int(document["version"]), int(document["id"]), document["schema"])
+        return RegisteredSchema(int(document["id"]), document["schema"], int(document["version"]))
 
     def _get(self, path: str) -> Any:
         """Return the JSON of a resource; None if the registry does not have it. Short outages are waited out."""

@@ -31,7 +31,7 @@ def schemas_by_subject(spark: SparkSession, settings: Settings, few: FewRecords)
     """Return the schemas of the ids in records, by subject, from the producer's state topic; oldest first."""
     found: dict[str, list[RegisteredSchema]] = {}
     for one in _state(spark, settings, few, SchemaIdDocument.PREFIX).all(SchemaIdDocument).values():
-        found.setdefault(one.subject, []).append(RegisteredSchema(0, one.id, one.schema))
+        found.setdefault(one.subject, []).append(RegisteredSchema(one.id, one.schema))
     return found
 
 

@@ -17,7 +17,6 @@ A crash at any point repeats the batch with the same offsets and the state of th
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -52,7 +51,7 @@ from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord, retired_folders
 from spark_jobs.merge.merge_parts import MergeParts
 from spark_jobs.merge.mirror_and_changelog import run_both
-from spark_jobs.merge.progress_report import progress_document
+from spark_jobs.merge.progress_report import publish_progress
 from spark_jobs.merge.schema_sources import SchemaSources
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.source_part import LOOK_AGAIN_S, require_readable
@@ -71,7 +70,7 @@ from spark_jobs.pipeline.table_routes import Feed
 from spark_jobs.pipeline.udfs import register_udfs
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.spark_errors import reason_of
-from spark_jobs.store.sink_layout import PROGRESS, SCHEMAS, TOMBSTONES
+from spark_jobs.store.sink_layout import SCHEMAS, TOMBSTONES
 
 log = structlog.get_logger()
 
@@ -474,9 +473,8 @@ class BatchMerger:
         read = sum(part.end - max(part.start, 0) for part in slices)
         left = any(record.set_aside is not None for record in state.sources.values())
         caught_up = read < _NEARLY_FULL * self._settings.spark.max_batch_records and not left
-        document = progress_document(state, time.time_ns() // 1_000_000, self._delays.tables, caught_up=caught_up)
-        self._files.write(PROGRESS, json.dumps(document, indent=1))
-        merged = document["rows_total"] - sum(record.merged for record in before.sources.values())
+        publish_progress(self._files, state, self._delays.tables, caught_up=caught_up)
+        merged = sum(record.merged for record in state.sources.values()) - sum(record.merged for record in before.sources.values())
         self.stages.passed("save_s")
         ended_ms = time.time_ns() // 1_000_000
         self.stages.end(state.batch_id, read, ended_ms)

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.identity import SourceTable, Target
+from schemas.json_codec import encode
 from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import AFTER, BEFORE, CHANGE, COMMITTED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
@@ -221,7 +222,7 @@ class ChangelogBatch:
         return name.rpartition("@")[0]
 
     def _stamp(self, target: Target, members: Sequence[Member]) -> Stamp:
-        progress = {"sources": {member.table.text: table_progress(member.part.record) for member in members}}
+        progress = {"sources": {member.table.text: encode(table_progress(member.part.record)) for member in members}}
         return Stamp(self._context.query_id, self._batch_id, target.name, progress)
 
     def _end(self) -> GroupRecords:

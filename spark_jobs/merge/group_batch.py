@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.identity import Target
+from schemas.json_codec import encode
 from spark_jobs.decode.record_columns import CHANGED, DELETED
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
@@ -296,7 +297,7 @@ class GroupBatch:
         """Return what the steps of a target carry: the tables that take part are in the name of the transaction."""
         members = [member for member in self._members if member.table in self._group.tables_into(target)]
         texts = [member.table.text for member in members]
-        progress = {"sources": {text: table_progress(member.part.record) for text, member in zip(texts, members, strict=True)}}
+        progress = {"sources": {member.table.text: encode(table_progress(member.part.record)) for member in members}}
         return Stamp(self._context.query_id, self._batch_id, target.name, progress).of_tables(target, texts)
 
     def _end(self, layouts: Mapping[Target, TableLayout | None]) -> GroupRecords:

@@ -11,49 +11,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
 
 from schemas.errors import DecodeError, SinkError
 from schemas.identity import SourceId, SourceTable, TableName, Target
-from schemas.merge_rule import Gap, TableState
+from schemas.json_codec import INLINE, Form, decode, encode, json_field
+from schemas.merge_progress import SetAside
+from schemas.merge_rule import NOTHING, TableState
 from spark_jobs.merge.load_record import LoadRecord
 from spark_jobs.merge.tombstones import TombstoneFolder
 from spark_jobs.pipeline.table_routes import Routes
-from spark_jobs.sinks.contract import REMEDY, FedBy, StateStore, TargetRecord
+from spark_jobs.sinks.contract import REMEDY, StateStore, TargetRecord
 
 _ONE_TO_ONE: Final = 1
 _ROUTED: Final = 2
 _QUOTED: Final = "quoted"
-"""The names of tables in a document: a part with a dot is in backticks. In older ones none is: `Naming.tables` is asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
-    """Why a table is not merged for now: since when, after how many attempts, and when it is retried at the latest.
+def _of_older_record(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entry of a table with what older versions did not note.
 
-    `is_recreated` is set if a topic of it was deleted and created again: the promises of its markers about changes that were not
-    read do not count.
+    A version that noted no gaps left records out, too: in quarantine, or of a table that was skipped.
     """
-
-    reason: str
-    since_ms: int
-    attempts: int
-    retry_ms: int
-    is_recreated: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form that `from_json` reads."""
-        document = asdict(self)
-        document["begins_again"] = document.pop("is_recreated")
-        return document
-
-    @staticmethod
-    def from_json(document: Mapping[str, Any]) -> SetAside:
-        """Return the value of a JSON form."""
-        return SetAside(
-            document["reason"], document["since_ms"], document["attempts"], document["retry_ms"], document["begins_again"]
-        )
+    state, is_skipped = document["state"], bool(document["skipped"])
+    if "gap" not in state and (document["quarantined"] or is_skipped):
+        gap = {"changes": document["change_offsets"], "seen": [], "until": NOTHING, "given_up": is_skipped}
+        document = {**document, "state": {**state, "gap": gap}}
+    return document if document.get("loads", ()) is not None else {name: one for name, one in document.items() if name != "loads"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +59,30 @@ class SourceRecord:
     routes are given; None where the table goes as it is into the target of its name.
     """
 
-    state: TableState = field(default_factory=TableState)
-    tombstones: tuple[TombstoneFolder, ...] = ()
-    merged: int = 0
-    quarantined: int = 0
-    change_offsets: Mapping[int, int] = field(default_factory=dict)
-    snapshot_offsets: Mapping[int, int] = field(default_factory=dict)
-    skipped: str | None = None
+    JSON: ClassVar = Form(of_older=_of_older_record)
+
+    state: TableState = json_field(factory=TableState, required=True)
+    tombstones: tuple[TombstoneFolder, ...] = json_field((), required=True)
+    merged: int = json_field(0, required=True)
+    quarantined: int = json_field(0, required=True)
+    change_offsets: Mapping[int, int] = json_field(factory=dict, required=True)
+    snapshot_offsets: Mapping[int, int] = json_field(factory=dict, required=True)
+    skipped: str | None = json_field(None, required=True)
     keyed_by: tuple[int, str] | None = None
     written_by: tuple[int, str] | None = None
     retired: tuple[int, ...] = ()
     retype: bool = False
-    superseded: tuple[int, ...] = ()
-    left_out: tuple[str, ...] = ()
-    floors: Mapping[str, str] = field(default_factory=dict)
+    superseded: tuple[int, ...] = json_field((), omits_default=True)
+    left_out: tuple[str, ...] = json_field((), omits_default=True)
+    floors: Mapping[str, str] = json_field(factory=dict, omits_default=True)
     trimmed: Mapping[int, int] | None = None
     known_from: Mapping[int, str] = field(default_factory=dict)
     lost: str | None = None
     set_aside: SetAside | None = None
     incomplete: str | None = None
-    is_recreated: bool = False
-    loads: LoadRecord = field(default_factory=LoadRecord)
-    feeds: Mapping[str, str] | None = None
+    is_recreated: bool = json_field(default=False, name="anew")
+    loads: LoadRecord = json_field(factory=LoadRecord, omits_default=True)
+    feeds: Mapping[str, str] | None = json_field(None, omits_default=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +149,31 @@ class Naming:
             return ()
 
 
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """What a state document has of a table: of the source table, and of the target that has its name."""
+
+    source: SourceRecord = field(metadata=INLINE)
+    target: TargetRecord = field(metadata=INLINE)
+
+
+@dataclass(frozen=True, slots=True)
+class StateDocument:
+    """A `JobState` as it is saved.
+
+    With `names` "quoted" a part with a dot is in backticks; in older documents none is, and `Naming.tables` is asked.
+    """
+
+    v: int
+    query_id: str
+    batch_id: int
+    names: str = json_field("", omits_default=True)
+    tables: Mapping[str, TableEntry] = json_field(factory=dict, required=True)
+    retired: tuple[str, ...] = json_field((), required=True)
+    topics: Mapping[str, str] = field(default_factory=dict)
+    targets: Mapping[str, TargetRecord] = json_field(factory=dict, omits_default=True)
+
+
 class JobStates:
     """The states of the last batches. A damaged or missing one is a `SinkError`."""
 
@@ -174,7 +186,7 @@ class JobStates:
         if batch_id < 0:
             return JobState(query_id, -1)
         try:
-            state = self._parsed(json.loads(self._store.load(batch_id)))
+            state = self._parsed(decode(StateDocument, json.loads(self._store.load(batch_id))))
         except (OSError, ValueError, KeyError, TypeError, DecodeError) as error:
             where = self._store.location(batch_id)
             message = f"cannot read the merge job's state of batch {batch_id} in {where}: {error}; {REMEDY}"
@@ -194,139 +206,27 @@ class JobStates:
 
     def save(self, state: JobState) -> None:
         """Save the state after a batch."""
-        document: dict[str, Any] = {
-            "v": _ONE_TO_ONE,
-            "query_id": state.query_id,
-            "batch_id": state.batch_id,
-            "names": _QUOTED,
-            "tables": {
-                table.name.text: record_document(record, state.target(self._naming.own_target(table)))
-                for table, record in state.sources.items()
-            },
-            "retired": list(state.retired),
-            "topics": dict(state.topics),
+        tables = {
+            table.name.text: TableEntry(record, state.target(self._naming.own_target(table)))
+            for table, record in state.sources.items()
         }
+        document = StateDocument(_ONE_TO_ONE, state.query_id, state.batch_id, _QUOTED, tables, state.retired, state.topics)
         if any(record.feeds is not None for record in state.sources.values()):
-            targets = {target.text: target_document(record) for target, record in state.targets.items()}
-            document |= {"v": _ROUTED, "targets": targets}
-        self._store.save(state.batch_id, json.dumps(document, separators=(",", ":")))
+            document = replace(document, v=_ROUTED, targets={target.text: one for target, one in state.targets.items()})
+        self._store.save(state.batch_id, json.dumps(encode(document), separators=(",", ":")))
 
-    def _parsed(self, document: Mapping[str, Any]) -> JobState:
-        topics, is_quoted = dict(document.get("topics", {})), document.get("names") == _QUOTED
+    def _parsed(self, document: StateDocument) -> JobState:
         sources: dict[SourceTable, SourceRecord] = {}
         targets: dict[Target, TargetRecord] = {}
-        for name, record in document["tables"].items():
-            if is_quoted:
+        for name, entry in document.tables.items():
+            if document.names == _QUOTED:
                 table = SourceTable(self._naming.source, TableName.parse(name))
             else:
-                table = self._naming.table(*self._naming.tables(name, topics))
-            sources[table], targets[self._naming.own_target(table)] = records_of(record)
-        if document["v"] == _ROUTED:
-            targets = {Target.parse(text): target_of_document(one) for text, one in document["targets"].items()}
-        return JobState(document["query_id"], document["batch_id"], sources, targets, tuple(document["retired"]), topics)
-
-
-def record_document(source: SourceRecord, target: TargetRecord) -> dict[str, Any]:
-    """Return the entry of a table in a state document, which `records_of` reads."""
-    routed: dict[str, Any] = {} if source.feeds is None else {"feeds": dict(source.feeds)}
-    if source.superseded:
-        routed["superseded"] = list(source.superseded)
-    if source.left_out:
-        routed["left_out"] = list(source.left_out)
-    if source.floors:
-        routed["floors"] = dict(source.floors)
-    return {
-        "state": source.state.to_json(),
-        "tombstones": [item.to_json() for item in source.tombstones],
-        "merged": source.merged,
-        "quarantined": source.quarantined,
-        "change_offsets": offsets_document(source.change_offsets),
-        "snapshot_offsets": offsets_document(source.snapshot_offsets),
-        "skipped": source.skipped,
-        "keyed_by": list(source.keyed_by) if source.keyed_by else None,
-        "written_by": list(source.written_by) if source.written_by else None,
-        "retired": list(source.retired),
-        "retype": source.retype,
-        "trimmed": None if source.trimmed is None else offsets_document(source.trimmed),
-        "known_from": {str(partition): position for partition, position in source.known_from.items()},
-        "lost": source.lost,
-        "set_aside": None if source.set_aside is None else source.set_aside.to_json(),
-        "incomplete": source.incomplete,
-        "anew": source.is_recreated,
-        "loads": source.loads.to_json(),
-    } | target_document(target) | routed
-
-
-def target_document(target: TargetRecord) -> dict[str, Any]:
-    """Return the entry of a target in a state document, which `target_of_document` reads."""
-    fed_by = {name: {"keys": list(one.keys), "columns": list(one.columns)} for name, one in target.fed_by.items()}
-    return {
-        "last_commit": target.last_commit,
-        "key_range": target.key_range,
-        "range_of": list(target.range_of),
-        "writes": target.writes,
-    } | ({"fed_by": fed_by} if fed_by else {})
-
-
-def target_of_document(document: Mapping[str, Any]) -> TargetRecord:
-    """Return what an entry says of a target; `KeyError`, `TypeError` or `ValueError` if it is no such entry."""
-    fed_by = {name: FedBy(tuple(one["keys"]), tuple(one["columns"])) for name, one in document.get("fed_by", {}).items()}
-    return TargetRecord(
-        last_commit=document["last_commit"],
-        key_range=tuple(document["key_range"]) if document["key_range"] else None,
-        range_of=tuple(document.get("range_of", ())),
-        writes=document.get("writes", 0),
-        fed_by=fed_by,
-    )
-
-
-def records_of(document: Mapping[str, Any]) -> tuple[SourceRecord, TargetRecord]:
-    """Return what an entry of a state document says of the source table and of its target.
-
-    `KeyError`, `TypeError` or `ValueError` if it is no such entry. Older entries lack the fields that came later.
-    """
-    source = SourceRecord(
-        state=_table_state(document),
-        tombstones=tuple(TombstoneFolder.from_json(item) for item in document["tombstones"]),
-        merged=document["merged"],
-        quarantined=document["quarantined"],
-        change_offsets=_offsets(document["change_offsets"]),
-        snapshot_offsets=_offsets(document["snapshot_offsets"]),
-        skipped=document["skipped"],
-        keyed_by=tuple(document["keyed_by"]) if document.get("keyed_by") else None,
-        written_by=tuple(document["written_by"]) if document.get("written_by") else None,
-        retired=tuple(document.get("retired", ())),
-        retype=document.get("retype", False),
-        superseded=tuple(document.get("superseded", ())),
-        left_out=tuple(document.get("left_out", ())),
-        floors=dict(document.get("floors", {})),
-        trimmed=None if document.get("trimmed") is None else _offsets(document["trimmed"]),
-        known_from={int(partition): text for partition, text in document.get("known_from", {}).items()},
-        lost=document.get("lost"),
-        set_aside=SetAside.from_json(document["set_aside"]) if document.get("set_aside") else None,
-        incomplete=document.get("incomplete"),
-        is_recreated=document.get("anew", False),
-        loads=LoadRecord.from_json(document.get("loads")),
-        feeds=document.get("feeds"),
-    )
-    return source, target_of_document(document)
-
-
-def offsets_document(offsets: Mapping[int, int]) -> dict[str, int]:
-    """Return the JSON form of offsets by partition."""
-    return {str(partition): offset for partition, offset in sorted(offsets.items())}
-
-
-def _offsets(document: Mapping[str, Any]) -> dict[int, int]:
-    return {int(partition): int(offset) for partition, offset in document.items()}
-
-
-def _table_state(document: Mapping[str, Any]) -> TableState:
-    """Return the state of an entry. A version that noted no gaps left records out, too: in quarantine, or of a skipped table."""
-    state = TableState.from_json(document["state"])
-    if "gap" not in document["state"] and (document["quarantined"] or document["skipped"]):
-        return replace(state, gap=Gap(_offsets(document["change_offsets"]), given_up=bool(document["skipped"])))
-    return state
+                table = self._naming.table(*self._naming.tables(name, document.topics))
+            sources[table], targets[self._naming.own_target(table)] = entry.source, entry.target
+        if document.v == _ROUTED:
+            targets = {Target.parse(text): one for text, one in document.targets.items()}
+        return JobState(document.query_id, document.batch_id, sources, targets, document.retired, document.topics)
 
 
 def retired_folders(before: JobState, sources: Mapping[SourceTable, SourceRecord]) -> tuple[str, ...]:

@@ -6,19 +6,21 @@ until no copy, and no close marker, of it can come: every partition has promised
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, ClassVar
 
+from schemas.json_codec import Form, encode, json_field
 from schemas.loads import LoadAnswer
-from schemas.markers import CloseMarker, LoadMarker, Marker, parse_marker
+from schemas.markers import CloseMarker, LoadMarker, Marker
 from schemas.merge_rule import NOTHING, TableState
 
 
 @dataclass(frozen=True, slots=True)
 class DoneLoad:
     """A window that was answered: its `low`, and whether its rows were put."""
+
+    JSON: ClassVar = Form(as_list=True)
 
     low: str
     is_put: bool
@@ -32,13 +34,24 @@ class EarlierAttempt:
     put: Mapping[str, LoadAnswer] = field(default_factory=dict)
 
 
+def _of_older_loads(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the loads of a table with answers as objects: older versions wrote them as rows of the signal table."""
+    if all(isinstance(one, Mapping) for one in document["answers"]):
+        return document
+    servers = document.get("servers", {})
+    answers = [LoadAnswer.parse(row_id, data) for row_id, _, data in document["answers"]]
+    return {**document, "answers": [encode(replace(one, server=servers.get(one.window, ""))) for one in answers]}
+
+
 @dataclass(frozen=True, slots=True)
 class LoadRecord:
     """The loads of one table: `pending` are to be carried out, `answers` to be written, `done` are those that were answered."""
 
-    pending: tuple[LoadMarker, ...] = ()
-    answers: tuple[LoadAnswer, ...] = ()
-    done: Mapping[str, DoneLoad] = field(default_factory=dict)
+    JSON: ClassVar = Form(of_older=_of_older_loads)
+
+    pending: tuple[LoadMarker, ...] = json_field((), required=True)
+    answers: tuple[LoadAnswer, ...] = json_field((), required=True)
+    done: Mapping[str, DoneLoad] = json_field(factory=dict, required=True)
 
     @property
     def put(self) -> dict[str, LoadAnswer]:
@@ -77,26 +90,3 @@ class LoadRecord:
         """Return the record without the answers to these windows: they were written."""
         written = set(windows)
         return replace(self, answers=tuple(one for one in self.answers if one.window not in written))
-
-    def to_json(self) -> dict[str, Any] | None:
-        """Return the JSON form that `from_json` reads; None for nothing."""
-        if self == LoadRecord():
-            return None
-        return {
-            "pending": [json.loads(one.to_bytes()) for one in self.pending],
-            "answers": [list(one.row) for one in self.answers],
-            "done": {window: [one.low, one.is_put] for window, one in self.done.items()},
-            "servers": {one.window: one.server for one in self.answers},
-        }
-
-    @staticmethod
-    def from_json(document: Mapping[str, Any] | None) -> LoadRecord:
-        """Return the record of a JSON form."""
-        if document is None:
-            return LoadRecord()
-        servers, answers = document.get("servers", {}), [LoadAnswer.parse(row_id, data) for row_id, _, data in document["answers"]]
-        return LoadRecord(
-            tuple(cast("LoadMarker", parse_marker(json.dumps(one).encode())) for one in document["pending"]),
-            tuple(replace(one, server=servers.get(one.window, "")) for one in answers),
-            {window: DoneLoad(low, is_put) for window, (low, is_put) in document["done"].items()},
-        )

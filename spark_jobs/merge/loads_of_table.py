@@ -11,6 +11,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from schemas.identity import SourceTable
+from schemas.json_codec import encode
 from schemas.loads import LoadAnswer
 from schemas.markers import LoadMarker
 from spark_jobs.arrow.decoder_plan import DecoderPlan
@@ -73,7 +74,7 @@ class TableLoads:
         self._target = TargetBatch(context.sink.target(spark, context.target_of(table), [table]), before, batch_id)
         self._target.record = records.target
         self._source = records.source
-        self._stamp = Stamp(context.query_id, batch_id, table.name.plain, table_progress(records.source))
+        self._stamp = Stamp(context.query_id, batch_id, table.name.plain, encode(table_progress(records.source)))
         self._plan: TableLayout | None = None
 
     @property

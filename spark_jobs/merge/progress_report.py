@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from schemas.delay_histogram import DelayCounter
 from schemas.identity import SourceTable
 from schemas.json_codec import encode
-from schemas.merge_rule import TableState
-from spark_jobs.merge.job_state import JobState, SourceRecord, offsets_document
+from schemas.merge_progress import MergeProgress, TableProgress
+from schemas.merge_rule import NOTHING, TableState
+from schemas.position import Position
+from spark_jobs.merge.job_state import JobState, SourceRecord
+from spark_jobs.store.files import FileStore
+from spark_jobs.store.sink_layout import PROGRESS
 
 NO_DELAYS: Final[Mapping[SourceTable, DelayCounter]] = MappingProxyType({})
 LEFT_OUT: Final = (
@@ -22,46 +29,58 @@ GIVEN_UP: Final = (
 )
 
 
-def progress_document(
-    state: JobState, now_ms: int, delays: Mapping[SourceTable, DelayCounter] = NO_DELAYS, *, caught_up: bool
-) -> dict[str, Any]:
-    """Return the content of progress.json. The job itself reads of it only the query and the batch."""
-    return {
-        "query_id": state.query_id,
-        "batch_id": state.batch_id,
-        "updated_ms": now_ms,
-        "last_batch_full": not caught_up,
-        "rows_total": sum(record.merged for record in state.sources.values()),
-        "tables": {
-            table.name.plain: table_progress(record) | (_delays(delays[table]) if table in delays else {})
-            for table, record in state.sources.items()
-        },
+def publish_progress(
+    files: FileStore, state: JobState, delays: Mapping[SourceTable, DelayCounter] = NO_DELAYS, *, caught_up: bool
+) -> None:
+    """Write progress.json. The job itself reads of it only the query and the batch."""
+    tables = {
+        table.name.plain: replace(
+            table_progress(record),
+            delays=delays[table].total if table in delays else None,
+            recent_delays=delays[table].recent if table in delays else None,
+        )
+        for table, record in state.sources.items()
     }
+    progress = MergeProgress(
+        query_id=state.query_id,
+        batch_id=state.batch_id,
+        updated_ms=time.time_ns() // 1_000_000,
+        last_batch_full=not caught_up,
+        rows_total=sum(record.merged for record in state.sources.values()),
+        tables=tables,
+    )
+    files.write(PROGRESS, json.dumps(encode(progress), indent=1))
 
 
-def _delays(counter: DelayCounter) -> dict[str, Any]:
-    return {"delays": encode(counter.total), "recent_delays": encode(counter.recent)}
+def publish_again(files: FileStore, state: JobState) -> None:
+    """Write progress.json with a state that was changed between two batches."""
+    publish_progress(files, state, caught_up=not json.loads(files.read(PROGRESS)).get("last_batch_full", True))
 
 
-def table_progress(record: SourceRecord) -> dict[str, Any]:
+def table_progress(record: SourceRecord) -> TableProgress:
     """Return how far one table is, as progress.json and the stamps have it."""
     state = record.state
-    return {
-        "rows": record.merged,
-        "applied_position": state.applied_position or None,
-        "consistent_at": state.consistent_at if state.is_consistent else None,
-        "horizon": state.safe_horizon or None,
-        "horizons": {str(partition): horizon for partition, horizon in state.guard.items()},
-        "floor": state.floor or None,
-        "change_offsets": offsets_document(record.change_offsets),
-        "snapshot_offsets": offsets_document(record.snapshot_offsets),
-        "quarantined": record.quarantined,
-        "tombstones": sum(item.count for item in record.tombstones),
-        "skipped": record.skipped,
-        "lacks": record.lost or left_out_text(state),
-        "set_aside": None if record.set_aside is None else record.set_aside.to_json(),
-        "incomplete": record.incomplete,
-    } | ({"kept": state.kept} if state.kept else {})
+    return TableProgress(
+        rows=record.merged,
+        applied_position=_position(state.applied_position),
+        consistent_at=_position(state.consistent_at if state.is_consistent else NOTHING),
+        horizon=_position(state.safe_horizon),
+        horizons={partition: Position.parse(horizon) for partition, horizon in state.guard.items()},
+        floor=_position(state.floor),
+        kept=_position(state.kept),
+        change_offsets=record.change_offsets,
+        snapshot_offsets=record.snapshot_offsets,
+        quarantined=record.quarantined,
+        tombstones=sum(item.count for item in record.tombstones),
+        skipped=record.skipped,
+        lacks=record.lost or left_out_text(state),
+        set_aside=record.set_aside,
+        incomplete=record.incomplete,
+    )
+
+
+def _position(text: str) -> Position | None:
+    return Position.parse(text) if text else None
 
 
 def left_out_text(state: TableState) -> str | None:

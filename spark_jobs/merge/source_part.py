@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
+from schemas.json_codec import encode
 from schemas.markers import FloorMarker
 from schemas.merge_rule import NOTHING
 from spark_jobs.arrow.decoder_plan import DecoderPlan
@@ -100,7 +101,7 @@ class SourcePart:
         )
         self.left_out: dict[int, int] | None = {} if self._lacks_load else None
         self.oldest: str | None = None
-        self.stamp = Stamp(context.query_id, batch_id, table_input.full_name, table_progress(self.record), redrive)
+        self.stamp = Stamp(context.query_id, batch_id, table_input.full_name, encode(table_progress(self.record)), redrive)
         self.raw = RawRecords(spark, context.settings.kafka, table_input)
 
     @property
@@ -316,7 +317,7 @@ class SourcePart:
         self.record = replace(self.record, state=state)
         if state.is_consistent:
             self.record = replace(self.record, incomplete=None)
-        self.stamp = replace(self.stamp, progress=table_progress(self.record))
+        self.stamp = replace(self.stamp, progress=encode(table_progress(self.record)))
         if state.gap is not None and self.before.state.gap is None:
             log.warning("merge.records_left_out", table=self.input.full_name, reason=left_out_text(state))
 

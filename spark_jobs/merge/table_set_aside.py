@@ -26,9 +26,10 @@ from schemas.errors import (
     TidemarkError,
 )
 from schemas.identity import SourceTable
+from schemas.merge_progress import SetAside
 from schemas.merge_rule import NOTHING
 from spark_jobs.kafka.slices import EARLIEST, Offsets, Slice
-from spark_jobs.merge.job_state import SetAside, SourceRecord
+from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.sinks.contract import FedBy, FencedSinkError, TargetRecord
 from spark_jobs.spark_errors import CANCELLED, lost_class, with_causes
 

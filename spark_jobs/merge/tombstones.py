@@ -8,10 +8,10 @@ horizon or the floor. Its files are removed one batch later, when no replay asks
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -36,17 +36,6 @@ class TombstoneFolder:
     highest: str
     count: int
     keys: Mapping[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form that `from_json` reads."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(document: Mapping[str, Any]) -> TombstoneFolder:
-        """Return the folder of a JSON form."""
-        return TombstoneFolder(
-            document["path"], document["highest"], document["count"], dict(document["keys"])
-        )
 
 
 def needed(folders: Iterable[TombstoneFolder], state: TableState) -> tuple[TombstoneFolder, ...]:

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import Lock
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from schemas.errors import SinkError
+from schemas.json_codec import Form, decode, encode, json_field
 from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.store.files import FileStore
 
 Part = Literal["key", "value"]
 
-_PARTS: Final[tuple[Part, ...]] = ("key", "value")
 _VERSION: Final = 1
 
 
@@ -27,8 +27,10 @@ _VERSION: Final = 1
 class TableSchemas:
     """The schemas of one table's keys and values, in the order in which they were first seen."""
 
-    key: tuple[RegisteredSchema, ...] = ()
-    value: tuple[RegisteredSchema, ...] = ()
+    JSON: ClassVar = Form(head=lambda _: {"v": _VERSION})
+
+    key: tuple[RegisteredSchema, ...] = json_field((), required=True)
+    value: tuple[RegisteredSchema, ...] = json_field((), required=True)
 
     def of(self, part: Part) -> tuple[RegisteredSchema, ...]:
         """Return those of keys, or of values."""
@@ -74,10 +76,7 @@ class UsedSchemas:
         return known
 
     def _save(self, table: str, known: TableSchemas) -> None:
-        document: dict[str, Any] = {"v": _VERSION}
-        for part in _PARTS:
-            document[part] = [{"id": one.id, "schema": one.text} for one in known.of(part)]
-        self._files.write(self._path(table), json.dumps(document))
+        self._files.write(self._path(table), json.dumps(encode(known)))
         with self._lock:
             self._tables[table] = known
 
@@ -86,18 +85,13 @@ class UsedSchemas:
 
     def _read(self, table: str) -> TableSchemas:
         try:
-            document: dict[str, Any] = json.loads(self._files.read(self._path(table)))
-            key, value = (
-                tuple(RegisteredSchema(0, int(one["id"]), str(one["schema"])) for one in document[part])
-                for part in _PARTS
-            )
+            return decode(TableSchemas, json.loads(self._files.read(self._path(table))))
         except FileNotFoundError:
             return TableSchemas()
         except (OSError, ValueError, KeyError, TypeError) as error:
             where = self._files.location(self._path(table))
             message = f"cannot read the schemas kept in {where}: {error}; remove the file, the registry is asked again"
             raise SinkError(message) from error
-        return TableSchemas(key, value)
 
 
 def reused_ids(schemas: Sequence[RegisteredSchema]) -> frozenset[int]:

@@ -40,7 +40,7 @@ class PlannedTarget:
 
 def layout_of_schemas(key: str, value: str) -> TableLayout:
     """Return the layout of a table from the Avro text of its key and of its value."""
-    keys, values = (RegisteredSchema(1, number, text) for number, text in ((1, key), (2, value)))
+    keys, values = (RegisteredSchema(number, text) for number, text in ((1, key), (2, value)))
     return table_layout.layout([key_writer(keys)], [value_writer(values)])
 
 

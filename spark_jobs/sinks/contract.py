@@ -22,6 +22,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
+from schemas.json_codec import json_field
 from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.sinks.changelog_events import Appended, Events
@@ -39,7 +40,6 @@ QuarantineStep = Literal["quarantine", "markers", "images", "changes"]
 
 STEPS: Final = ("trust", "evolve", "commit", "put", "delete_below", "sweep", "compact", "quarantine", "save")
 """The steps of a batch in a sink. A crash can come before and after each of them (`sinks.faulty`)."""
-
 
 REMEDY: Final = (
     "the sink and its checkpoint no longer fit together. Move the sink's folder away (or give another "
@@ -95,11 +95,11 @@ class TargetRecord:
     the target was last compacted. `fed_by` are the source tables that ever went into it, by their texts, where routes are given.
     """
 
-    last_commit: int = -1
-    key_range: KeyRange | None = None
+    last_commit: int = json_field(-1, required=True)
+    key_range: KeyRange | None = json_field(None, required=True)
     range_of: tuple[str, ...] = ()
     writes: int = 0
-    fed_by: Mapping[str, FedBy] = field(default_factory=dict)
+    fed_by: Mapping[str, FedBy] = json_field(factory=dict, omits_default=True)
 
 
 @dataclass(frozen=True, slots=True)

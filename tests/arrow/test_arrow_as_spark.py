@@ -192,7 +192,7 @@ def test_records_under_two_keys_are_compared_by_value(spark: SparkSession) -> No
     writers, (old,) = value_writers(OLD, wide), key_writers(OLD)
     schema = key_schema(wide, "p")
     assert schema is not None
-    new = key_writer(RegisteredSchema(1, KEY_ID + 1, to_avro(schema)))
+    new = key_writer(RegisteredSchema(KEY_ID + 1, to_avro(schema)))
     records = [
         (framed(old, {"id": 1}), framed(writers[0], envelope("c", None, {"id": 1, "a": 3}))),
         (framed(new, {"id": 1, "a": 3}), framed(writers[1], placed(envelope("d", None, None), 700))),

@@ -48,13 +48,13 @@ def table(*columns: Column) -> TableSchema:
 
 def value_writers(*versions: TableSchema, modes: ValueModes = PRECISE) -> list[Writer]:
     texts = [to_avro(value_schema(version, "p", "mysql", modes)) for version in versions]
-    return [value_writer(RegisteredSchema(n, FIRST_VALUE_ID + n, text)) for n, text in enumerate(texts)]
+    return [value_writer(RegisteredSchema(FIRST_VALUE_ID + n, text)) for n, text in enumerate(texts)]
 
 
 def key_writers(version: TableSchema) -> list[Writer]:
     schema = key_schema(version, "p")
     assert schema is not None
-    return [key_writer(RegisteredSchema(0, KEY_ID, to_avro(schema)))]
+    return [key_writer(RegisteredSchema(KEY_ID, to_avro(schema)))]
 
 
 def framed(writer: Writer, record: Mapping[str, Any]) -> bytes:
@@ -396,7 +396,7 @@ def test_a_key_s_schema_and_a_value_s_of_the_same_id_are_distinguished(spark: Sp
     """A registry that lost its memory gives the key an id that an old schema of the rows has."""
     versions = value_writers(OLD, table(column("b", ColumnType.INT)))
     (key,) = key_writers(OLD)
-    key = key_writer(RegisteredSchema(0, FIRST_VALUE_ID, key.text))
+    key = key_writer(RegisteredSchema(FIRST_VALUE_ID, key.text))
     records = [(framed(key, {"id": 1}), framed(versions[1], envelope("c", None, {"id": 1, "b": 1})))]
     newest = newest_positions(raw(spark, records), layout([key], versions), "p-snapshot.shop.things")
     assert newest.keys == {FIRST_VALUE_ID: POSITION_TEXT}
@@ -428,7 +428,7 @@ def test_the_key_of_an_older_table_version_is_completed_from_the_row(spark: Spar
     writers, (old,) = value_writers(OLD, wide), key_writers(OLD)
     schema = key_schema(wide, "p")
     assert schema is not None
-    new = key_writer(RegisteredSchema(1, KEY_ID + 1, to_avro(schema)))
+    new = key_writer(RegisteredSchema(KEY_ID + 1, to_avro(schema)))
     plan = layout([old, new], writers)
     assert plan.keys == ("id", "a")
     written = [

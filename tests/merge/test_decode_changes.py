@@ -114,7 +114,7 @@ def test_a_delete_under_a_key_that_the_table_no_longer_has_is_an_event_of_the_ro
     writers, (old,) = value_writers(OLD, wide), key_writers(OLD)
     schema = key_schema(wide, "p")
     assert schema is not None
-    plan = layout([old, key_writer(RegisteredSchema(1, KEY_ID + 1, to_avro(schema)))], writers)
+    plan = layout([old, key_writer(RegisteredSchema(KEY_ID + 1, to_avro(schema)))], writers)
     records = [envelope("d", {"id": 5, "a": 6}, None), envelope("d", None, None)]
     found = decoded_changes(raw(spark, [(framed(old, {"id": 5}), framed(writers[0], one)) for one in records]), plan, "s").collect()
     assert {row[REASON]: row[BEFORE] and row[BEFORE].asDict() for row in found} == {

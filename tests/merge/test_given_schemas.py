@@ -20,7 +20,7 @@ SUBJECT = "shop.shop.t-value"
 
 
 def schema(ident: int, text: str) -> RegisteredSchema:
-    return RegisteredSchema(0, ident, text)
+    return RegisteredSchema(ident, text)
 
 
 def test_the_state_topic_is_read_once_a_batch_and_only_where_the_registry_answers_something_new() -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from schemas.columns import TableSchema
+from schemas.json_codec import decode, encode
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from schemas.merge_rule import TableState
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
 from spark_jobs.jobs.redrive import Redrive
 from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema
-from spark_jobs.merge.job_state import SourceRecord, record_document, records_of
+from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.retried_table import Retried
-from spark_jobs.sinks.contract import TargetRecord
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     at,
@@ -296,7 +296,7 @@ def test_a_state_of_before_gaps_were_noted_says_that_records_are_left_out() -> N
     state = TableState(consistent_at=at(100).text)
     for quarantined_ones, skipped, consistent in ((0, None, True), (3, None, False), (0, "no key", False)):
         record = SourceRecord(state, quarantined=quarantined_ones, skipped=skipped, change_offsets={0: 7})
-        document = record_document(record, TargetRecord())
-        assert records_of(document)[0].state == state, "a state of today is what it says"
+        document = encode(record)
+        assert decode(SourceRecord, document).state == state, "a state of today is what it says"
         del document["state"]["gap"]
-        assert records_of(document)[0].state.is_consistent == consistent
+        assert decode(SourceRecord, document).state.is_consistent == consistent

@@ -451,4 +451,4 @@ def test_what_is_remembered_of_loads_is_bounded_and_copies_of_markers_change_not
 def loads(world: World) -> Any:
     states = sorted(Path(world.settings.sink.service_path).rglob("*.json"), key=lambda path: path.stat().st_mtime)
     documents = [json.loads(path.read_text()) for path in states if "state" in str(path)]
-    return documents[-1]["tables"]["shop.items"]["loads"]
+    return documents[-1]["tables"]["shop.items"].get("loads")

@@ -41,7 +41,7 @@ class MemoryRegistry:
 
     def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
         texts = self.known.get(subject, [])
-        return tuple(RegisteredSchema(i + 1, self.number(subject, i), text) for i, text in enumerate(texts))
+        return tuple(RegisteredSchema(self.number(subject, i), text, i + 1) for i, text in enumerate(texts))
 
     def serve(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Answer what the merge job asks the registry by HTTP."""
