@@ -35,8 +35,8 @@ from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_
 from spark_jobs.kafka.read import stream, topic_pattern
 from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
 from spark_jobs.merge.batch import BatchMerger, Step, no_step
+from spark_jobs.merge.context import MergeParts, checkpoint_of, merge_parts
 from spark_jobs.merge.job_state import JobState, JobStates
-from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
 from spark_jobs.merge.old_file_turns import OldFiles
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.pipeline.table_plan import require_same_rules

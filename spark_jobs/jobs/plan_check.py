@@ -16,7 +16,7 @@ from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
 from spark_jobs.kafka.admin import topic_exists
 from spark_jobs.kafka.schema_registry import RegisteredSchema, SchemaRegistry
 from spark_jobs.kafka.state_reader import tables_with_topics
-from spark_jobs.merge.merge_parts import MergeParts
+from spark_jobs.merge.context import MergeParts
 from spark_jobs.merge.schema_sources import built
 from spark_jobs.pipeline.preview import PlannedTarget, planned_targets
 from spark_jobs.pipeline.row_images import image_of

@@ -40,9 +40,8 @@ from spark_jobs.kafka.admin import require_same_topics, topic_facts
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
 from spark_jobs.kafka.slices import EARLIEST, Slice
-from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.context import JobContext, checkpoint_of, merge_parts
 from spark_jobs.merge.job_state import JobStates, SourceRecord
-from spark_jobs.merge.merge_parts import checkpoint_of, merge_parts
 from spark_jobs.merge.progress_report import publish_again
 from spark_jobs.merge.quarantined import COORDINATES
 from spark_jobs.merge.retried_table import Retried, RetriedTable
@@ -50,8 +49,7 @@ from spark_jobs.merge.schema_sources import SchemaSources
 from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_input import TableInput
-from spark_jobs.merge.table_retry import until_done
-from spark_jobs.merge.table_set_aside import is_of_one_table, without_keys
+from spark_jobs.merge.table_set_aside import is_of_one_table, until_done, without_keys
 from spark_jobs.merge.used_schemas import UsedSchemas
 from spark_jobs.pipeline.table_plan import plan_of
 from spark_jobs.sinks.contract import TargetRecord

@@ -24,8 +24,8 @@ from spark_jobs.jobs.preflight import require_kafka, require_startable, require_
 from spark_jobs.jobs.session import build_session
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches
+from spark_jobs.merge.context import MergeParts, checkpoint_of, merge_parts
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
-from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
 from spark_jobs.merge.progress_report import publish_again
 from spark_jobs.merge.quarantined import COORDINATES
 from spark_jobs.pipeline.table_routes import Routes

@@ -41,27 +41,29 @@ from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.kafka.slices import Slice
 from spark_jobs.merge.batch_loads import Loads
+from spark_jobs.merge.batch_times import StageClock, TableDelays
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches, EarlierBatch, RowSettings
-from spark_jobs.merge.changelog_batch import run_changelog
-from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.changelog_batch import run_both, run_changelog
+from spark_jobs.merge.context import JobContext, MergeParts
 from spark_jobs.merge.group_batch import run_group
 from spark_jobs.merge.group_members import MemberError
 from spark_jobs.merge.group_steps import GroupRecords
 from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord, retired_folders
-from spark_jobs.merge.merge_parts import MergeParts
-from spark_jobs.merge.mirror_and_changelog import run_both
 from spark_jobs.merge.progress_report import publish_progress
 from spark_jobs.merge.schema_sources import SchemaSources
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.source_part import LOOK_AGAIN_S, require_readable
 from spark_jobs.merge.spark_checkpoint import Checkpoint
-from spark_jobs.merge.stage_clock import StageClock
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
-from spark_jobs.merge.table_delays import TableDelays
 from spark_jobs.merge.table_input import TableInput, inputs_of
-from spark_jobs.merge.table_retry import until_done
-from spark_jobs.merge.table_set_aside import as_set_aside, half_written, is_of_one_table, log_set_aside
+from spark_jobs.merge.table_set_aside import (
+    as_set_aside,
+    half_written,
+    is_of_one_table,
+    log_set_aside,
+    until_done,
+)
 from spark_jobs.merge.topic_check import ADVICE, BatchBounds, TopicCheck
 from spark_jobs.merge.trimmed_topics import without_conclusions
 from spark_jobs.merge.used_schemas import UsedSchemas

@@ -29,12 +29,12 @@ from spark_jobs.kafka.topic_tables import TopicTables
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import JobState, SourceRecord
 from spark_jobs.merge.load_record import EarlierAttempt
-from spark_jobs.merge.load_task import LoadDone, LoadFailure, LoadTask, load_worker, replacing_worker
-from spark_jobs.merge.loads_of_table import LaneTask, TableLoads
+from spark_jobs.merge.loads_of_table import LaneTask, LoadsOfTable
 from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_set_aside import half_written, is_of_one_table
-from spark_jobs.merge.worker_task import RESULTS
+from spark_jobs.merge.worker_entries import load_worker, replacing_worker
+from spark_jobs.merge.worker_task import RESULTS, LoadDone, LoadFailure, LoadTask
 from spark_jobs.sinks.contract import LoadedRows, TargetRecord
 from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.sink_layout import LOADS
@@ -50,7 +50,7 @@ _ROUTED: Final = "the rows of the table are changed or put together with others 
 class _Lane:
     """A task of a table."""
 
-    table: TableLoads
+    table: LoadsOfTable
     work: LaneTask
 
 
@@ -82,7 +82,7 @@ class Loads:
             return {}
         if self.source is None:
             return self._left_pending(context, due, batch_id)
-        begun: dict[SourceTable, TableLoads] = {}
+        begun: dict[SourceTable, LoadsOfTable] = {}
         lanes: list[_Lane] = []
         routed = {table: due.pop(table) for table in tuple(due) if table not in context.plan.alone}
         failed = {table: self._refused(one, (one.target, _ROUTED), retry=False) for table, one in routed.items()}
@@ -90,7 +90,7 @@ class Loads:
             target_before = before.target(context.target_of(table))
             try:
                 earlier = _earlier(context, table, put)
-                loads = TableLoads(context, self._spark, table, target_before, one, batch_id, earlier)
+                loads = LoadsOfTable(context, self._spark, table, target_before, one, batch_id, earlier)
                 tasks = loads.begin(self._tables.topics((table.name.database, table.name.table)))
             except Exception as error:  # noqa: BLE001 - an error of one table ends its loads, and no batch
                 failed[table] = self._refused(one, self._left(context, table, one, batch_id, error), put.get(table, {}))

@@ -30,6 +30,7 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge import rule
 from spark_jobs.merge.changelog_rows import change_of, events_of, failed_of, row_after, with_images
 from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.group_batch import run_group
 from spark_jobs.merge.group_members import Member, errors_of, why_it_fails
 from spark_jobs.merge.group_steps import (
     GroupRecords,
@@ -271,6 +272,24 @@ def run_changelog(
         for target in group.targets:
             context.sink.forget(target)
         return ChangelogBatch(context, spark, group, inputs, before, batch_id, isolates=True).run()
+
+
+def run_both(
+    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int
+) -> GroupRecords:
+    """Merge a group into its mirrors and append it to its changelogs. What is remembered of the tables is what the mirror needs.
+
+    Each of the two is repeated without effect, so an error of the second repeats both.
+    """
+    mirrors, changelogs = (Group(tuple(feed for feed in group.feeds if feed.is_changelog is which)) for which in (False, True))
+    done = run_group(context, spark, mirrors, inputs, before, batch_id)
+    try:
+        appended = run_changelog(context, spark, changelogs, inputs, before, batch_id)
+    except Exception:
+        context.fed_by.update({target: record.fed_by for target, record in done.targets.items()})
+        raise
+    sources = {table: replace(record, floors=appended.sources[table].floors) for table, record in done.sources.items()}
+    return replace(done, sources=sources, targets={**done.targets, **appended.targets})
 
 
 def _floors(part: SourcePart) -> dict[str, str]:

@@ -28,15 +28,9 @@ from spark_jobs.kafka.slices import SNAPSHOT
 from spark_jobs.merge import rule
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_members import Member, as_target, gone
-from spark_jobs.merge.member_task import (
-    DECLINED,
-    PUT_RESULT,
-    MemberResult,
-    MemberTask,
-    decoding_member,
-    putting,
-)
 from spark_jobs.merge.target_batch import TargetBatch
+from spark_jobs.merge.worker_entries import decoding_member, putting
+from spark_jobs.merge.worker_task import DECLINED, PUT_RESULT, MemberResult, MemberTask
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.sinks.arrival import NOT_SHARED
 from spark_jobs.sinks.contract import WorkerPut

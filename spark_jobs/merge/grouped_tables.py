@@ -24,23 +24,15 @@ from schemas.settings import KafkaSettings
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.kafka.librdkafka import is_there
 from spark_jobs.kafka.read import FEW_RECORDS
+from spark_jobs.merge.batch_times import TableDelays
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.record_readers import RecordReader, SparkReader, WorkerReader, bins_of, mapped, moved
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
-from spark_jobs.merge.table_delays import TableDelays
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_set_aside import is_of_one_table
 from spark_jobs.merge.trimmed_topics import without_conclusions
-from spark_jobs.merge.worker_task import (
-    PARTS,
-    RESULTS,
-    TableTask,
-    TaskFailure,
-    TaskResult,
-    decoding_worker,
-    worker,
-    writing_worker,
-)
+from spark_jobs.merge.worker_entries import decoding_worker, worker, writing_worker
+from spark_jobs.merge.worker_task import PARTS, RESULTS, MergeTask, TaskFailure, TaskResult
 from spark_jobs.spark_errors import reason_of, was_cancelled
 from spark_jobs.store.sink_layout import KEPT_ROWS
 
@@ -207,7 +199,7 @@ class _Begun:
 
     input: TableInput
     batch: TableBatch
-    task: TableTask
+    task: MergeTask
 
 
 def _is_ordinary(one: TableInput, known: TableRecords) -> bool:
@@ -238,7 +230,7 @@ def _reason_of_worker(error: Exception) -> str:
     return found or reason_of(error)
 
 
-def _outcomes(records: RecordReader, tasks: Mapping[int, TableTask], sizes: Sequence[int], cores: int) -> list[Row]:
+def _outcomes(records: RecordReader, tasks: Mapping[int, MergeTask], sizes: Sequence[int], cores: int) -> list[Row]:
     """Have workers do the tasks. Records are decoded where they are written, many of one table by all workers before."""
     bins = bins_of(sizes, cores)
     is_even = max(sizes) <= 1.5 * sum(sizes) / cores

@@ -17,8 +17,8 @@ from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
 from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.merge.evolution import outgrown
 from spark_jobs.merge.job_state import SourceRecord
-from spark_jobs.merge.raw_records import RawRecords
 from spark_jobs.merge.schema_sources import LOST, SchemaSources
+from spark_jobs.merge.table_input import RawRecords
 from spark_jobs.merge.used_schemas import Part
 from spark_jobs.pipeline.schema_rules import SchemaRule, differences, require_key, require_none_left_out
 from spark_jobs.sinks.contract import Columns

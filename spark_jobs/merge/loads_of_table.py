@@ -19,14 +19,12 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.layout_plan import LayoutPlanner
 from spark_jobs.merge.load_record import EarlierAttempt
-from spark_jobs.merge.load_task import LoadDone, LoadFailure, LoadTask
 from spark_jobs.merge.progress_report import table_progress
-from spark_jobs.merge.raw_records import RawRecords
 from spark_jobs.merge.source_part import NO_SCHEMA
 from spark_jobs.merge.table_batch import TableRecords
-from spark_jobs.merge.table_input import TableInput
+from spark_jobs.merge.table_input import RawRecords, TableInput
 from spark_jobs.merge.target_batch import TargetBatch
-from spark_jobs.merge.worker_task import TombstonePaths
+from spark_jobs.merge.worker_task import LoadDone, LoadFailure, LoadTask, TombstonePaths
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.sinks.stamp import Stamp
 
@@ -50,7 +48,7 @@ class LaneTask:
     task: LoadTask
 
 
-class TableLoads:
+class LoadsOfTable:
     """The loads of a table, after the rows of the batch were merged into its target.
 
     `before` is what was remembered of the target before the batch, `records` what is to be remembered now; it grows with each step.

@@ -18,9 +18,9 @@ from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.arrow.newest import admitted, newest, not_overtaken, observed
 from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.kafka.slices import SNAPSHOT
-from spark_jobs.merge.member_task import DECLINED, MemberResult, MemberTask
 from spark_jobs.merge.worker_records import TOO_MANY, TooManyRowsError, bytes_of
 from spark_jobs.merge.worker_run import decoder_of, tombstones_of, write_tombstones
+from spark_jobs.merge.worker_task import DECLINED, MemberResult, MemberTask
 from spark_jobs.sinks.contract import PutDeclinedError, WorkerPut
 
 _BATCH_ROWS: Final = 1 << 16

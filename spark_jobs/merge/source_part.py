@@ -31,13 +31,11 @@ from spark_jobs.merge import quarantined, rule, tombstones, trimmed_topics
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.layout_plan import LayoutPlanner
-from spark_jobs.merge.member_task import MemberTask
 from spark_jobs.merge.observed_rows import BatchCounts, ObservedRows
 from spark_jobs.merge.progress_report import left_out_text, table_progress
-from spark_jobs.merge.raw_records import RawRecords
 from spark_jobs.merge.rows_file import RowsFile
-from spark_jobs.merge.table_input import TableInput
-from spark_jobs.merge.worker_task import Admission, TableTask, TombstonePaths
+from spark_jobs.merge.table_input import RawRecords, TableInput
+from spark_jobs.merge.worker_task import Admission, MemberTask, MergeTask, TombstonePaths
 from spark_jobs.pipeline.schema_rules import emptied
 from spark_jobs.sinks.contract import Columns, QuarantineStep, WorkerPut
 from spark_jobs.sinks.stamp import Stamp
@@ -189,10 +187,10 @@ class SourcePart:
         overtaken = tombstones.read(self.spark, self._context.layout.tombstones, self.before.tombstones, _keys(plan))
         return rule.not_overtaken(rows, overtaken, plan.keys)
 
-    def task(self, plan: TableLayout, put: WorkerPut) -> TableTask | None:
+    def task(self, plan: TableLayout, put: WorkerPut) -> MergeTask | None:
         """Return the rows' part of the batch as a task for a worker; None if only Spark can do it."""
         paths = None if plan.unfit else self._tombstone_paths(plan)
-        return None if paths is None else TableTask(DecoderPlan.of(plan), plan.keys, self._admission, paths, put)
+        return None if paths is None else MergeTask(DecoderPlan.of(plan), plan.keys, self._admission, paths, put)
 
     def rows_file(self, plan: TableLayout) -> RowsFile | None:
         """Return where a worker keeps the newest rows for Spark; None for a sink that takes rows of workers, where it can."""

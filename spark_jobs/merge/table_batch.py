@@ -17,7 +17,7 @@ from spark_jobs.merge.rows_file import RowsFile
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
-from spark_jobs.merge.worker_task import TableTask, TaskResult
+from spark_jobs.merge.worker_task import MergeTask, TaskResult
 from spark_jobs.pipeline.schema_rules import dropped_columns
 from spark_jobs.sinks.contract import TargetRecord, WorkerPut, Writer
 
@@ -96,7 +96,7 @@ class TableBatch:
         if self.plan is not None and self.had_rows:
             target.prepare(self.plan, source.stamp)
 
-    def task(self) -> TableTask | None:
+    def task(self) -> MergeTask | None:
         """Return the rows' part as a task for a worker, after `begin`; None where it must be done here."""
         if self.plan is None or not self.source.raw:
             return None

@@ -1,5 +1,7 @@
 """Tables that cannot be merged: each is set aside with its reason, so that the others continue, and retried.
 
+A failure that passes, such as a commit of somebody else or a lost executor, is retried at once (`until_done`).
+
 While a table is set aside nothing that is remembered of it advances: markers, horizon, tombstones and offsets stay as its last
 merged batch left them. It continues at those offsets: nothing is lost as long as Kafka keeps the records. It is retried in the
 first batch of each start, after a pause that grows, and when the registry has other schemas of it.
@@ -8,9 +10,10 @@ first batch of each start, after a pause that grows, and when the registry has o
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -35,9 +38,12 @@ from spark_jobs.spark_errors import CANCELLED, lost_class, with_causes
 
 log = structlog.get_logger()
 
+ATTEMPTS: Final = 5
+_PAUSE_S: Final = 0.5
 FIRST_PAUSE_MS: Final = 30_000
 LONGEST_PAUSE_MS: Final = 600_000
 UNKNOWN_RANGE: Final = ("",)
+_Result = TypeVar("_Result")
 
 _OF_THE_JOB: Final = (
     ConfigError, EndingError, FencedError, RegistryError, SchemaChangeError, RetriableSinkError, FencedSinkError,
@@ -176,3 +182,30 @@ def log_set_aside(table: SourceTable, before: SourceRecord, record: SourceRecord
     is_news = before.set_aside is None or before.set_aside.reason != record.set_aside.reason
     report = log.error if is_news else log.debug
     report("merge.table_set_aside", table=name, reason=record.set_aside.reason, attempts=record.set_aside.attempts)
+
+
+def until_done(
+    attempt: Callable[[], _Result],
+    forget: Callable[[], None],
+    passing: Callable[[Exception], str | None],
+    table: str,
+    batch_id: int,
+) -> _Result:
+    """Return what `attempt` returns, after some retries at most; `forget` drops what a failed one knew.
+
+    An error for which `passing` knows no reason, or that came every time, is raised.
+    """
+    for number in range(1, ATTEMPTS + 1):
+        try:
+            return attempt()
+        except Exception as error:
+            reason = passing(error)
+            if reason is None and not isinstance(error, (PySparkException, Py4JError)):
+                raise  # it says itself what it is about
+            forget()
+            if number == ATTEMPTS or reason is None:
+                log.error("merge.table_failed", table=table, batch_id=batch_id)  # noqa: TRY400 - the error is logged where it ends
+                raise
+            log.warning("merge.again", table=table, reason=reason, batch_id=batch_id, attempt=number)
+            time.sleep(_PAUSE_S * number)
+    raise AssertionError

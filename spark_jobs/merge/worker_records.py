@@ -2,15 +2,20 @@
 
 Records are decoded on a thread of their own while the next ones come: kernels and Arrow do not hold Python's lock. librdkafka, or
 Spark's JVM, reads them from Kafka on another core.
+
+Many records of a table are decoded by several workers, and one of them writes the rows: a table has one commit for each batch. A
+part on its way to that worker is a row of `PARTS`: a compressed stream of Arrow, small enough for the JVM that carries it.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,13 +24,17 @@ from spark_jobs.arrow.commit_times import commit_times_ms
 from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.arrow.newest import admitted, joined, newest, observed
 from spark_jobs.kafka.slices import NUMBER, SNAPSHOT
-from spark_jobs.merge.worker_task import Admission
+from spark_jobs.merge.worker_task import PARTS, Admission, TaskFailure
 
 _PART_ROWS: Final = 1 << 16
 """So many records of a table are decoded together, while further ones come."""
 _MOST_WAITING: Final = 3
 """So many parts are decoded, or wait for it: their records take memory."""
 _LARGEST_OFFSET: Final = 2**31 - 1
+_PACKED_ROWS: Final = 1 << 16
+_PACKED_BYTES: Final = 16 * 1024 * 1024
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+_NAMES: Final = [field.partition(" ")[0] for field in PARTS.split(", ")]
 TOO_MANY: Final = "its rows take more memory than sinks.merge_memory_bytes allows"
 
 
@@ -81,7 +90,7 @@ class Decoding:
 
 
 @dataclass(slots=True)
-class TableRecords:
+class BufferedRecords:
     """The records of one table: raw ones, those being decoded, and what earlier ones became.
 
     `failure` is why they cannot be merged here.
@@ -149,20 +158,20 @@ class TableRecords:
 
 def by_table(
     batches: Iterator[pa.RecordBatch], limits: Mapping[int, int | None], decode: Decode
-) -> Iterator[tuple[int, TableRecords]]:
+) -> Iterator[tuple[int, BufferedRecords]]:
     """Return the records of each table, while those of the next table are decoded.
 
     Where those of all tables are more bytes than half the limit, the table with most raw ones is decoded before others come. Where
     they still are more than the limit, the largest table is let go.
     """
-    found: dict[int, TableRecords] = {}
+    found: dict[int, BufferedRecords] = {}
     decoding = Decoding(decode)
     try:
         for batch in batches:
             numbers = batch.column(batch.schema.get_field_index(NUMBER))
             present = pc.unique(numbers).to_pylist()
             for number in present:
-                records = found.setdefault(number, TableRecords())
+                records = found.setdefault(number, BufferedRecords())
                 records.add(batch if len(present) == 1 else batch.filter(pc.equal(numbers, number)))
                 if records.raw_rows >= _PART_ROWS:
                     records.begin(number, decoding)
@@ -177,7 +186,7 @@ def by_table(
         decoding.close()
 
 
-def _keep_below(limit: int | None, found: Mapping[int, TableRecords], decoding: Decoding) -> None:
+def _keep_below(limit: int | None, found: Mapping[int, BufferedRecords], decoding: Decoding) -> None:
     if limit is None:
         return
     if sum(one.undecoded_bytes for one in found.values()) > limit // 2:
@@ -216,3 +225,61 @@ def bytes_of(column: pa.ChunkedArray) -> pa.Array:
         column = column.cast(pa.large_binary())
     found = column.combine_chunks()
     return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+
+
+# ── parts on their way to the worker that writes ────────────────────
+
+
+class NotDecodedError(Exception):
+    """Records of a table that a worker could not decode."""
+
+    def __init__(self, failure: TaskFailure) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
+def packed(number: int, found: Decoded | TaskFailure) -> Iterator[pa.RecordBatch]:
+    """Yield decoded records as parts, or the reason why there are none."""
+    if isinstance(found, TaskFailure):
+        yield _packed_part(number, pickle.dumps(found), pa.py_buffer(b""))
+        return
+    rows, counted, times = found.rows, found.observed, found.times_ms
+    width = max(1, rows.nbytes // max(1, rows.num_rows))
+    step = max(1, min(_PACKED_ROWS, _PACKED_BYTES // width))
+    for first in range(0, max(1, rows.num_rows), step):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
+            stream.write_table(rows.slice(first, step))
+        yield _packed_part(number, pickle.dumps((counted, times)), sink.getvalue())
+        counted, times = replace(counted, bad=0), []
+
+
+def parts_by_table(batches: Iterator[pa.RecordBatch], limits: Mapping[int, int | None]) -> Iterator[tuple[int, BufferedRecords]]:
+    """Return the decoded records of each table. Where all are more bytes than the limit, the largest table is let go."""
+    found: dict[int, BufferedRecords] = {}
+    for batch in batches:
+        for number, summary, rows in zip(*(batch.column(name) for name in _NAMES), strict=True):
+            table = number.as_py()
+            records = found.setdefault(table, BufferedRecords())
+            if records.failure is None:
+                _add(records, pickle.loads(summary.as_py()), rows)  # noqa: S301 - our own worker's
+            limit = limits[table]
+            if limit is not None and sum(one.bytes for one in found.values()) > limit:
+                max(found.values(), key=lambda one: one.bytes).give_up(TooManyRowsError(TOO_MANY))
+    for number in sorted(found):
+        yield number, found.pop(number)
+
+
+def _add(records: BufferedRecords, summary: object, rows: pa.BinaryScalar) -> None:
+    if isinstance(summary, TaskFailure):
+        records.give_up(NotDecodedError(summary))
+        return
+    assert isinstance(summary, tuple)
+    with pa.ipc.open_stream(rows.as_buffer()) as stream:
+        records.keep(Decoded(stream.read_all(), *summary))
+
+
+def _packed_part(number: int, summary: bytes, rows: pa.Buffer) -> pa.RecordBatch:
+    offsets = pa.py_buffer(np.array([0, rows.size], np.int32))
+    blob = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, rows])
+    return pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), pa.array([summary], pa.binary()), blob], _NAMES)

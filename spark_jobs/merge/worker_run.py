@@ -20,9 +20,19 @@ from spark_jobs.arrow.arrow_types import UnsupportedBatchError
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.arrow.newest import not_overtaken
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.merge.decoded_parts import NotDecodedError, packed, parts_by_table
-from spark_jobs.merge.worker_records import Decode, Decoded, Join, TooManyRowsError, by_table, decoded, one_of
-from spark_jobs.merge.worker_task import TableTask, TaskFailure, TaskResult, TombstonePaths
+from spark_jobs.merge.worker_records import (
+    Decode,
+    Decoded,
+    Join,
+    NotDecodedError,
+    TooManyRowsError,
+    by_table,
+    decoded,
+    one_of,
+    packed,
+    parts_by_table,
+)
+from spark_jobs.merge.worker_task import MergeTask, TaskFailure, TaskResult, TombstonePaths
 from spark_jobs.sinks.contract import PutDeclinedError
 
 _FILE: Final = "part-00000.parquet"
@@ -31,14 +41,14 @@ _Result = TypeVar("_Result")
 
 
 def outcomes(
-    tasks: Mapping[int, TableTask], batches: Iterator[pa.RecordBatch]
+    tasks: Mapping[int, MergeTask], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[int, TaskResult | TaskFailure]]:
     """Do the tasks of all tables that have records in these batches, and return of each what came of it."""
     for number, found in _decoded(tasks, batches):
         yield number, outcome(tasks[number], found)
 
 
-def parts(tasks: Mapping[int, TableTask], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def parts(tasks: Mapping[int, MergeTask], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Decode these records, which are some of those of their tables, and return them as parts."""
     for number, found in _decoded(tasks, batches):
         yield from packed(number, attempted(found))
@@ -46,7 +56,7 @@ def parts(tasks: Mapping[int, TableTask], batches: Iterator[pa.RecordBatch]) -> 
 
 
 def outcomes_of_parts(
-    tasks: Mapping[int, TableTask], batches: Iterator[pa.RecordBatch]
+    tasks: Mapping[int, MergeTask], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[int, TaskResult | TaskFailure]]:
     """Do the tasks of all tables whose decoded records are these parts."""
     for number, records in parts_by_table(batches, _limits(tasks)):
@@ -54,18 +64,18 @@ def outcomes_of_parts(
 
 
 def _decoded(
-    tasks: Mapping[int, TableTask], batches: Iterator[pa.RecordBatch]
+    tasks: Mapping[int, MergeTask], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[int, Callable[[], Decoded]]]:
     """Return of each table the function that decodes its records."""
     for number, records in by_table(batches, _limits(tasks), _decode(tasks)):
         yield number, partial(records.newest_rows, number, _join(tasks))
 
 
-def _limits(tasks: Mapping[int, TableTask]) -> dict[int, int | None]:
+def _limits(tasks: Mapping[int, MergeTask]) -> dict[int, int | None]:
     return {number: task.put.most_bytes for number, task in tasks.items()}
 
 
-def _decode(tasks: Mapping[int, TableTask]) -> Decode:
+def _decode(tasks: Mapping[int, MergeTask]) -> Decode:
     def decode(number: int, records: pa.Table) -> Decoded:
         given = [records]
         del records
@@ -74,14 +84,14 @@ def _decode(tasks: Mapping[int, TableTask]) -> Decode:
     return decode
 
 
-def _join(tasks: Mapping[int, TableTask]) -> Join:
+def _join(tasks: Mapping[int, MergeTask]) -> Join:
     def join(number: int, found: list[Decoded]) -> Decoded:
         return one_of(decoder_of(tasks[number].decoder), tasks[number].admission, found)
 
     return join
 
 
-def outcome(task: TableTask, newest_rows: Callable[[], Decoded]) -> TaskResult | TaskFailure:
+def outcome(task: MergeTask, newest_rows: Callable[[], Decoded]) -> TaskResult | TaskFailure:
     """Do a task, and return its result, or why it was not done."""
     return attempted(lambda: done(task, newest_rows()))
 
@@ -104,7 +114,7 @@ def attempted(work: Callable[[], _Result]) -> _Result | TaskFailure:
         return TaskFailure(f"{type(error).__name__}: {error}".partition("\n")[0])
 
 
-def done(task: TableTask, found: Decoded) -> TaskResult:
+def done(task: MergeTask, found: Decoded) -> TaskResult:
     """Do a task whose records are decoded."""
     rows, counted = found.rows, found.observed
     earlier = tombstones_of(task.tombstones, rows.select([*task.keys, POSITION]).schema)
@@ -156,7 +166,7 @@ def tombstones_of(paths: TombstonePaths, schema: pa.Schema) -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-def _keep_tombstones(task: TableTask, rows: pa.Table, earlier: pa.Table | None) -> tuple[str, int]:
+def _keep_tombstones(task: MergeTask, rows: pa.Table, earlier: pa.Table | None) -> tuple[str, int]:
     """Write the deletes that a later batch may need, in place of those of another attempt; return highest position and number.
 
     The worker of a job that was killed may do this when the next job counts on what it wrote there itself: never is less there.

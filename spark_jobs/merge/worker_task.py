@@ -1,26 +1,26 @@
-"""The rows' part of a table in one batch, as a task for Python workers: Arrow batches of Kafka records enter, counts leave.
+"""Tasks for Python workers, and their results: what driver and workers exchange about the tables of a batch. No kernel is loaded.
 
-A worker decodes the records, keeps the newest of each key, and has the sink write them: no plan, no generated code and no Spark job
-for a table. Everything that a task does can be repeated, by a worker or by `TableBatch.run`: both write with the same transaction.
+A worker decodes the records of a table, keeps the newest of each key, and has the sink write them: no plan, no generated code, no
+Spark job for a table. Everything that a task does can be repeated, by a worker or by Spark: both write with the same transaction.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from schemas.delay_histogram import DelayHistogram
+from schemas.markers import LoadMarker
 from spark_jobs.arrow.decoder_plan import DecoderPlan, Observed
-from spark_jobs.kafka.librdkafka import KafkaReadError
 from spark_jobs.kafka.slices import Slice
-from spark_jobs.sinks.contract import WorkerPut
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spark_jobs.sinks.contract import KeyRange, WorkerLoad, WorkerPut
 
 RESULTS: Final = "number int, result binary"
+PUT_RESULT: Final = "rows bigint"
+DECLINED: Final = -1
+"""The number of rows of a put that is left to Spark."""
 PARTS: Final = "number int, summary binary, rows binary"
 
 
@@ -50,7 +50,7 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class TableTask:
+class MergeTask:
     """The records of one table in one batch: how they are read, which of them count, and how they are written."""
 
     decoder: DecoderPlan
@@ -98,64 +98,69 @@ class KafkaReads:
     slices: Sequence[Sequence[Slice]]
 
 
-Batches = Iterator["pa.RecordBatch"]
+@dataclass(frozen=True, slots=True)
+class MemberTask:
+    """The records of one table: how they are read, which of them count, and where the result goes.
 
-
-def worker(tasks: Mapping[int, TableTask]) -> Callable[[Batches], Batches]:
-    """Return the function that a worker runs over all records of some tables.
-
-    In: `NUMBER` of the table, `SNAPSHOT`, partition, key, value (`kafka.slices`). Out: `RESULTS`, a row for each table with any.
+    With `keeps_changes` all changes leave tombstones that a later batch may need, and not deletes alone: some may have no image.
+    With `keeps_change` the rows have `CHANGE` and `COMMITTED`. `most_bytes` is what the records may take, None for no limit.
     """
 
-    def run(batches: Batches) -> Batches:
-        from spark_jobs.merge.worker_run import outcomes  # kernels: the driver needs none
-
-        return _results(outcomes(tasks, batches))
-
-    return run
-
-
-def decoding_worker(tasks: Mapping[int, TableTask]) -> Callable[[Batches], Batches]:
-    """Return the function that a worker runs over some of the records of some tables. In: as `worker`. Out: `PARTS`."""
-
-    def run(batches: Batches) -> Batches:
-        from spark_jobs.merge.worker_run import parts  # as above
-
-        return parts(tasks, batches)
-
-    return run
+    decoder: DecoderPlan
+    keys: tuple[str, ...]
+    admission: Admission
+    tombstones: TombstonePaths
+    keeps_changes: bool
+    result: str
+    most_bytes: int | None = None
+    keeps_change: bool = False
 
 
-def writing_worker(tasks: Mapping[int, TableTask]) -> Callable[[Batches], Batches]:
-    """Return the function that a worker runs over all `PARTS` of some tables. Out: `RESULTS`."""
+@dataclass(frozen=True, slots=True)
+class MemberResult:
+    """What was counted, when some of the changes were committed, and the tombstones that were written: highest position, number."""
 
-    def run(batches: Batches) -> Batches:
-        from spark_jobs.merge.worker_run import outcomes_of_parts  # as above
-
-        return _results(outcomes_of_parts(tasks, batches))
-
-    return run
+    observed: Observed
+    times_ms: tuple[int, ...]
+    tombstones: tuple[str, int] | None = None
 
 
-def with_own_records(reads: KafkaReads, work: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
-    """Return the work on records that a worker reads itself. In: the numbers of tasks, which are places in `reads.slices`."""
+@dataclass(frozen=True, slots=True)
+class LoadTask:
+    """The chunk of a window: how its records are decoded, whose tombstones they meet, and how they are put.
 
-    def run(batches: Batches) -> Batches:
-        try:
-            from spark_jobs.arrow.kafka_records import record_batches  # as above
-        except ImportError as error:
-            message = f"{error.msg} on an executor"
-            raise KafkaReadError(message) from None
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from work(record_batches(reads.options, reads.slices[number], reads.codes))
+    Of `tombstones` nothing is written. `names` are database and table at the source. `kept` is the file of the rows that replace
+    others, `older` how many they are, once that is known.
+    """
 
-    return run
+    names: tuple[str, str]
+    load: LoadMarker
+    decoder: DecoderPlan
+    keys: tuple[str, ...]
+    tombstones: TombstonePaths
+    put: WorkerLoad
+    kept: Path
+    older: int = 0
 
 
-def _results(outcomes: Iterator[tuple[int, TaskResult | TaskFailure]]) -> Batches:
-    import pyarrow as pa
+@dataclass(frozen=True, slots=True)
+class LoadDone:
+    """What a task has done: it read `rows`, and gave `put` of them to the sink. The rest is that of `sinks.contract.LoadedRows`."""
 
-    for number, found in outcomes:
-        row = [pa.array([number], pa.int32()), pa.array([pickle.dumps(found)], pa.binary())]
-        yield pa.RecordBatch.from_arrays(row, ["number", "result"])
+    rows: int
+    put: int
+    key_range: KeyRange | None
+    is_known: bool
+    older: int = 0
+    has_added: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailure:
+    """Why a task was not done, whether another attempt may succeed, and whether rows of it may be in the target."""
+
+    reason: str
+    retry: bool
+    may_have_written: bool = False
+
+

@@ -19,7 +19,7 @@ from schemas.settings import Settings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.kafka.schema_registry import SchemaRegistry
-from spark_jobs.merge.merge_parts import checkpoint_of
+from spark_jobs.merge.context import checkpoint_of
 from spark_jobs.store.files import LOCK_WAIT_S
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.topics import TableTopics

@@ -15,7 +15,7 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from schemas.settings import RouteSettings, Settings, TransformSettings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.sink_factory import open_sink
-from spark_jobs.merge.merge_parts import checkpoint_of
+from spark_jobs.merge.context import checkpoint_of
 from spark_jobs.sinks.faulty import Faults, FaultySink, InjectedCrashError
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.conftest import SinkFactory

@@ -20,7 +20,7 @@ from schemas.settings import RouteSettings, Settings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.jobs.target_rebuild import rebuild
-from spark_jobs.merge.merge_parts import checkpoint_of
+from spark_jobs.merge.context import checkpoint_of
 from spark_jobs.sinks.faulty import Faults, FaultySink, InjectedCrashError
 from spark_jobs.sinks.kafka import kafka_client
 from spark_jobs.sinks.kafka.kafka_client import KafkaClient

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from schemas.errors import RetriableSinkError
 from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.merge.context import checkpoint_of
 from spark_jobs.merge.grouped_tables import GroupedTables
-from spark_jobs.merge.merge_parts import checkpoint_of
 from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.spark_errors import was_cancelled
 from spark_jobs.store.sink_layout import SinkLayout

@@ -15,8 +15,7 @@ from schemas.overriding import override
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.merge.load_run import outcome
-from spark_jobs.merge.load_task import LoadDone, LoadTask
-from spark_jobs.merge.worker_task import TombstonePaths
+from spark_jobs.merge.worker_task import LoadDone, LoadTask, TombstonePaths
 from spark_jobs.sinks.contract import LoadedRows, WorkerLoad
 from tests.arrow.test_arrow_decoder import PLAN, record
 from tests.merge.lake import at

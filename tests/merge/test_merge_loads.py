@@ -18,7 +18,7 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, LoadMa
 from schemas.settings import CharsMaskSettings, Settings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge import batch_loads
-from spark_jobs.merge.loads_of_table import TableLoads
+from spark_jobs.merge.loads_of_table import LoadsOfTable
 from spark_jobs.store.sink_layout import STATE
 from tests.merge.chunks import Chunks
 from tests.merge.conftest import SinkFactory
@@ -400,7 +400,7 @@ def test_where_the_jvm_writes_a_load_is_refused_for_good(
 def test_an_error_of_one_table_around_its_loads_ends_no_batch_and_the_table_is_merged_further(
     world: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    real = getattr(TableLoads, step)
+    real = getattr(LoadsOfTable, step)
 
     def fails(*arguments: Any) -> None:
         real(*arguments)
@@ -411,7 +411,7 @@ def test_an_error_of_one_table_around_its_loads_ends_no_batch_and_the_table_is_m
     world.topics.alter(table("items", column("a"), column("b")))
     world.chunks.ask("w0", world.topics, [{"id": 2, "a": 2, "b": 2}], 100)
     with monkeypatch.context() as patched:
-        patched.setattr(TableLoads, step, fails)
+        patched.setattr(LoadsOfTable, step, fails)
         world.merge()
     (answer,) = world.chunks.answers()
     assert (answer.rows, answer.retry) == ((0, True) if step == "begin" else (1, False))

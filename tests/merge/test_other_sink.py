@@ -9,7 +9,7 @@ from schemas.identity import Target
 from schemas.markers import CompleteMarker, HeartbeatMarker
 from schemas.settings import Settings
 from spark_jobs.jobs.merge_job import MergeJob
-from spark_jobs.merge.merge_parts import checkpoint_of
+from spark_jobs.merge.context import checkpoint_of
 from spark_jobs.merge.table_batch import TableBatch
 from spark_jobs.sinks.faulty import Faults, FaultySink, InjectedCrashError
 from spark_jobs.sinks.memory_sink import MemorySink, MemoryStorage

@@ -6,13 +6,13 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 from pyspark.errors import PySparkException
 
-from spark_jobs.merge import table_retry
-from spark_jobs.merge.table_retry import ATTEMPTS, until_done
+from spark_jobs.merge import table_set_aside
+from spark_jobs.merge.table_set_aside import ATTEMPTS, until_done
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_retry, "_PAUSE_S", 0)
+    monkeypatch.setattr(table_set_aside, "_PAUSE_S", 0)
 
 
 def run(errors: list[Exception], reason: str | None) -> tuple[str, int]:

@@ -14,15 +14,23 @@ import pytest
 from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.kafka.slices import NUMBER, SNAPSHOT
-from spark_jobs.merge import decoded_parts, worker_records
-from spark_jobs.merge.decoded_parts import packed, parts_by_table
-from spark_jobs.merge.worker_records import Decoded, Join, TooManyRowsError, by_table, decoded, one_of
+from spark_jobs.merge import worker_records
+from spark_jobs.merge.worker_records import (
+    Decoded,
+    Join,
+    TooManyRowsError,
+    by_table,
+    decoded,
+    one_of,
+    packed,
+    parts_by_table,
+)
 from spark_jobs.merge.worker_run import attempted, outcome
-from spark_jobs.merge.worker_task import Admission, TableTask, TaskFailure
+from spark_jobs.merge.worker_task import Admission, MergeTask, TaskFailure
 from spark_jobs.sinks.contract import PutDeclinedError
 from tests.arrow.test_arrow_decoder import decoder, record
 
-TASK = cast("TableTask", None)
+TASK = cast("MergeTask", None)
 OBSERVED = Observed(0, 0, 0, None, None, None, None)
 
 
@@ -142,7 +150,7 @@ def test_parts_of_other_keys_are_joined_as_they_are_and_large_ones_are_sent_in_p
     one, admission = decoder(), Admission({}, "", "")
     halves = [[record(key, "c", key, text=f"of {key}") for key in range(first, first + 50)] for first in (100, 200)]
     whole = decoded(one, admission, [raw([*halves[0], (b"key", b"bad"), *halves[1]])])
-    monkeypatch.setattr(decoded_parts, "_PART_ROWS", 16)
+    monkeypatch.setattr(worker_records, "_PACKED_ROWS", 16)
     parts: list[Decoded | TaskFailure] = [decoded(one, admission, [raw(half)]) for half in ([*halves[0], (b"key", b"bad")], halves[1])]
     assert sum(1 for part in parts for _ in packed(3, part)) == 8
     both = carried(parts, lambda _, found: one_of(one, admission, found))

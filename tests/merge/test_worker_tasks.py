@@ -14,13 +14,7 @@ from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.kafka.slices import NUMBER, SNAPSHOT
 from spark_jobs.merge import worker_run
 from spark_jobs.merge.worker_run import outcomes
-from spark_jobs.merge.worker_task import (
-    Admission,
-    TableTask,
-    TaskFailure,
-    TaskResult,
-    TombstonePaths,
-)
+from spark_jobs.merge.worker_task import Admission, MergeTask, TaskFailure, TaskResult, TombstonePaths
 from spark_jobs.sinks.contract import WorkerPut
 from tests.arrow.test_arrow_decoder import PLAN, DecoderPlan, record
 from tests.merge.lake import Crash, at
@@ -42,13 +36,13 @@ class Noted(WorkerPut):
         assert rows == PUT[-1].num_rows
 
 
-def task(folder: Path, *, read: tuple[str, ...] = (), count: int = 0, then: Callable[[], object] = bool) -> TableTask:
+def task(folder: Path, *, read: tuple[str, ...] = (), count: int = 0, then: Callable[[], object] = bool) -> MergeTask:
     paths = TombstonePaths(read, count, str(folder / "new"), replaces=False)
     PUT.clear()
-    return TableTask(DecoderPlan.of(PLAN), PLAN.keys, Admission({}, "", ""), paths, Noted(then))
+    return MergeTask(DecoderPlan.of(PLAN), PLAN.keys, Admission({}, "", ""), paths, Noted(then))
 
 
-def outcome(one: TableTask, given: pa.Table) -> TaskResult | TaskFailure:
+def outcome(one: MergeTask, given: pa.Table) -> TaskResult | TaskFailure:
     numbered = given.append_column(NUMBER, pa.array([0] * given.num_rows, pa.int32()))
     ((_, found),) = outcomes({0: one}, iter(numbered.to_batches()))
     return found

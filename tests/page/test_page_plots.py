@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from schemas.batch_stages import BatchStages, recent_batches
-from spark_jobs.merge.stage_clock import StageClock
+from spark_jobs.merge.batch_times import StageClock
 from tidemark.api.overview import TableStatus
 from tidemark.page.lag_history import KEPT_S, History, Sample, rate, runs
 from tidemark.page.plots import Line, ceiling, cells, line_plot, stacked_bars

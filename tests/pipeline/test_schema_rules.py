@@ -21,8 +21,8 @@ from spark_jobs.decode.spark_types import Field
 from spark_jobs.decode.table_layout import TableLayout, kept_to, layout
 from spark_jobs.decode.writer_schemas import Writer
 from spark_jobs.jobs import sink_factory
+from spark_jobs.merge.context import checkpoint_of
 from spark_jobs.merge.evolution import evolution
-from spark_jobs.merge.merge_parts import checkpoint_of
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.pipeline.row_images import Image, Item
 from spark_jobs.pipeline.schema_rules import SchemaRule, differences, dropped_columns, emptied, require_key

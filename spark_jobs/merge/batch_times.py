@@ -1,12 +1,15 @@
-"""The time that each stage of a batch takes, noted as the batch goes through them."""
+"""Times of batches: of each stage of a batch, and of changes on their way from the source to the commit of the target."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from schemas.batch_stages import KEPT, STAGES, BatchStages
+from schemas.delay_histogram import DelayCounter, DelayHistogram
+from schemas.identity import SourceTable
 
 _DIGITS: Final = 3
 
@@ -38,3 +41,21 @@ class StageClock:
         """Keep the batch."""
         seconds = {stage: round(value, _DIGITS) for stage, value in self._seconds.items()}
         self._ended.append(BatchStages(number=number, ended_ms=ended_ms, records=records, **seconds))
+
+
+class TableDelays:
+    """The delays of some of the changes of each table since the job began. A table is noted by one thread at a time."""
+
+    def __init__(self, now_s: Callable[[], float] = time.time) -> None:
+        self._now_s = now_s
+        self._tables: dict[SourceTable, DelayCounter] = {}
+
+    def note(self, table: SourceTable, delays: DelayHistogram | None) -> None:
+        """Add those of a batch that is committed."""
+        if delays is not None and delays.count:
+            self._tables.setdefault(table, DelayCounter()).add(delays, self._now_s())
+
+    @property
+    def tables(self) -> dict[SourceTable, DelayCounter]:
+        """The tables of which some delay is known."""
+        return self._tables.copy()
