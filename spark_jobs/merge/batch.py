@@ -45,17 +45,15 @@ from spark_jobs.merge.batch_times import StageClock, TableDelays
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches, EarlierBatch, RowSettings
 from spark_jobs.merge.changelog_batch import run_both, run_changelog
 from spark_jobs.merge.context import JobContext, MergeParts
-from spark_jobs.merge.group_batch import run_group
-from spark_jobs.merge.group_members import MemberError
-from spark_jobs.merge.group_steps import GroupRecords
-from spark_jobs.merge.grouped_tables import GroupedTables
+from spark_jobs.merge.group_batch import GroupRecords, MemberError
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord, retired_folders
+from spark_jobs.merge.mirror_batch import run_mirror
 from spark_jobs.merge.progress_report import publish_progress
 from spark_jobs.merge.schema_sources import SchemaSources
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.source_part import LOOK_AGAIN_S, require_readable
 from spark_jobs.merge.spark_checkpoint import Checkpoint
-from spark_jobs.merge.table_batch import TableBatch, TableRecords
+from spark_jobs.merge.table_batch import TableRecords, run_alone
 from spark_jobs.merge.table_input import TableInput, inputs_of
 from spark_jobs.merge.table_set_aside import (
     as_set_aside,
@@ -64,6 +62,7 @@ from spark_jobs.merge.table_set_aside import (
     log_set_aside,
     until_done,
 )
+from spark_jobs.merge.tables_by_workers import TablesByWorkers
 from spark_jobs.merge.topic_check import ADVICE, BatchBounds, TopicCheck
 from spark_jobs.merge.trimmed_topics import without_conclusions
 from spark_jobs.merge.used_schemas import UsedSchemas
@@ -79,7 +78,7 @@ log = structlog.get_logger()
 POOL_THREADS: Final = 2
 NO_ROUTE: Final = "no route takes it into this sink"
 _NEARLY_FULL: Final = 0.9
-_RUNS: Final = {"mirror": run_group, "changelog": run_changelog, "both": run_both}
+_RUNS: Final = {"mirror": run_mirror, "changelog": run_changelog, "both": run_both}
 """What merges a group, by the mode of the sink."""
 
 Step = Callable[[str, int], None]
@@ -119,13 +118,14 @@ class BatchMerger:
         self._context: JobContext | None = None
         self._pool = ThreadPoolExecutor(POOL_THREADS, "merge", partial(bind_contextvars, sink=settings.sink.name))
         self._delays = TableDelays()
-        self._grouped = GroupedTables(spark, settings.kafka, self._pool, POOL_THREADS, self._delays)
+        self._by_workers = TablesByWorkers(spark, settings.kafka, self._pool, POOL_THREADS, self._delays)
         self._loads = Loads(spark, self._tables, lambda: open_source(settings))
         self._threads = local()
         self._begun = BegunBatches(parts.layout.files)
         self._row_settings = RowSettings.of(settings)
         self._is_first = True
         self._is_changelog = settings.sink.mode == "changelog"
+        self._stops_on_errors = settings.on_table_error == "stop"
         self._schemas_seen: dict[SourceTable, tuple[float, tuple[int, ...]]] = {}
         self._failed_with: dict[SourceTable, tuple[int, ...]] = {}
         self.state: JobState | None = None
@@ -335,20 +335,23 @@ class BatchMerger:
         return replace(record, feeds={feed.target.text: feed.rule for feed in routes.feeds(table)})
 
     def _merged(self, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> GroupRecords:
-        plan = self._shared_by_tables().plan
-        if self._is_changelog:
-            alone_there = [Group(self._parts.naming.routes.feeds(table)) for table in plan.alone]
-            plan = replace(plan, alone={}, groups=(*plan.groups, *alone_there))
-        alone = self._merged_alone([one for one in inputs if one.table in plan.alone], before, batch_id)
-        sources = {table: records.source for table, records in alone.items()}
-        targets = {plan.alone[table]: records.target for table, records in alone.items()}
+        """Merge the tables of a batch: what workers can merge in one job first, then one group after the other."""
+        context, routes = self._shared_by_tables(), self._parts.naming.routes
+        alone = {} if self._is_changelog else context.plan.alone
+        ordinary = [one for one in inputs if one.table in alone]
+        known = {one.table: TableRecords(before.source(one.table), before.target(alone[one.table])) for one in ordinary}
+        done = self._by_workers.merged(context, ordinary, known, batch_id)
+        sources = {table: records.source for table, records in done.items()}
+        targets = {alone[table]: records.target for table, records in done.items()}
         for one in inputs:
-            if one.table in plan.failed:
-                error = SinkError(plan.failed[one.table])
-                if self._settings.on_table_error == "stop":
+            if one.table in context.plan.failed:
+                error = SinkError(context.plan.failed[one.table])
+                if self._stops_on_errors:
                     raise error
                 sources[one.table] = self._set_aside_for(one.table, before.source(one.table), error, batch_id)
-        wanted = [(group, [one for one in inputs if one.table in group.tables]) for group in plan.groups]
+        left = [one for one in inputs if one.table in context.plan.alone and one.table not in done]
+        wanted = [(Group(routes.feeds(one.table)), [one]) for one in left]
+        wanted += [(group, [one for one in inputs if one.table in group.tables]) for group in context.plan.groups]
         wanted = [(group, members) for group, members in wanted if members]
         for found in self._pool.map(lambda item: self._merge_group(item[0], item[1], before, batch_id), wanted):
             sources |= found.sources
@@ -359,17 +362,12 @@ class BatchMerger:
 
     def _merge_group(self, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> GroupRecords:
         """Merge the tables of a group; set aside one that cannot be read or planned, and all of them for an error of a target."""
-        context, stops_on_errors = self._shared_by_tables(), self._settings.on_table_error == "stop"
-        run = _RUNS[self._settings.sink.mode]
-        sources: dict[SourceTable, SourceRecord] = {}
-        ready: list[TableInput] = []
-        for one in inputs:
-            set_aside = before.source(one.table).set_aside
-            ready.append(replace(one, is_recreated=set_aside is not None and set_aside.is_recreated))
-            try:
-                require_readable(ready[-1], stops_on_errors=stops_on_errors)
-            except SinkError as error:
-                sources[one.table] = self._set_aside_for(ready.pop().table, before.source(one.table), error, batch_id)
+        context = self._shared_by_tables()
+        is_alone = not self._is_changelog and inputs[0].table in context.plan.alone
+        run = run_alone if is_alone else _RUNS[self._settings.sink.mode]
+        ready, sources = self._readable(inputs, before, batch_id)
+        if not ready:
+            return GroupRecords(sources, self._half_written(group.targets, before, batch_id))
         known = {one.table: without_conclusions(before.source(one.table), one) for one in ready}
         concluded = replace(before, sources={**before.sources, **known})
 
@@ -386,12 +384,12 @@ class BatchMerger:
                 batch_id,
             )
         except MemberError as error:
-            if stops_on_errors or not is_of_one_table(error.error, context.sink.passing):
+            if self._stops_on_errors or not is_of_one_table(error.error, context.sink.passing):
                 raise error.error from error
             forget()
             return self._merge_without(error, group, inputs, before, batch_id)
         except Exception as error:  # an error of one group ends with it
-            if stops_on_errors or not is_of_one_table(error, context.sink.passing):
+            if self._stops_on_errors or not is_of_one_table(error, context.sink.passing):
                 raise
             forget()
             for one in ready:
@@ -401,6 +399,24 @@ class BatchMerger:
             if before.source(one.table).set_aside is not None:
                 log.info("merge.table_taken_up", table=one.full_name)
         return replace(done, sources={**sources, **done.sources})
+
+    def _readable(
+        self, inputs: Sequence[TableInput], before: JobState, batch_id: int
+    ) -> tuple[list[TableInput], dict[SourceTable, SourceRecord]]:
+        """Return the tables that can be read, and the records of the others, which are set aside."""
+        ready: list[TableInput] = []
+        aside: dict[SourceTable, SourceRecord] = {}
+        for one in inputs:
+            set_aside = before.source(one.table).set_aside
+            is_recreated = set_aside is not None and set_aside.is_recreated
+            try:
+                require_readable(one, stops_on_errors=self._stops_on_errors)
+                ready.append(replace(one, is_recreated=is_recreated))
+            except SinkError as error:
+                if self._stops_on_errors or not is_of_one_table(error, self._shared_by_tables().sink.passing):
+                    raise
+                aside[one.table] = self._set_aside_for(one.table, before.source(one.table), error, batch_id)
+        return ready, aside
 
     def _merge_without(
         self, error: MemberError, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int
@@ -412,46 +428,6 @@ class BatchMerger:
             return GroupRecords(aside, self._half_written(group.targets, before, batch_id))
         done = self._merge_group(group, others, before, batch_id)
         return replace(done, sources={**done.sources, **aside})
-
-    def _merged_alone(self, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> dict[SourceTable, TableRecords]:
-        """Merge the tables that go as they are into a target of their own."""
-        alone = self._shared_by_tables().plan.alone
-        known = {one.table: TableRecords(before.source(one.table), before.target(alone[one.table])) for one in inputs}
-        done = self._grouped.merged(self._shared_by_tables(), inputs, known, batch_id)
-        left = [one for one in inputs if one.table not in done]
-        return done | dict(self._pool.map(lambda one: (one.table, self._merge(one, known[one.table], batch_id)), left))
-
-    def _merge(self, table_input: TableInput, known: TableRecords, batch_id: int) -> TableRecords:
-        """Merge one table; set it aside for an error that concerns no other."""
-        context, table = self._shared_by_tables(), table_input.table
-        set_aside = known.source.set_aside
-        one = replace(table_input, is_recreated=set_aside is not None and set_aside.is_recreated)
-        before = replace(known, source=without_conclusions(known.source, one))
-        stops_on_errors = self._settings.on_table_error == "stop"
-        try:
-            require_readable(one, stops_on_errors=stops_on_errors)
-            batch = until_done(
-                lambda: _run(TableBatch.of(context, self._session(), one, before, batch_id)),
-                lambda: context.forget(table),
-                context.sink.passing,
-                one.full_name,
-                batch_id,
-            )
-        except Exception as error:  # an error of one table ends with it
-            if stops_on_errors or not is_of_one_table(error, context.sink.passing):
-                raise
-            context.forget(table)
-            return self._set_aside(table, known, error, batch_id)
-        self._delays.note(table, batch.delays)
-        if set_aside is not None:
-            log.info("merge.table_taken_up", table=one.full_name)
-        return batch.records
-
-    def _set_aside(self, table: SourceTable, known: TableRecords, error: Exception, batch_id: int) -> TableRecords:
-        """Return the records of a table that could not be merged: as before, but for what the attempt has written already."""
-        name = self._shared_by_tables().target_of(table)
-        target = half_written(known.target, batch_id) if self._has_commit(name, batch_id) else known.target
-        return TableRecords(self._set_aside_for(table, known.source, error, batch_id), target)
 
     def _set_aside_for(self, table: SourceTable, known: SourceRecord, error: Exception, batch_id: int) -> SourceRecord:
         """Return the record of a table that could not be merged: as before, with the reason."""
@@ -483,11 +459,6 @@ class BatchMerger:
         self.counts = self.counts.with_batch(read, merged, seconds, ended_ms)
         report = log.info if merged else log.debug
         report("merge.batch", batch_id=state.batch_id, records=read, merged=merged, seconds=round(seconds, 2))
-
-
-def _run(batch: TableBatch) -> TableBatch:
-    batch.run()
-    return batch
 
 
 def _left_out(record: SourceRecord, one: TableInput) -> SourceRecord:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -23,34 +23,29 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.identity import SourceTable, Target
-from schemas.json_codec import encode
 from schemas.merge_rule import DueSweep
+from schemas.overriding import override
 from spark_jobs.decode.record_columns import AFTER, BEFORE, CHANGE, COMMITTED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge import rule
 from spark_jobs.merge.changelog_rows import change_of, events_of, failed_of, row_after, with_images
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.group_batch import run_group
-from spark_jobs.merge.group_members import Member, errors_of, why_it_fails
-from spark_jobs.merge.group_steps import (
+from spark_jobs.merge.group_batch import (
+    GroupBatch,
     GroupRecords,
+    Member,
     leave_out_failed,
-    mapped_sweeps,
-    members_of,
-    records_of,
-    targets_of,
+    why_it_fails,
+    without_failing_rows,
 )
 from spark_jobs.merge.job_state import JobState
+from spark_jobs.merge.mirror_batch import run_mirror
 from spark_jobs.merge.observed_rows import ObservedRows
-from spark_jobs.merge.progress_report import table_progress
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.pipeline.table_plan import Group
 from spark_jobs.pipeline.target_layout import target_layout
 from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.contract import FedBy, SinkTarget, TargetRecord
-from spark_jobs.sinks.stamp import Stamp
-from spark_jobs.spark_errors import expression_error
 
 log = structlog.get_logger()
 
@@ -58,87 +53,37 @@ Seen = Mapping[str, Mapping[int, int]]
 _EVENTS: Final = "events"
 
 
-@dataclass(slots=True)
-class _Target:
-    """A target in one batch: what writes to it, and what is to be remembered."""
+class ChangelogBatch(GroupBatch):
+    """The steps of a batch for the changelogs of a group."""
 
-    sink: SinkTarget
-    record: TargetRecord
-    is_trusted: bool = False
-
-
-class ChangelogBatch:
-    """The steps of a batch for a group, on a session that no other thread uses. `inputs` are those of its tables that take part.
-
-    With `isolates` changes on whose row an expression fails are left out, and quarantined.
-    """
-
-    def __init__(
-        self,
-        context: JobContext,
-        spark: SparkSession,
-        group: Group,
-        inputs: Sequence[TableInput],
-        before: JobState,
-        batch_id: int,
-        *,
-        isolates: bool = False,
-    ) -> None:
-        self._context = context
-        self._spark = spark
-        self._group = group
-        self._isolates = isolates
-        self._batch_id = batch_id
-        self._members = members_of(context, spark, inputs, before, batch_id)
-        if context.settings.sink.mode == "both":
-            for member in self._members:
-                member.part.image_step = "changes"  # the mirror has its own, of the newest rows alone
-        self._targets = {
-            target: _Target(
-                context.sink.target(spark, target, group.tables_into(target), group.shape(target)), before.target(target)
-            )
-            for target in targets_of(group, self._members)
-        }
-
+    @override
     def run(self) -> GroupRecords:
-        """Append the events of all tables, and return what is to be remembered."""
-        for one in self._targets.values():
-            one.sink.require_not_gone(one.record)
-        for member in self._members:
-            with errors_of(member.table):
-                self._begin(member)
+        self._begin()
         for target in self._targets:
             self._require_same_keys(target)
         with ExitStack() as computed:
             counts = {member.table: self._compute(member, computed) for member in self._members}
-            for member in self._members:
-                if member.layout is not None or member.part.left_out is not None or not member.needs_plan:
-                    member.part.settle()
+            self._settle()
             for target in self._targets:
                 self._append(target, counts)
         return self._end()
 
     # ── source tables ────────────────────
 
-    def _begin(self, member: Member) -> None:
-        part, feeds = member.part, self._group.feeds_of(member.table)
-        part.quarantine_markers()
-        has_target = any(self._targets[feed.target].sink.exists() for feed in feeds)
-        if has_target:
-            part.require_allowed()
-        member.needs_plan = part.needs_plan(target_exists=has_target)
-        member.layout = part.plan((), has_target=has_target) if member.needs_plan else None
-        if member.layout is not None:
-            member.images = {feed.target: self._context.image(self._spark, feed, member.layout) for feed in feeds}
+    @override
+    def _begin_member(self, member: Member) -> None:
+        if self._context.settings.sink.mode == "both":
+            member.part.image_step = "changes"  # the mirror has its own, of the newest rows alone
+        super()._begin_member(member)
 
     def _require_same_keys(self, target: Target) -> None:
         """Raise `TransformError` for tables of one target whose identities have different columns."""
-        images = [member.images[target] for member in self._members if target in member.images]
-        taking_part = {member.table.text for member in self._members if target in member.images}
+        images = [image for _, image in self._fed(target)]
+        taking_part = {member.table.text for member, _ in self._fed(target)}
         known = self._targets[target].record.fed_by
         others = {name: one.keys for name, one in known.items() if name not in taking_part}
         if images:
-            target_layout(target, images, (), others, is_shared=len(self._group.tables_into(target)) > 1)
+            target_layout(target, images, (), others, is_shared=self._is_shared(target))
 
     def _compute(self, member: Member, computed: ExitStack) -> Mapping[int, int]:
         """Compute the events of a table once for all its targets, and return how many each has, by the target's number."""
@@ -166,25 +111,22 @@ class ChangelogBatch:
 
     def _append(self, target: Target, counts: Mapping[SourceTable, Mapping[int, int]]) -> None:
         """Append in one commit what the tables have for a target that it does not have."""
-        one = self._targets[target]
-        if one.sink.exists():
-            one.sink.trust(one.record, self._batch_id)
-            one.is_trusted = True
-        members = [member for member in self._members if member.table in self._group.tables_into(target)]
+        batch = self._targets[target]
+        if batch.exists:
+            batch.trust()
+        members = self._members_into(target)
         found = [events for member in members if (events := self._events(member, target, counts[member.table])) is not None]
         if not found:
             return
-        stamp = self._stamp(target, members)
-        with one.sink.commit(stamp) as writer:
+        with batch.commit(self._stamp(target)) as writer:
             for events in found:
-                writer.append(events)
-        one.is_trusted = True
+                batch.append(writer, events)
 
     def _events(self, member: Member, target: Target, counts: Mapping[int, int]) -> Events | None:
         """Return what a table has for a target; None where the target has it all."""
-        one, part, image = self._targets[target], member.part, member.images.get(target)
-        exists = one.sink.exists()
-        had = one.sink.appended(member.table) if exists else Appended()
+        batch, part, image = self._targets[target], member.part, member.images.get(target)
+        exists = batch.exists
+        had = batch.appended(member.table)
         until = self._ends(part.input)
         seen = {self._topic_of(name): ends for name, ends in had.ends.items() if name in until}
         number = tuple(member.images).index(target) if image is not None else 0
@@ -193,7 +135,7 @@ class ChangelogBatch:
         if rows is not None and _overlap(seen, part.input):
             count = rows.count()
         is_first = not exists and image is not None
-        due = mapped_sweeps(self._context, self._spark, self._group, member, target) if exists or is_first else []
+        due = self._sweeps(member, target) if exists or is_first else []
         texts = tuple(text for text in map(_sweep_text, due) if text not in had.sweeps)
         floors = {name: floor for name, floor in _floors(part).items() if not had.has_floor(name, floor)}
         if not (is_first or (exists and (count or texts or floors))):
@@ -222,25 +164,15 @@ class ChangelogBatch:
     def _topic_of(name: str) -> str:
         return name.rpartition("@")[0]
 
-    def _stamp(self, target: Target, members: Sequence[Member]) -> Stamp:
-        progress = {"sources": {member.table.text: encode(table_progress(member.part.record)) for member in members}}
-        return Stamp(self._context.query_id, self._batch_id, target.name, progress)
-
     def _end(self) -> GroupRecords:
         for member in self._members:
-            exist = all(self._targets[feed.target].sink.exists() for feed in self._group.feeds_of(member.table))
+            exist = all(self._targets[feed.target].exists for feed in self._group.feeds_of(member.table))
             member.part.record = replace(member.part.record, floors={} if exist else _floors(member.part))
-        for target, one in self._targets.items():
-            for member in self._members:
-                image = member.images.get(target)
-                if image is not None and self._context.naming.routes.are_given and one.sink.exists():
-                    known = one.record.fed_by.get(member.table.text)
-                    names = (*(known.columns if known else ()), *(name for name, _ in image.columns))
-                    fed_by = {**one.record.fed_by, member.table.text: FedBy(image.keys, tuple(dict.fromkeys(names)))}
-                    one.record = replace(one.record, fed_by=fed_by)
-            if one.is_trusted and one.sink.has_commit(self._batch_id):
-                one.record = replace(one.record, last_commit=self._batch_id, writes=one.record.writes + 1)
-        return records_of(self._members, {target: one.record for target, one in self._targets.items()})
+        for target, batch in self._targets.items():
+            if self._context.naming.routes.are_given:
+                self._note_fed(target)
+            batch.note_commit()
+        return self._records()
 
 
 class ObservedEvents(ObservedRows):
@@ -267,11 +199,9 @@ def run_changelog(
     except (PySparkException, Py4JError) as error:
         if context.sink.passing(error) is not None or not any(feed.transform for feed in group.feeds):
             raise
-        names = tuple(target.name for target in group.targets)
-        log.warning("merge.rows_looked_through", targets=names, reason=expression_error(error))
-        for target in group.targets:
-            context.sink.forget(target)
-        return ChangelogBatch(context, spark, group, inputs, before, batch_id, isolates=True).run()
+        return without_failing_rows(
+            context, group, error, lambda: ChangelogBatch(context, spark, group, inputs, before, batch_id, isolates=True).run()
+        )
 
 
 def run_both(
@@ -282,7 +212,7 @@ def run_both(
     Each of the two is repeated without effect, so an error of the second repeats both.
     """
     mirrors, changelogs = (Group(tuple(feed for feed in group.feeds if feed.is_changelog is which)) for which in (False, True))
-    done = run_group(context, spark, mirrors, inputs, before, batch_id)
+    done = run_mirror(context, spark, mirrors, inputs, before, batch_id)
     try:
         appended = run_changelog(context, spark, changelogs, inputs, before, batch_id)
     except Exception:

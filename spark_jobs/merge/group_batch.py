@@ -1,19 +1,18 @@
-"""Tables that share targets, or are changed on their way, in one batch: newest rows become images, put target by target.
+"""What a batch does with the tables of a group alike, whether their rows are merged or appended as events.
 
-The steps are those of `TableBatch`, in another order: first each source table is read up to its newest rows and its tombstones,
-then each target is written, with the rows of all tables that go into it in one step.
-
-A table that fails is left out, and the others are merged without it. A batch that is run again may have other tables then, so the
-name of its transaction has those that take part: what was put with fewer of them is put again, which only adds the rest.
+A group has members, its source tables, and targets. Images of the members' rows become rows of the targets.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from py4j.protocol import Py4JError
@@ -22,42 +21,101 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
-from schemas.identity import Target
+from schemas.delay_histogram import DelayHistogram
+from schemas.errors import SchemaMismatchError, SinkError, TidemarkError, TransformError, UnsupportedTypeError
+from schemas.identity import SourceTable, Target
 from schemas.json_codec import encode
-from spark_jobs.decode.record_columns import CHANGED, DELETED
+from schemas.merge_rule import DueSweep
+from spark_jobs.decode.record_columns import (
+    DELETED,
+    OFFSET,
+    ORIGIN,
+    PARTITION,
+    POSITION,
+    REASON,
+    SNAPSHOT,
+    SOURCE,
+    TOPIC,
+)
+from spark_jobs.decode.spark_types import converted, literal, quoted
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.group_members import Member, as_target, errors_of, failed, gone, why_it_fails
-from spark_jobs.merge.group_steps import (
-    GroupRecords,
-    leave_out_failed,
-    mapped_sweeps,
-    members_of,
-    records_of,
-    targets_of,
-)
-from spark_jobs.merge.group_workers import TargetPut, compute_by_worker, put_by_workers
-from spark_jobs.merge.job_state import JobState
+from spark_jobs.merge.job_state import JobState, SourceRecord
 from spark_jobs.merge.progress_report import table_progress
+from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.pipeline.table_plan import Group
-from spark_jobs.pipeline.target_evolution import TargetImages
-from spark_jobs.sinks.contract import Writer
+from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.spark_errors import expression_error
 
 log = structlog.get_logger()
 
-_MOST_FAILURES: Final = 3
+MOST_FAILED: Final = 100
+"""Rows of a batch on which expressions may fail: more are no accident of single rows."""
+
+_FAILED_ROW: Final = f"`{TOPIC}` string, `{PARTITION}` int, `{OFFSET}` bigint, `{SNAPSHOT}` boolean, `{REASON}` string"
+_NOT_SWEPT: Final = (
+    "rows that went with a row of a parent table are not found in {}, which has no column {}: it has them until the table is "
+    "snapshotted again"
+)
 
 
-class GroupBatch:
+@dataclass(frozen=True, slots=True)
+class GroupRecords:
+    """What is to be remembered of the tables and the targets of a group; and how long changes were on their way."""
+
+    sources: Mapping[SourceTable, SourceRecord]
+    targets: Mapping[Target, TargetRecord]
+    delays: Mapping[SourceTable, DelayHistogram] = field(default_factory=dict)
+
+
+class MemberError(SinkError):
+    """The error of a table of a group that cannot be merged; the others can. No target was written to by then."""
+
+    def __init__(self, table: SourceTable, error: TidemarkError) -> None:
+        super().__init__(str(error))
+        self.table = table
+        self.error = error
+
+
+@contextmanager
+def errors_of(table: SourceTable) -> Iterator[None]:
+    """Raise `MemberError` for an error of the columns of a table, or of a transform that is bound to them."""
+    try:
+        yield
+    except (TransformError, SchemaMismatchError, UnsupportedTypeError) as error:
+        raise MemberError(table, error) from error
+
+
+@dataclass(slots=True)
+class Member:
+    """A source table of the group: its part of the batch, its layout and its images (none while its schemas are not known).
+
+    `rows` are the newest of its keys, of which there are `winners`, where Spark computes them. `times_ms` are when the source
+    committed some of them.
+    """
+
+    part: SourcePart
+    layout: TableLayout | None = None
+    images: Mapping[Target, Image] = field(default_factory=dict)
+    needs_plan: bool = True
+    rows: DataFrame | None = None
+    winners: int = 0
+    times_ms: Sequence[int] = ()
+
+    @property
+    def table(self) -> SourceTable:
+        """The table."""
+        return self.part.input.table
+
+
+class GroupBatch(ABC):
     """The steps of a batch for a group, on a session that no other thread uses. `inputs` are those of its tables that take part.
 
-    With `isolates` rows on which an expression fails are left out, and quarantined. With `uses_workers` Python workers read and put
-    the rows, where they can; else Spark does.
+    With `isolates` rows on which an expression fails are left out, and quarantined.
     """
 
     def __init__(
@@ -70,76 +128,36 @@ class GroupBatch:
         batch_id: int,
         *,
         isolates: bool = False,
-        uses_workers: bool = False,
     ) -> None:
         self._context = context
         self._spark = spark
         self._group = group
         self._isolates = isolates
-        self._uses_workers = uses_workers
-        self._members = members_of(context, spark, inputs, before, batch_id)
         self._batch_id = batch_id
-        self._fixed: Mapping[Target, Mapping[str, T.DataType]] = {}
+        ordered = sorted(inputs, key=lambda one: one.table)
+        self._members = [Member(SourcePart(context, spark, one, before.source(one.table), batch_id)) for one in ordered]
+        taking_part = {member.table for member in self._members}
         self._targets = {
             target: TargetBatch(
                 context.sink.target(spark, target, group.tables_into(target), group.shape(target)), before.target(target), batch_id
             )
-            for target in targets_of(group, self._members)
+            for target in group.targets
+            if not taking_part.isdisjoint(group.tables_into(target))
         }
 
+    @abstractmethod
     def run(self) -> GroupRecords:
-        """Merge the records of all tables, and return what is to be remembered.
+        """Carry out the batch of all tables, and return what is to be remembered."""
 
-        What a target was fed by until an error is left in the context: the record of a target that was half written needs it.
-        """
-        for target in self._targets:
-            self._context.fed_by.pop(target, None)
-        made = [target for target, batch in self._targets.items() if not batch.exists]
-        try:
-            return self._run()
-        except Exception:
-            for target in made:
-                self._note_fed(target)  # rows of any of them may be there
-            self._context.fed_by.update({target: batch.record.fed_by for target, batch in self._targets.items()})
-            raise
-
-    def _run(self) -> GroupRecords:
+    def _begin(self) -> None:
+        """Carry out the steps before the rows: markers, schemas and images. `MemberError` for a table that has no images."""
         for batch in self._targets.values():
             batch.require_not_gone()
         for member in self._members:
             with errors_of(member.table):
-                self._begin(member)
-        layouts = {target: self._layout(target) for target in self._targets}
-        self._judge_values(layouts)
-        had_rows = {target for target, batch in self._targets.items() if batch.exists}
-        for target, layout in layouts.items():
-            if target in had_rows and layout is not None:
-                self._prepare(target, layout)
-        with ExitStack() as computed:
-            put = self._put_by_workers(layouts)
-            for member in self._members:
-                if not put:
-                    self._compute(member, computed)
-            for member in self._members:
-                if member.layout is not None or member.part.left_out is not None or not member.needs_plan:
-                    member.part.settle()
-            for target, layout in layouts.items():
-                self._write(target, layout, had_rows=target in had_rows, is_put=target in put)
-        return self._end(layouts)
+                self._begin_member(member)
 
-    def _judge_values(self, layouts: Mapping[Target, TableLayout | None]) -> None:
-        """Have the values of rows judged where targets keep the types of their columns, and some may not fit."""
-        if self._context.schema_rule.retypes:
-            return
-        known = {target: layout.columns for target, layout in layouts.items() if layout is not None}
-        fixed = {target: {name.lower(): kind for name, kind in columns} for target, columns in known.items()}
-        if any(image.unfit(fixed[target]) for target in fixed for _, image in self._fed(target)):
-            self._fixed = fixed
-            self._isolates, self._uses_workers = True, False
-
-    # ── source tables ────────────────────
-
-    def _begin(self, member: Member) -> None:
+    def _begin_member(self, member: Member) -> None:
         part, feeds = member.part, self._group.feeds_of(member.table)
         part.quarantine_markers()
         has_target = any(self._targets[feed.target].exists for feed in feeds)
@@ -149,66 +167,16 @@ class GroupBatch:
         member.layout = part.plan((), has_target=has_target) if member.needs_plan else None
         if member.layout is not None:
             member.images = {feed.target: self._context.image(self._spark, feed, member.layout) for feed in feeds}
-            part.keeps_deleted = any(image.keeps_deleted for image in member.images.values())
-            part.keeps_change = any(image.needs_change for image in member.images.values())
 
-    def _compute(self, member: Member, computed: ExitStack) -> None:
-        """Compute the newest rows of a table once, and write the tombstones that they leave."""
-        part, layout = member.part, member.layout
-        if not part.raw:
-            return
-        if layout is None:
-            part.leave_out_all()
-            return
-        images = tuple(member.images.values())
+    def _settle(self) -> None:
+        """Conclude what the rows of each table allow."""
+        for member in self._members:
+            if member.layout is not None or member.part.left_out is not None or not member.needs_plan:
+                member.part.settle()
 
-        def judged(rows: DataFrame) -> DataFrame:
-            for number, image in enumerate(images):
-                if self._isolates:
-                    rows = image.failing(rows, layout.names, failed(number), self._fixed.get(image.feed.target, {}))
-                    rows = image.judged(rows, layout.names, gone(number), unless=failed(number))
-                else:
-                    rows = image.judged(rows, layout.names, gone(number))
-            return rows
-
-        if self._is_decoded_by_worker(member, judged, computed):
-            return
-        names = [gone(number) for number in range(len(images))]
-        names += [failed(number) for number in range(len(images))] if self._isolates else []
-        leaves = F.col(DELETED) | (F.col(CHANGED) & reduce(operator.or_, [F.col(name) for name in names]))
-        found = computed.enter_context(part.judged_winners(layout, judged, leaves))
-        part.count(found.observed, layout)
-        if self._isolates:
-
-            def why(number: int, row: DataFrame) -> str:
-                return why_it_fails(images[number], row, layout, self._fixed.get(images[number].feed.target, {}))
-
-            leave_out_failed(part, found.rows, [failed(number) for number in range(len(images))], why)
-        member.rows, member.winners, member.times_ms = found.rows, found.observed.winners, tuple(found.observed.times_ms)
-        part.oldest = found.observed.oldest
-        if found.observed.leaving:
-            part.keep_tombstones(found.rows.withColumn(DELETED, leaves), layout)
-
-    def _is_decoded_by_worker(self, member: Member, judge: Callable[[DataFrame], DataFrame], computed: ExitStack) -> bool:
-        """Have a worker decode a table for a sink whose rows it does not put; return False where Spark has to do it."""
-        if not self._uses_workers or self._context.sink.can.worker_put or member.part.keeps_deleted:
-            return False
-        return compute_by_worker(self._context, member, judge, [target.name for target in self._targets], computed)
-
-    def _put_by_workers(self, layouts: Mapping[Target, TableLayout | None]) -> frozenset[Target]:
-        """Have workers read the tables and put their images; return the targets, none of them where Spark has to do it."""
-        if not self._uses_workers or not self._context.sink.can.worker_put:
-            return frozenset()
-        if any(member.part.keeps_deleted for member in self._members):
-            return frozenset()  # workers decode no row that was deleted
-        pairs = {
-            target: TargetPut(batch, layouts[target], self._fed(target), self._stamp(target))
-            for target, batch in self._targets.items()
-        }
-        done = put_by_workers(self._context, self._members, tuple(pairs.values()))
-        return frozenset(pairs) if done else frozenset()
-
-    # ── targets ────────────────────
+    def _members_into(self, target: Target) -> list[Member]:
+        """Return the tables of this batch that go into a target."""
+        return [member for member in self._members if member.table in self._group.tables_into(target)]
 
     def _fed(self, target: Target) -> list[tuple[Member, Image]]:
         """Return the tables whose image in a target is known, with it."""
@@ -217,124 +185,119 @@ class GroupBatch:
     def _is_shared(self, target: Target) -> bool:
         return len(self._group.tables_into(target)) > 1
 
-    def _images(self, target: Target) -> TargetImages | None:
-        """Return a target with the images of this batch; None while nothing is known of its tables."""
-        fed, batch = self._fed(target), self._targets[target]
-        if not fed:
-            return None
-        return TargetImages(
-            target,
-            batch.columns,
-            [image for _, image in fed],
-            [() if member.layout is None else member.layout.versions for member, _ in fed],
-            batch.record.fed_by,
-            self._is_shared(target),
-        )
-
-    def _layout(self, target: Target) -> TableLayout | None:
-        """Return the columns and the key of a target in this batch; None while nothing is known of its tables."""
-        found = self._images(target)
-        return None if found is None else found.layout(self._context.schema_rule, drops=self._context.drops_columns)
-
-    def _prepare(self, target: Target, layout: TableLayout) -> None:
-        """Trust a target, and give it the columns of this batch."""
-        batch, found = self._targets[target], self._images(target)
-        batch.trust()
-        if found is not None:
-            batch.evolve(found.evolution(layout, drops=self._context.drops_columns), self._stamp(target))
-            self._note_fed(target)
-
-    def _note_fed(self, target: Target) -> None:
+    def _note_fed(self, target: Target, *, forgets: bool = False) -> None:
         """Remember the tables that go into a target, with their columns there."""
         for member, image in self._fed(target):
             fed = TableLayout((), (), (), image.columns, image.keys)
-            self._targets[target].note_fed_by(member.table, fed, forgets=self._context.drops_columns)
-
-    def _write(self, target: Target, layout: TableLayout | None, *, had_rows: bool, is_put: bool) -> None:
-        batch = self._targets[target]
-        with batch.commit(self._stamp(target)) as writer:
-            if is_put and layout is not None:
-                batch.note_put(writer, layout)
-            parts = [
-                self._aligned(member, image, layout)
-                for member, image in self._fed(target)
-                if member.rows is not None and member.winners and layout is not None
-            ]
-            if parts and layout is not None:
-                batch.put_rows(writer, reduce(DataFrame.unionByName, parts), layout)
-            elif not had_rows and not is_put and layout is not None:
-                batch.make_empty(writer, layout, self._spark)
-            if batch.exists:
-                self._note_fed(target)
-                self._delete_what_is_gone(target, writer, had_rows=had_rows)
-
-    def _aligned(self, member: Member, image: Image, layout: TableLayout) -> DataFrame:
-        """Return the rows of a table as those of a target, with all its columns."""
-        assert member.rows is not None
-        number = tuple(member.images).index(image.feed.target)
-        kept = member.rows.where(~F.col(failed(number))) if self._isolates else member.rows
-        return as_target(image, image.of(kept, gone(number)), layout)
-
-    def _delete_what_is_gone(self, target: Target, writer: Writer, *, had_rows: bool) -> None:
-        """Delete below the floors that have risen, and sweep."""
-        batch = self._targets[target]
-        members = [member for member in self._members if member.table in self._group.tables_into(target)]
-        floors = {
-            member.table: member.part.record.state.doomed
-            for member in members
-            if member.part.has_risen and (had_rows or _is_older(member.part.oldest, member.part.record.state.floor))
-        }
-        if floors:
-            if had_rows:
-                batch.trust()
-            batch.delete_doomed(writer, floors)
-        for member in members:
-            due = mapped_sweeps(self._context, self._spark, self._group, member, target)
-            if due:
-                batch.sweep(writer, member.table, due)
+            self._targets[target].note_fed_by(member.table, fed, forgets=forgets)
 
     def _stamp(self, target: Target) -> Stamp:
-        """Return what the steps of a target carry: the tables that take part are in the name of the transaction."""
-        members = [member for member in self._members if member.table in self._group.tables_into(target)]
-        texts = [member.table.text for member in members]
-        progress = {"sources": {member.table.text: encode(table_progress(member.part.record)) for member in members}}
-        return Stamp(self._context.query_id, self._batch_id, target.name, progress).of_tables(target, texts)
+        """Return what the steps of a target carry."""
+        progress = {member.table.text: encode(table_progress(member.part.record)) for member in self._members_into(target)}
+        return Stamp(self._context.query_id, self._batch_id, target.name, {"sources": progress})
 
-    def _end(self, layouts: Mapping[Target, TableLayout | None]) -> GroupRecords:
-        for target, layout in layouts.items():
-            batch = self._targets[target]
+    def _sweeps(self, member: Member, target: Target) -> list[DueSweep]:
+        """Return the sweeps that are due with the names of the target's columns.
+
+        A table with one that cannot be made is not complete. Its schemas are asked for where the batch did not need them.
+        """
+        due = member.part.record.state.due
+        image = member.images.get(target)
+        if due and image is None and member.layout is None:
+            layout = member.part.plan(())
             if layout is not None:
-                self._note_fed(target)
-            batch.forget_keys()
-            batch.note_commit()
-            batch.compact_if_due(self._stamp(target))
-        return records_of(self._members, {target: batch.record for target, batch in self._targets.items()})
+                feed = next(feed for feed in self._group.feeds_of(member.table) if feed.target == target)
+                image = self._context.image(self._spark, feed, layout)
+        names = {} if image is None else image.by_source
+        found: list[DueSweep] = []
+        for one in due:
+            missing = [name for name in one.sweep.columns if name.lower() not in names]
+            if missing:
+                reason = _NOT_SWEPT.format(target.name, ", ".join(missing))
+                log.warning("merge.not_swept", table=member.table.name.plain, reason=reason)
+                member.part.record = replace(member.part.record, incomplete=reason)
+                continue
+            columns = tuple(names[name.lower()] for name in one.sweep.columns)
+            found.append(replace(one, sweep=replace(one.sweep, columns=columns)))
+        return found
+
+    def _records(self) -> GroupRecords:
+        """Return what is to be remembered, with the delays of the changes up to now."""
+        now_s = time.time()
+        delays = {
+            member.table: DelayHistogram.of(now_s - at_ms / 1000 for at_ms in member.times_ms)
+            for member in self._members
+            if member.times_ms
+        }
+        sources = {member.table: member.part.record for member in self._members}
+        return GroupRecords(sources, {target: batch.record for target, batch in self._targets.items()}, delays)
 
 
-def run_group(
-    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int
+def without_failing_rows(
+    context: JobContext, group: Group, error: PySparkException | Py4JError, attempt: Callable[[], GroupRecords]
 ) -> GroupRecords:
-    """Merge a group, without the rows on which an expression fails.
+    """Return the result of an attempt that leaves out the rows on which an expression fails, after one that did not look for them.
 
-    They are looked for only after an error, since that costs more. Steps that were done before it are skipped. Workers do what they
-    can; where they failed several times in a row, this run of the job uses none for the group.
+    Looking for them costs more. Steps that were done before the error are skipped.
     """
-    names = tuple(target.name for target in group.targets)
-    failures = context.worker_failures.get(names, 0)
-    by_workers = failures < _MOST_FAILURES
+    log.warning("merge.rows_looked_through", targets=tuple(target.name for target in group.targets), reason=expression_error(error))
+    for target in group.targets:
+        context.sink.forget(target)
+    return attempt()
+
+
+def leave_out_failed(part: SourcePart, rows: DataFrame, flags: Sequence[str], why: Callable[[int, DataFrame], str]) -> None:
+    """Quarantine the rows for which one of these columns is true, each with its reason. `SinkError` if there are many.
+
+    `rows` has `ORIGIN` and the columns; `why` gets the number of the first true one, and a frame of the row.
+    """
+    bad = rows.where(reduce(operator.or_, map(F.col, flags)))
+    found = bad.select(*ORIGIN, *flags).limit(MOST_FAILED + 1).collect()
+    reasons: list[tuple[Any, ...]] = []
+    for row in found:
+        number = next(number for number, flag in enumerate(flags) if row[flag])
+        alone = bad.where(reduce(operator.and_, [F.col(name) == F.lit(row[name]) for name in ORIGIN]))
+        reasons.append((*(row[name] for name in ORIGIN), why(number, alone)))
+        if len(found) > MOST_FAILED:
+            first = reasons[0][-1]
+            message = f"more than {MOST_FAILED} rows of a batch have a failing expression or an unfit value, the first: {first}"
+            raise SinkError(message)
+    if reasons:
+        part.leave_out(rows.sparkSession.createDataFrame(reasons, _FAILED_ROW), len(reasons))
+
+
+def gone(number: int) -> str:
+    """Return the name of the column that says whether a row has no image in the target of a number."""
+    return f"_tm_gone_{number} "
+
+
+def failed(number: int) -> str:
+    """Return the name of the column that says whether an expression of the image of a number fails on a row."""
+    return f"_tm_failed_{number} "
+
+
+def as_target(image: Image, rows: DataFrame, layout: TableLayout) -> DataFrame:
+    """Return images of one table with all columns of their target, `DELETED` and `POSITION`."""
+    given = {name.lower(): (name, kind) for name, kind in image.columns}
+
+    def column(name: str, kind: T.DataType) -> Any:
+        if name == SOURCE:
+            return F.lit(image.feed.table.text).alias(name)
+        if name.lower() not in given:
+            return literal(None, kind).alias(name)
+        own, had = given[name.lower()]
+        value = F.col(quoted(own))
+        return (value if had == kind else converted(value, had, kind)).alias(name)
+
+    return rows.select(*[column(*one) for one in layout.columns], DELETED, POSITION)
+
+
+def why_it_fails(image: Image, row: DataFrame, layout: TableLayout, types: Mapping[str, T.DataType]) -> str:
+    """Return the reason of an expression that fails on a row, or of a value that the target does not have in its fixed types."""
     try:
-        done = GroupBatch(context, spark, group, inputs, before, batch_id, uses_workers=by_workers).run()
+        image.of(image.judged(row, layout.names, gone(0)), gone(0)).collect()
     except (PySparkException, Py4JError) as error:
-        if context.sink.passing(error) is not None or not (by_workers or any(feed.transform for feed in group.feeds)):
-            raise
-        context.worker_failures[names] = failures + by_workers
-        log.warning("merge.rows_looked_through", targets=names, reason=expression_error(error))
-        for target in group.targets:
-            context.sink.forget(target)
-        return GroupBatch(context, spark, group, inputs, before, batch_id, isolates=True).run()
-    context.worker_failures.pop(names, None)
-    return done
-
-
-def _is_older(oldest: str | None, floor: str) -> bool:
-    return oldest is not None and oldest < floor
+        return f"{image.feed.target.name}: {expression_error(error)}"
+    names = ", ".join(image.misfits(row, types))
+    what = f"the value of {names} does not fit, and schema_changes keeps the types" if names else "an expression fails on it"
+    return f"{image.feed.target.name}: {what}"

@@ -12,13 +12,15 @@ from schemas.delay_histogram import DelayHistogram
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.evolution import outgrown
-from spark_jobs.merge.job_state import SourceRecord
+from spark_jobs.merge.group_batch import GroupRecords
+from spark_jobs.merge.job_state import JobState, SourceRecord
 from spark_jobs.merge.rows_file import RowsFile
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import MergeTask, TaskResult
 from spark_jobs.pipeline.schema_rules import dropped_columns
+from spark_jobs.pipeline.table_plan import Group
 from spark_jobs.sinks.contract import TargetRecord, WorkerPut, Writer
 
 
@@ -231,6 +233,18 @@ class TableBatch:
         found = dropped_columns(self.target.columns, current, known) if current else ()
         self.target.drop(found, self.source.stamp)
         return found
+
+
+def run_alone(
+    context: JobContext, spark: SparkSession, _group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int
+) -> GroupRecords:
+    """Merge a group of one table that goes as it is into one target, which has no other."""
+    (one,) = inputs
+    records = TableRecords(before.source(one.table), before.target(context.target_of(one.table)))
+    batch = TableBatch.of(context, spark, one, records, batch_id)
+    after = batch.run()
+    delays = {} if batch.delays is None else {one.table: batch.delays}
+    return GroupRecords({one.table: after.source}, {batch.target.name: after.target}, delays)
 
 
 def target_batch(

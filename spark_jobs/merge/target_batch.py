@@ -21,6 +21,7 @@ from spark_jobs.decode.writer_schemas import Writer as WriterSchema
 from spark_jobs.merge.evolution import evolution, narrowing
 from spark_jobs.merge.observed_rows import BatchCounts, range_column
 from spark_jobs.merge.table_set_aside import without_keys
+from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.contract import (
     Columns,
     CompactionError,
@@ -108,6 +109,15 @@ class TargetBatch:
     def commit(self, stamp: Stamp) -> AbstractContextManager[Writer]:
         """Write the batch."""
         return self._target.commit(stamp)
+
+    def appended(self, table: SourceTable) -> Appended:
+        """Return how far a source table is appended to the target, a changelog."""
+        return self._target.appended(table) if self.exists else Appended()
+
+    def append(self, writer: Writer, events: Events) -> None:
+        """Append events of a source table."""
+        writer.append(events)
+        self._is_touched = True
 
     def put(self, writer: Writer, rows: DataFrame, plan: TableLayout, spanned: KeyRange | None) -> None:
         """Put the winners; of computed ones the range of keys is known before (`spanned`)."""

@@ -14,8 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from schemas.errors import RetriableSinkError
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge.context import checkpoint_of
-from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.merge.tables_by_workers import TablesByWorkers
 from spark_jobs.spark_errors import was_cancelled
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.conftest import SinkFactory
@@ -144,8 +144,8 @@ def test_what_workers_do_is_not_done_by_the_jvm_when_it_is_cancelled(
         job.stop()
         spark.range(1).selectExpr("reflect('java.lang.Thread', 'sleep', 600000L)").collect()
 
-    monkeypatch.setattr(GroupedTables, "_rows_by_workers_that_read", rows)
-    monkeypatch.setattr(GroupedTables, "_rows", rows)
+    monkeypatch.setattr(TablesByWorkers, "_rows_by_workers_that_read", rows)
+    monkeypatch.setattr(TablesByWorkers, "_rows", rows)
     settings = merge_settings(writer="arrow")
     topics = topics_of(settings, ORDERS)
     topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)

@@ -19,7 +19,7 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.merge.grouped_tables import GroupedTables
+from spark_jobs.merge.tables_by_workers import TablesByWorkers
 from spark_jobs.sinks.contract import Evolution
 from spark_jobs.sinks.delta import writes as merge
 from spark_jobs.sinks.delta.alter import apply
@@ -202,7 +202,7 @@ def test_a_crash_between_new_columns_and_new_rows_fills_once(
     topics.change("c", {"id": 0, "five": 6}, at(200, 1).text)
     flush(topics)
     with monkeypatch.context() as patched:
-        patched.setattr(GroupedTables, "_results", crash)
+        patched.setattr(TablesByWorkers, "_results", crash)
         with pytest.raises(Crash):
             merge_all(spark, settings)
     assert rows(settings, altered) == [{"id": 1, "five": 5}], "columns and fill are one commit"

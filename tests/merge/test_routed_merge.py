@@ -18,8 +18,8 @@ from schemas.settings import RouteSettings, Settings, TransformSettings
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.target_rebuild import rebuild
-from spark_jobs.merge import batch, group_batch, group_workers
-from spark_jobs.merge.group_batch import GroupBatch
+from spark_jobs.merge import batch, images_by_workers, mirror_batch
+from spark_jobs.merge.mirror_batch import MirrorBatch
 from spark_jobs.merge.table_input import TableInput
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
@@ -83,18 +83,18 @@ def grades(settings: Settings) -> dict[tuple[str, str], int | None]:
 
 def die_without_the_second(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a batch of the shards without the second one, as if it could not be read, up to a crash after its last write."""
-    absent, whole, read = SourceTable.of(SourceId(settings.name), "s2", "orders"), GroupBatch.run, batch.inputs_of
+    absent, whole, read = SourceTable.of(SourceId(settings.name), "s2", "orders"), MirrorBatch.run, batch.inputs_of
 
     def without_it(one: TableInput) -> TableInput:
         return replace(one, slices=(), unreadable="it cannot be read") if one.table == absent else one
 
-    def dies(one: GroupBatch) -> Any:
+    def dies(one: MirrorBatch) -> Any:
         whole(one)
         raise Crash
 
     with monkeypatch.context() as patched:
         patched.setattr(batch, "inputs_of", lambda *arguments: [without_it(one) for one in read(*arguments)])
-        patched.setattr(GroupBatch, "run", dies)
+        patched.setattr(MirrorBatch, "run", dies)
         with pytest.raises(Crash):
             merge_all(spark, settings)
 
@@ -174,8 +174,8 @@ def test_a_row_that_stopped_matching_does_not_come_back_with_a_late_snapshot_row
     transform = TransformSettings(tables="crm.people", where="state = 'open'")
     settings = routed(merge_settings(writer), transforms=(transform,))
     if not is_remembered:
-        monkeypatch.setattr(group_workers, "_leaves_rows_out", lambda _: False)  # no tombstone for it: mutants of both ways
-        monkeypatch.setattr(group_batch, "CHANGED", group_batch.DELETED)
+        monkeypatch.setattr(images_by_workers, "_leaves_rows_out", lambda _: False)  # no tombstone for it: mutants of both ways
+        monkeypatch.setattr(mirror_batch, "CHANGED", mirror_batch.DELETED)
     topics = topics_of(settings, PEOPLE)
     topics.change("u", {"id": 7, "email": "7", "state": "closed"}, at(150, 1).text)
     topics.change("c", {"id": 8, "email": "8", "state": "open"}, at(160, 1).text)
@@ -219,7 +219,7 @@ def test_a_new_column_is_not_filled_again_where_its_batch_has_failed_half_way(
         raise SinkError(message)
 
     with monkeypatch.context() as patched:
-        patched.setattr(GroupBatch, "_delete_what_is_gone", fails)
+        patched.setattr(MirrorBatch, "_delete_what_is_gone", fails)
         merge_all(spark, settings)
     assert progress(settings, SHARDS[0])["set_aside"]["reason"] == "a later step"
     two.change("c", {"id": "z", "amount": 3}, at(300, 1).text)  # tables that are set aside are taken up by a batch

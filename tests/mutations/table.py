@@ -165,7 +165,7 @@ MUTATIONS: Final = (
         "spark_jobs.sinks.delta.writes",
         "        spark.conf.set(key, value)\n    try:\n        with stamped",
         "        pass\n    try:\n        with stamped",
-        ("tests/merge/test_grouped_tables.py::test_killed_after_the_commit_of_the_jvm_a_worker_makes_none",),
+        ("tests/merge/test_tables_by_workers.py::test_killed_after_the_commit_of_the_jvm_a_worker_makes_none",),
     ),
     Mutation(
         "transaction of a worker",
@@ -180,7 +180,7 @@ MUTATIONS: Final = (
         "        put = self._arrow_put(shape, stamp, ROWS)\n",
         '        put = self._arrow_put(shape, stamp, "worker")\n',
         (
-            "tests/merge/test_grouped_tables.py::test_killed_after_the_commits_of_workers_each_change_is_there_once_whichever_writer_is_next[jvm]",
+            "tests/merge/test_tables_by_workers.py::test_killed_after_the_commits_of_workers_each_change_is_there_once_whichever_writer_is_next[jvm]",
         ),
     ),
     Mutation(
@@ -309,7 +309,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "tombstones of rows that stopped matching",
-        "spark_jobs.merge.group_workers",
+        "spark_jobs.merge.images_by_workers",
         "return any(image.where is not None for image in member.images.values())",
         "return False",
         ("tests/merge/test_routed_merge.py", "-k", "stopped_matching and auto and True"),

@@ -59,7 +59,7 @@ _NO_LIBRARY: Final = (
 _Result = TypeVar("_Result")
 
 
-class GroupedTables:
+class TablesByWorkers:
     """The tables of a job whose rows Python workers merge. Each thread of `pool` has a session of its own.
 
     Where workers failed several times in a row (a package is missing on an executor), this run of the job uses none any more.

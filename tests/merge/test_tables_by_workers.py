@@ -17,8 +17,8 @@ from schemas.identity import SourceTable
 from schemas.markers import HeartbeatMarker
 from schemas.settings import Settings
 from spark_jobs.kafka.librdkafka import KafkaReadError
-from spark_jobs.merge import grouped_tables, record_readers
-from spark_jobs.merge.grouped_tables import GroupedTables
+from spark_jobs.merge import record_readers, tables_by_workers
+from spark_jobs.merge.tables_by_workers import TablesByWorkers
 from spark_jobs.merge.worker_task import KafkaReads, TaskFailure, TaskResult
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, at, column, flush, marker, merge_all, quarantined, rows, table, topics_of
@@ -71,14 +71,14 @@ def live(settings: Settings, schema: TableSchema) -> list[dict[str, Any]]:
 def done_by_workers(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The tables that workers merge from now on, batch by batch."""
     found: list[set[str]] = []
-    real = GroupedTables._results
+    real = TablesByWorkers._results
 
-    def noted(self: GroupedTables, ready: Any) -> Mapping[SourceTable, TaskResult]:
+    def noted(self: TablesByWorkers, ready: Any) -> Mapping[SourceTable, TaskResult]:
         results = real(self, ready)
         found.append({one.name.table for one in results})
         return results
 
-    monkeypatch.setattr(GroupedTables, "_results", noted)
+    monkeypatch.setattr(TablesByWorkers, "_results", noted)
     return found
 
 
@@ -103,11 +103,11 @@ def test_many_records_are_decoded_by_several_workers_and_the_rows_of_a_table_are
     changed(topics)
     topics[0].put(topics[0].changes, 0, b"no key", b"no record")
     flush(*topics)
-    monkeypatch.setattr(grouped_tables, "FEW_RECORDS", 0)
-    monkeypatch.setattr(grouped_tables, "_FEW_CORES", 0)
+    monkeypatch.setattr(tables_by_workers, "FEW_RECORDS", 0)
+    monkeypatch.setattr(tables_by_workers, "_FEW_CORES", 0)
     decoded: list[int] = []
-    real = grouped_tables.decoding_worker
-    monkeypatch.setattr(grouped_tables, "decoding_worker", lambda tasks: decoded.append(len(tasks)) or real(tasks))
+    real = tables_by_workers.decoding_worker
+    monkeypatch.setattr(tables_by_workers, "decoding_worker", lambda tasks: decoded.append(len(tasks)) or real(tasks))
     for number in range(40):
         topics[0].change("u", {"id": 0, "a": 0}, at(150 + number, 1).text, number % 2)
     flush(*topics)
@@ -140,20 +140,20 @@ def test_killed_after_the_commits_of_workers_each_change_is_there_once_whichever
     settings = merge_settings()
     topics = filled(spark, settings)
     changed(topics)
-    real = GroupedTables._results
+    real = TablesByWorkers._results
 
-    def dies(self: GroupedTables, ready: Any) -> Mapping[SourceTable, TaskResult]:
+    def dies(self: TablesByWorkers, ready: Any) -> Mapping[SourceTable, TaskResult]:
         real(self, ready)
         raise Crash
 
     with monkeypatch.context() as patched:
-        patched.setattr(GroupedTables, "_results", dies)
+        patched.setattr(TablesByWorkers, "_results", dies)
         with pytest.raises(Crash):
             merge_all(spark, settings)
     versions = [version(settings, schema) for schema in SCHEMAS]
     assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
     if other == "jvm":
-        monkeypatch.setattr(GroupedTables, "merged", lambda *_: {})
+        monkeypatch.setattr(TablesByWorkers, "merged", lambda *_: {})
     merge_all(spark, settings)
     assert [version(settings, schema) for schema in SCHEMAS] == versions, "no second commit"
     assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
@@ -171,7 +171,7 @@ def test_killed_after_the_commit_of_the_jvm_a_worker_makes_none(
             raise Crash
 
     with monkeypatch.context() as patched:
-        patched.setattr(GroupedTables, "merged", lambda *_: {})
+        patched.setattr(TablesByWorkers, "merged", lambda *_: {})
         with pytest.raises(Crash):
             merge_all(spark, settings, dies)
     versions = [version(settings, schema) for schema in SCHEMAS]
@@ -203,7 +203,7 @@ def test_what_workers_decline_spark_merges_with_deletion_vectors_and_workers_con
         return run
 
     with monkeypatch.context() as patched:
-        patched.setattr(grouped_tables, "worker", declining)
+        patched.setattr(tables_by_workers, "worker", declining)
         merge_all(spark, settings)
     tables = [DeltaTable(settings.sink.table_path(schema.database, schema.name)) for schema in SCHEMAS]
     assert all(one.metadata().configuration["delta.enableDeletionVectors"] == "true" for one in tables)
@@ -253,13 +253,13 @@ def test_tombstones_of_workers_and_of_spark_stop_older_rows_of_either(
         flush(topics)
         with monkeypatch.context() as patched:
             if not with_workers:
-                patched.setattr(GroupedTables, "merged", lambda *_: {})
+                patched.setattr(TablesByWorkers, "merged", lambda *_: {})
             merge_all(spark, settings)
         topics.row({"id": number, "a": 99}, at(250).text)
         flush(topics)
         with monkeypatch.context() as patched:
             if with_workers:
-                patched.setattr(GroupedTables, "merged", lambda *_: {})
+                patched.setattr(TablesByWorkers, "merged", lambda *_: {})
             merge_all(spark, settings)
     assert [row["id"] for row in rows(settings, SCHEMAS[0])] == [0, 2, 4]
 
@@ -274,7 +274,7 @@ def test_workers_that_fail_again_and_again_are_not_asked_any_more(
         attempts.append(1)
         return lambda batches: iter([1 // 0 for _ in batches])
 
-    monkeypatch.setattr(grouped_tables, "worker", broken)
+    monkeypatch.setattr(tables_by_workers, "worker", broken)
     merge_all(spark, settings)
     assert len(attempts) == 3
     assert [row["id"] for row in rows(settings, SCHEMAS[0])] == list(range(6))
@@ -356,7 +356,7 @@ def test_without_librdkafka_spark_reads_for_the_workers(
     settings = merge_settings()
     topics = filled(spark, settings)
     changed(topics)
-    monkeypatch.setattr(grouped_tables, "is_there", lambda: False)
+    monkeypatch.setattr(tables_by_workers, "is_there", lambda: False)
     monkeypatch.setattr(record_readers, "with_own_records", None)
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)

@@ -27,7 +27,7 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.kafka.slices import SNAPSHOT
 from spark_jobs.merge import rule
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.group_members import Member, as_target, gone
+from spark_jobs.merge.group_batch import Member, as_target, gone
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_entries import decoding_member, putting
 from spark_jobs.merge.worker_task import DECLINED, PUT_RESULT, MemberResult, MemberTask

@@ -1,0 +1,287 @@
+"""Tables that share targets, or are changed on their way, in one batch: newest rows become images, put target by target.
+
+The steps are those of `TableBatch`, in another order: first each source table is read up to its newest rows and its tombstones,
+then each target is written, with the rows of all tables that go into it in one step.
+
+A table that fails is left out, and the others are merged without it. A batch that is run again may have other tables then, so the
+name of its transaction has those that take part: what was put with fewer of them is put again, which only adds the rest.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import reduce
+from types import MappingProxyType
+from typing import Final
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from schemas.identity import Target
+from schemas.overriding import override
+from spark_jobs.decode.record_columns import CHANGED, DELETED
+from spark_jobs.decode.table_layout import TableLayout
+from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.group_batch import (
+    GroupBatch,
+    GroupRecords,
+    Member,
+    as_target,
+    failed,
+    gone,
+    leave_out_failed,
+    why_it_fails,
+    without_failing_rows,
+)
+from spark_jobs.merge.images_by_workers import TargetPut, compute_by_worker, put_by_workers
+from spark_jobs.merge.job_state import JobState
+from spark_jobs.merge.table_input import TableInput
+from spark_jobs.pipeline.row_images import Image
+from spark_jobs.pipeline.table_plan import Group
+from spark_jobs.pipeline.target_evolution import TargetImages
+from spark_jobs.sinks.contract import Writer
+from spark_jobs.sinks.stamp import Stamp
+
+log = structlog.get_logger()
+
+_MOST_FAILURES: Final = 3
+
+
+class MirrorBatch(GroupBatch):
+    """The steps of a batch for the mirrors of a group.
+
+    With `uses_workers` Python workers read and put the rows, where they can; else Spark does.
+    """
+
+    _fixed: Mapping[Target, Mapping[str, T.DataType]] = MappingProxyType({})
+    uses_workers = False
+
+    @override
+    def run(self) -> GroupRecords:
+        """Merge the records of all tables, and return what is to be remembered.
+
+        What a target was fed by until an error is left in the context: the record of a target that was half written needs it.
+        """
+        for target in self._targets:
+            self._context.fed_by.pop(target, None)
+        made = [target for target, batch in self._targets.items() if not batch.exists]
+        try:
+            return self._run()
+        except Exception:
+            for target in made:
+                self._note_fed(target, forgets=self._context.drops_columns)  # rows of any of them may be there
+            self._context.fed_by.update({target: batch.record.fed_by for target, batch in self._targets.items()})
+            raise
+
+    def _run(self) -> GroupRecords:
+        self._begin()
+        layouts = {target: self._layout(target) for target in self._targets}
+        self._judge_values(layouts)
+        had_rows = {target for target, batch in self._targets.items() if batch.exists}
+        for target, layout in layouts.items():
+            if target in had_rows and layout is not None:
+                self._prepare(target, layout)
+        with ExitStack() as computed:
+            put = self._put_by_workers(layouts)
+            for member in self._members:
+                if not put:
+                    self._compute(member, computed)
+            self._settle()
+            for target, layout in layouts.items():
+                self._write(target, layout, had_rows=target in had_rows, is_put=target in put)
+        return self._end(layouts)
+
+    def _judge_values(self, layouts: Mapping[Target, TableLayout | None]) -> None:
+        """Have the values of rows judged where targets keep the types of their columns, and some may not fit."""
+        if self._context.schema_rule.retypes:
+            return
+        known = {target: layout.columns for target, layout in layouts.items() if layout is not None}
+        fixed = {target: {name.lower(): kind for name, kind in columns} for target, columns in known.items()}
+        if any(image.unfit(fixed[target]) for target in fixed for _, image in self._fed(target)):
+            self._fixed = fixed
+            self._isolates, self.uses_workers = True, False
+
+    # ── source tables ────────────────────
+
+    @override
+    def _begin_member(self, member: Member) -> None:
+        super()._begin_member(member)
+        member.part.keeps_deleted = any(image.keeps_deleted for image in member.images.values())
+        member.part.keeps_change = any(image.needs_change for image in member.images.values())
+
+    def _compute(self, member: Member, computed: ExitStack) -> None:
+        """Compute the newest rows of a table once, and write the tombstones that they leave."""
+        part, layout = member.part, member.layout
+        if not part.raw:
+            return
+        if layout is None:
+            part.leave_out_all()
+            return
+        images = tuple(member.images.values())
+
+        def judged(rows: DataFrame) -> DataFrame:
+            for number, image in enumerate(images):
+                if self._isolates:
+                    rows = image.failing(rows, layout.names, failed(number), self._fixed.get(image.feed.target, {}))
+                    rows = image.judged(rows, layout.names, gone(number), unless=failed(number))
+                else:
+                    rows = image.judged(rows, layout.names, gone(number))
+            return rows
+
+        if self._is_decoded_by_worker(member, judged, computed):
+            return
+        names = [gone(number) for number in range(len(images))]
+        names += [failed(number) for number in range(len(images))] if self._isolates else []
+        leaves = F.col(DELETED) | (F.col(CHANGED) & reduce(operator.or_, [F.col(name) for name in names]))
+        found = computed.enter_context(part.judged_winners(layout, judged, leaves))
+        part.count(found.observed, layout)
+        if self._isolates:
+
+            def why(number: int, row: DataFrame) -> str:
+                return why_it_fails(images[number], row, layout, self._fixed.get(images[number].feed.target, {}))
+
+            leave_out_failed(part, found.rows, [failed(number) for number in range(len(images))], why)
+        member.rows, member.winners, member.times_ms = found.rows, found.observed.winners, tuple(found.observed.times_ms)
+        part.oldest = found.observed.oldest
+        if found.observed.leaving:
+            part.keep_tombstones(found.rows.withColumn(DELETED, leaves), layout)
+
+    def _is_decoded_by_worker(self, member: Member, judge: Callable[[DataFrame], DataFrame], computed: ExitStack) -> bool:
+        """Have a worker decode a table for a sink whose rows it does not put; return False where Spark has to do it."""
+        if not self.uses_workers or self._context.sink.can.worker_put or member.part.keeps_deleted:
+            return False
+        return compute_by_worker(self._context, member, judge, [target.name for target in self._targets], computed)
+
+    def _put_by_workers(self, layouts: Mapping[Target, TableLayout | None]) -> frozenset[Target]:
+        """Have workers read the tables and put their images; return the targets, none of them where Spark has to do it."""
+        if not self.uses_workers or not self._context.sink.can.worker_put:
+            return frozenset()
+        if any(member.part.keeps_deleted for member in self._members):
+            return frozenset()  # workers decode no row that was deleted
+        pairs = {
+            target: TargetPut(batch, layouts[target], self._fed(target), self._stamp(target))
+            for target, batch in self._targets.items()
+        }
+        done = put_by_workers(self._context, self._members, tuple(pairs.values()))
+        return frozenset(pairs) if done else frozenset()
+
+    # ── targets ────────────────────
+
+    def _images(self, target: Target) -> TargetImages | None:
+        """Return a target with the images of this batch; None while nothing is known of its tables."""
+        fed, batch = self._fed(target), self._targets[target]
+        if not fed:
+            return None
+        return TargetImages(
+            target,
+            batch.columns,
+            [image for _, image in fed],
+            [() if member.layout is None else member.layout.versions for member, _ in fed],
+            batch.record.fed_by,
+            self._is_shared(target),
+        )
+
+    def _layout(self, target: Target) -> TableLayout | None:
+        """Return the columns and the key of a target in this batch; None while nothing is known of its tables."""
+        found = self._images(target)
+        return None if found is None else found.layout(self._context.schema_rule, drops=self._context.drops_columns)
+
+    def _prepare(self, target: Target, layout: TableLayout) -> None:
+        """Trust a target, and give it the columns of this batch."""
+        batch, found = self._targets[target], self._images(target)
+        batch.trust()
+        if found is not None:
+            batch.evolve(found.evolution(layout, drops=self._context.drops_columns), self._stamp(target))
+            self._note_fed(target, forgets=self._context.drops_columns)
+
+    def _write(self, target: Target, layout: TableLayout | None, *, had_rows: bool, is_put: bool) -> None:
+        batch = self._targets[target]
+        with batch.commit(self._stamp(target)) as writer:
+            if is_put and layout is not None:
+                batch.note_put(writer, layout)
+            parts = [
+                self._aligned(member, image, layout)
+                for member, image in self._fed(target)
+                if member.rows is not None and member.winners and layout is not None
+            ]
+            if parts and layout is not None:
+                batch.put_rows(writer, reduce(DataFrame.unionByName, parts), layout)
+            elif not had_rows and not is_put and layout is not None:
+                batch.make_empty(writer, layout, self._spark)
+            if batch.exists:
+                self._note_fed(target, forgets=self._context.drops_columns)
+                self._delete_what_is_gone(target, writer, had_rows=had_rows)
+
+    def _aligned(self, member: Member, image: Image, layout: TableLayout) -> DataFrame:
+        """Return the rows of a table as those of a target, with all its columns."""
+        assert member.rows is not None
+        number = tuple(member.images).index(image.feed.target)
+        kept = member.rows.where(~F.col(failed(number))) if self._isolates else member.rows
+        return as_target(image, image.of(kept, gone(number)), layout)
+
+    def _delete_what_is_gone(self, target: Target, writer: Writer, *, had_rows: bool) -> None:
+        """Delete below the floors that have risen, and sweep."""
+        batch = self._targets[target]
+        members = self._members_into(target)
+        floors = {
+            member.table: member.part.record.state.doomed
+            for member in members
+            if member.part.has_risen and (had_rows or _is_older(member.part.oldest, member.part.record.state.floor))
+        }
+        if floors:
+            if had_rows:
+                batch.trust()
+            batch.delete_doomed(writer, floors)
+        for member in members:
+            due = self._sweeps(member, target)
+            if due:
+                batch.sweep(writer, member.table, due)
+
+    @override
+    def _stamp(self, target: Target) -> Stamp:
+        """Return what the steps of a target carry: the tables that take part are in the name of the transaction."""
+        return super()._stamp(target).of_tables(target, [member.table.text for member in self._members_into(target)])
+
+    def _end(self, layouts: Mapping[Target, TableLayout | None]) -> GroupRecords:
+        for target, layout in layouts.items():
+            batch = self._targets[target]
+            if layout is not None:
+                self._note_fed(target, forgets=self._context.drops_columns)
+            batch.forget_keys()
+            batch.note_commit()
+            batch.compact_if_due(self._stamp(target))
+        return self._records()
+
+
+def run_mirror(
+    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int
+) -> GroupRecords:
+    """Merge a group, without the rows on which an expression fails.
+
+    Workers do what they can; where they failed several times in a row, this run of the job uses none for the group.
+    """
+    names = tuple(target.name for target in group.targets)
+    failures = context.worker_failures.get(names, 0)
+    batch = MirrorBatch(context, spark, group, inputs, before, batch_id)
+    batch.uses_workers = failures < _MOST_FAILURES
+    try:
+        done = batch.run()
+    except (PySparkException, Py4JError) as error:
+        if context.sink.passing(error) is not None or not (batch.uses_workers or any(feed.transform for feed in group.feeds)):
+            raise
+        context.worker_failures[names] = failures + batch.uses_workers
+        return without_failing_rows(
+            context, group, error, lambda: MirrorBatch(context, spark, group, inputs, before, batch_id, isolates=True).run()
+        )
+    context.worker_failures.pop(names, None)
+    return done
+
+
+def _is_older(oldest: str | None, floor: str) -> bool:
+    return oldest is not None and oldest < floor
