@@ -79,7 +79,7 @@ def decoding_member(task: MemberTask) -> Callable[[Batches], Batches]:
     """
 
     def run(batches: Batches) -> Batches:
-        from spark_jobs.merge.member_run import newest_rows
+        from spark_jobs.merge.worker_run import newest_rows
 
         return newest_rows(task, batches)
 
@@ -90,7 +90,7 @@ def putting(put: WorkerPut) -> Callable[[Batches], Batches]:
     """Return the function that a worker runs over all rows of a target. Out: `PUT_RESULT`."""
 
     def run(batches: Batches) -> Batches:
-        from spark_jobs.merge.member_run import put_rows
+        from spark_jobs.merge.worker_run import put_rows
 
         return put_rows(put, batches)
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.arrow.arrow_decoder import ArrowDecoder
+from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Flags, Ints, Judged
 from spark_jobs.arrow.commit_times import commit_times_ms
 from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.arrow.newest import admitted, joined, newest, observed
@@ -53,6 +53,7 @@ class Decoded:
 
 Decode = Callable[[int, pa.Table], Decoded]
 Join = Callable[[int, list[Decoded]], Decoded]
+More = Callable[[pa.Table, Judged, Flags, Ints], pa.Table]
 
 
 @dataclass(slots=True)
@@ -198,17 +199,21 @@ def _keep_below(limit: int | None, found: Mapping[int, BufferedRecords], decodin
         max(found.values(), key=lambda one: one.bytes).give_up(TooManyRowsError(TOO_MANY))
 
 
-def decoded(decoder: ArrowDecoder, admission: Admission, given: list[pa.Table]) -> Decoded:
-    """Return the newest rows of some records, which are taken out of `given`: nobody else is to keep them."""
+def decoded(decoder: ArrowDecoder, admission: Admission, given: list[pa.Table], more: More = lambda rows, *_: rows) -> Decoded:
+    """Return the newest rows of some records, which are taken out of `given`: nobody else is to keep them.
+
+    `more` adds columns to them, by the judged records, the flags of those that count, and the numbers of the newest.
+    """
     records = given.pop()
-    keys, values = (bytes_of(records[name]) for name in ("key", "value"))
+    keys, values = (_bytes_of(records[name]) for name in ("key", "value"))
     snapshot, partitions = records[SNAPSHOT].to_numpy(), records["partition"].to_numpy()
     del records  # keys and values are copies in one piece
     judged = decoder.judge(keys, values, snapshot, partitions)
-    winners = newest(decoder, judged, admitted(judged, admission.guard, admission.floor))
+    counts = admitted(judged, admission.guard, admission.floor)
+    winners = newest(decoder, judged, counts)
     rows = decoder.columns(judged, winners)
     counted = observed(decoder, judged, winners, rows, admission.safe_horizon)
-    return Decoded(rows, counted, commit_times_ms(decoder, judged, winners).tolist())
+    return Decoded(more(rows, judged, counts, winners), counted, commit_times_ms(decoder, judged, winners).tolist())
 
 
 def one_of(decoder: ArrowDecoder, admission: Admission, parts: list[Decoded]) -> Decoded:
@@ -219,7 +224,7 @@ def one_of(decoder: ArrowDecoder, admission: Admission, parts: list[Decoded]) ->
     return Decoded(rows, counted, [time for part in parts for time in part.times_ms])
 
 
-def bytes_of(column: pa.ChunkedArray) -> pa.Array:
+def _bytes_of(column: pa.ChunkedArray) -> pa.Array:
     """Return a column of bytes in one piece, with offsets of 64 bits where 32 do not reach."""
     if column.nbytes >= _LARGEST_OFFSET:
         column = column.cast(pa.large_binary())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -9,18 +10,21 @@ from pathlib import Path
 from typing import Final, TypeVar
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from schemas.delay_histogram import DelayHistogram
 from schemas.errors import RegistryError, SinkError, UnsupportedTypeError
-from spark_jobs.arrow.arrow_decoder import ArrowDecoder
+from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Flags, Ints, Judged
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError
-from spark_jobs.arrow.decoder_plan import DecoderPlan
+from spark_jobs.arrow.commit_times import ops_and_times
+from spark_jobs.arrow.decoder_plan import DecoderPlan, Observed
 from spark_jobs.arrow.newest import not_overtaken
-from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.merge.worker_records import (
+    TOO_MANY,
     Decode,
     Decoded,
     Join,
@@ -32,9 +36,19 @@ from spark_jobs.merge.worker_records import (
     packed,
     parts_by_table,
 )
-from spark_jobs.merge.worker_task import MergeTask, TaskFailure, TaskResult, TombstonePaths
-from spark_jobs.sinks.contract import PutDeclinedError
+from spark_jobs.merge.worker_task import (
+    DECLINED,
+    MemberResult,
+    MemberTask,
+    MergeTask,
+    TaskFailure,
+    TaskResult,
+    TombstonePaths,
+)
+from spark_jobs.sinks.contract import PutDeclinedError, WorkerPut
 
+_BATCH_ROWS: Final = 1 << 16
+_LEAVES: Final = "_tm_leaves "
 _FILE: Final = "part-00000.parquet"
 _MOST_DECODERS: Final = 1000
 _Result = TypeVar("_Result")
@@ -129,7 +143,7 @@ def done(task: MergeTask, found: Decoded) -> TaskResult:
             delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in found.times_ms)
         else:
             times_ms = tuple(found.times_ms)
-    kept = _keep_tombstones(task, rows, earlier) if counted.tombstones else None
+    kept = _keep_tombstones(task, rows, DELETED, earlier) if counted.tombstones else None
     return TaskResult(counted, bool(counted.winners), kept, delays, times_ms, rows.num_rows)
 
 
@@ -143,6 +157,83 @@ def decoder_of(spec: DecoderPlan) -> ArrowDecoder:
             _decoders.clear()
         _decoders[spec] = ArrowDecoder(spec)
     return _decoders[spec]
+
+
+# ── tables whose rows continue through Spark ────────────────────
+
+
+def newest_rows(task: MemberTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the newest row of each key that no tombstone of an earlier batch has overtaken."""
+    records: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        size += batch.nbytes
+        if task.most_bytes is not None and size > task.most_bytes:
+            raise TooManyRowsError(TOO_MANY)
+        if batch.num_rows:
+            records.append(batch)
+    if not records:
+        _write(Path(task.result), MemberResult(Observed(0, 0, 0, None, None, None, None), ()))
+        return
+    decoder, given = decoder_of(task.decoder), [pa.Table.from_batches(records)]
+    del records
+    found = decoded(decoder, task.admission, given, partial(_with_leaves, task, decoder))
+    rows, earlier = found.rows, tombstones_of(task.tombstones, found.rows.select([*task.keys, POSITION]).schema)
+    if earlier is not None:
+        rows = not_overtaken(rows, earlier, task.keys)
+    kept = _keep_tombstones(task, rows, _LEAVES, earlier)
+    _write(Path(task.result), MemberResult(found.observed, tuple(found.times_ms), kept))
+    names = [*(name for name, _ in task.decoder.columns), DELETED, POSITION, *((CHANGE, COMMITTED) if task.keeps_change else ())]
+    yield from rows.select(names).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
+
+
+def _with_leaves(task: MemberTask, decoder: ArrowDecoder, rows: pa.Table, judged: Judged, counts: Flags, winners: Ints) -> pa.Table:
+    """Return rows with `_LEAVES`, whether a row leaves a tombstone, and with the change if the task asks for it."""
+    leaves = judged.deleted[winners]
+    if task.keeps_changes:
+        leaves = leaves | _changed(decoder, judged, counts, winners, rows, task.keys)
+    rows = rows.append_column(_LEAVES, pa.array(leaves))
+    if task.keeps_change:
+        ops, committed = ops_and_times(decoder, judged, winners)
+        rows = rows.append_column(CHANGE, ops).append_column(COMMITTED, committed)
+    return rows
+
+
+def _changed(
+    decoder: ArrowDecoder, judged: Judged, counts: Flags, winners: Ints, rows: pa.Table, keys: tuple[str, ...]
+) -> Flags:
+    """Return which winners are changes, or have won over a change of their key in this batch."""
+    found: Flags = ~judged.snapshot[winners]
+    if found.all() or not (counts & ~judged.snapshot).any():
+        return found
+    changes = decoder.columns(judged, np.flatnonzero(counts & ~judged.snapshot).astype(np.int64), [*keys])
+    names = list(keys)
+    numbered = rows.select(names).append_column("n", pa.array(np.arange(rows.num_rows)))
+    changed = numbered.join(changes.select(names), names, join_type="left semi", use_threads=False)
+    found = found.copy()
+    found[changed["n"].to_numpy()] = True
+    return found
+
+
+def put_rows(put: WorkerPut, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put all rows of a target, and yield how many they were."""
+    rows = [batch for batch in batches if batch.num_rows]
+    count = sum(batch.num_rows for batch in rows)
+    if rows:
+        table = pa.Table.from_batches(rows)
+        del rows
+        try:
+            put.run(table)
+        except PutDeclinedError:
+            count = DECLINED
+    yield pa.RecordBatch.from_arrays([pa.array([count], pa.int64())], ["rows"])
+
+
+def _write(path: Path, result: MemberResult) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{uuid4()}.tmp")
+    new.write_bytes(pickle.dumps(result))
+    new.replace(path)
 
 
 # ── tombstones ────────────────────
@@ -166,26 +257,24 @@ def tombstones_of(paths: TombstonePaths, schema: pa.Schema) -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-def _keep_tombstones(task: MergeTask, rows: pa.Table, earlier: pa.Table | None) -> tuple[str, int]:
-    """Write the deletes that a later batch may need, in place of those of another attempt; return highest position and number.
+def _keep_tombstones(task: MergeTask | MemberTask, rows: pa.Table, leaves: str, earlier: pa.Table | None) -> tuple[str, int] | None:
+    """Write the keys and positions of rows that a later batch may need, in place of those of another attempt.
 
-    The worker of a job that was killed may do this when the next job counts on what it wrote there itself: never is less there.
+    `leaves` is the column that says which rows leave a tombstone. Return highest position and number; None if none is to be kept.
+    The worker of a job that was killed may do this when the next job counts on its files: never is less there.
     """
     late = pc.greater(rows[POSITION], task.admission.safe_horizon)
-    deletes = rows.filter(pc.and_(rows[DELETED], late)).select([*task.keys, POSITION])
-    return write_tombstones(task.tombstones, deletes, earlier)
-
-
-def write_tombstones(paths: TombstonePaths, deletes: pa.Table, earlier: pa.Table | None) -> tuple[str, int]:
-    """Write keys and positions as the tombstones of a batch, in place of those of another attempt."""
+    kept, paths = rows.filter(pc.and_(rows[leaves], late)).select([*task.keys, POSITION]), task.tombstones
+    if not kept.num_rows and not (paths.replaces and earlier is not None):
+        return None
     if paths.replaces and earlier is not None:
-        deletes = pa.concat_tables([deletes, earlier])
+        kept = pa.concat_tables([kept, earlier])
     folder = Path(paths.written)
     folder.mkdir(parents=True, exist_ok=True)
     new = folder / f".{uuid4()}.tmp"
-    pq.write_table(deletes, new)
+    pq.write_table(kept, new)
     new.replace(folder / _FILE)
     for other in folder.glob("*.parquet"):
         if other.name != _FILE:
             other.unlink(missing_ok=True)
-    return pc.max(deletes[POSITION]).as_py() or "", deletes.num_rows
+    return pc.max(kept[POSITION]).as_py() or "", kept.num_rows

@@ -13,8 +13,8 @@ import pytest
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.kafka.slices import SNAPSHOT
-from spark_jobs.merge.member_run import newest_rows, put_rows
 from spark_jobs.merge.worker_records import TooManyRowsError
+from spark_jobs.merge.worker_run import newest_rows, put_rows
 from spark_jobs.merge.worker_task import DECLINED, Admission, MemberResult, MemberTask, TombstonePaths
 from spark_jobs.sinks.contract import PutDeclinedError, WorkerPut
 from tests.arrow.test_arrow_decoder import PLAN, record

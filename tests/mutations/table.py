@@ -316,7 +316,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "tombstones of snapshot rows that won over a change",
-        "spark_jobs.merge.member_run",
+        "spark_jobs.merge.worker_run",
         "leaves = leaves | _changed(decoder, judged, counts, winners, rows, task.keys)",
         "leaves = leaves | ~judged.snapshot[winners]",
         ("tests/merge/test_member_run.py",),
