@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from mysqlio.server_facts import current_position
 from producer.binlog import events
 from producer.binlog.framing import PacketFramer
 from producer.binlog.positions import PositionTracker
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import current_position
 from schemas.settings import SourceSettings
 from tests.binlog import build
 

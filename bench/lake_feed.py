@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from bench.scene import BenchError
 from bench.stage import Stage
 from devservers.processes import GuardedProcess
-from producer.source.facts import current_position
+from mysqlio.server_facts import current_position
 from schemas.position import file_number
 from schemas.settings import Settings
 from schemas.settings.database_url import DATABASES

@@ -15,7 +15,7 @@ from typing import Any, Self
 from devservers import Database, Kafka, Registry, start_database, start_kafka, start_registry
 from devservers.broker import HEAP_MIB
 from devservers.processes import GuardedProcess
-from producer.source.facts import current_position
+from mysqlio.server_facts import current_position
 from schemas.position import file_number
 from schemas.settings import Settings
 from tidemark.api.observe import Observer, Status

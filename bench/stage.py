@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.scene import DATABASE as TABLE
 from bench.scene import TRANSACTION_ROWS, Scene
-from producer.source.facts import current_position
+from mysqlio.server_facts import current_position
 
 _COLUMNS = """
     id BIGINT PRIMARY KEY, a INT, b VARCHAR(64), c DECIMAL(12,2), d DATETIME(6), e TEXT, f DOUBLE,

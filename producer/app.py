@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import server_facts
 from producer import all_kernels
 from producer.clients import Clients
 from producer.kafka.registry import RegistryWatch, load_client
@@ -37,8 +40,7 @@ from producer.recapture import NEW, RETURNED, Recapture, Recaptured, gone_while_
 from producer.reloads import Reloads
 from producer.resume import Resumption, find_resumption
 from producer.snapshot.request_history import RESTART_PREFIX
-from producer.source.connection import connect
-from producer.source.facts import require_logged, require_stored_name, server_facts
+from producer.source.log_facts import require_logged, require_stored_name
 from producer.source.retention import ResumePosition, RetentionWatch
 from producer.source.source_preflight import preflight
 from producer.stream.steps import RereadError, RereadHint
@@ -59,11 +61,11 @@ from schemas.waiting import waiting
 if TYPE_CHECKING:
     from typing import Self
 
+    from mysqlio.connection import Connection
+    from mysqlio.server_facts import ServerFacts
     from producer.control.command_registry import Handler
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.snapshot.view import FirstView
-    from producer.source.connection import Connection
-    from producer.source.facts import ServerFacts
     from producer.stream.handlers.cascades import Cascades
     from producer.stream.handlers.set_aside import AsideTables
     from producer.stream.log_reader import LogReader
@@ -251,7 +253,7 @@ class Producer:
 
     def _begin_watch(self) -> None:
         self.retention = RetentionWatch(
-            lambda: connect(self._settings.source), self._reading_position, self._settings.source.log_head_room_s
+            lambda: connect(ServerAccess.of(self._settings.source)), self._reading_position, self._settings.source.log_head_room_s
         )
         self.retention.start()
 
@@ -287,7 +289,7 @@ class Producer:
         if settings.format.type == "avro":
             threading.Thread(target=load_client, name="import-registry-client", daemon=True).start()
         warm_up()
-        connection = connect(settings.source)
+        connection = connect(ServerAccess.of(settings.source))
         try:
             facts = server_facts(connection)
             self.flavour = facts.flavour

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from mysqlio.connection import connect
+from mysqlio.kept_connection import KeptConnection
+from mysqlio.server_access import ServerAccess
 from producer.kafka.alternating_publisher import AlternatingPublisher
 from producer.kafka.client import TopicAdmin
 from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
-from producer.source.connection import connect
-from producer.source.kept_connection import KeptConnection
 from producer.stream.routes import CapturedTables
 from schemas import topics
 from schemas.applied.kafka_security import client_options
@@ -46,6 +47,6 @@ class Clients:
                 SourceId(settings.name), topics.state_topic(settings.name, delimiter), admin, servers, options
             ),
             TableTopics(settings.name, admin, settings.kafka.partitions, delimiter),
-            KeptConnection(lambda: connect(settings.source)),
+            KeptConnection(lambda: connect(ServerAccess.of(settings.source))),
             CapturedTables(settings.source),
         )

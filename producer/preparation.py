@@ -7,21 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_errors import source_errors
+from mysqlio.server_facts import user_grants
 from producer.catalog import list_tables, read_table_schema, unsupported_tables
 from producer.snapshot.strategies.watermark import SignalTable
 from producer.snapshot.table_access import ServerConnector
 from producer.snapshot.view import FirstView, View, open_view
-from producer.source.connection import connect, source_errors
 from producer.source.coverage import coverage
 from producer.source.dump import REGISTERED_AS
-from producer.source.facts import other_replica, user_grants
+from producer.source.log_facts import other_replica
 from schemas import topics
 from schemas.errors import ConfigError, SourceError, StateError
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
+    from mysqlio.server_facts import ServerFacts
     from producer.clients import Clients
-    from producer.source.connection import Connection
-    from producer.source.facts import ServerFacts
     from schemas.errors import TidemarkError
     from schemas.settings import Settings
 
@@ -65,7 +68,7 @@ def view_of_first_start(
         if settings.on_table_error == "set_aside":
             refused = unsupported_tables(connection, tables)
             tables = [table for table in tables if table not in refused]
-        here = ServerConnector(lambda: connect(source), facts.identity)
+        here = ServerConnector(lambda: connect(ServerAccess.of(source)), facts.identity)
         names = None if source.read_only else source.signal_names
         signals = None if names is None else SignalTable(*names)
         with source_errors(f"{source.host}:{source.port}"):

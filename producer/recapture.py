@@ -22,21 +22,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
 from producer.catalog import check_supported, list_tables, unsupported_tables
 from producer.preparation import create_topics, reported_coverage, tables_without_topics
-from producer.source.connection import connect
-from producer.source.facts import require_logged
+from producer.source.log_facts import require_logged
 from producer.stream.routes import CapturedTables
 from schemas.delay_histogram import RecentDelays
 from schemas.documents import CoverageDocument
 from schemas.errors import ConfigError, RetriableSourceError, TidemarkError
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
+    from mysqlio.server_facts import ServerFacts
     from producer.catalog.statement_reach import StatementReach
     from producer.clients import Clients
     from producer.snapshot.coordinator import SnapshotCoordinator
-    from producer.source.connection import Connection
-    from producer.source.facts import ServerFacts
     from producer.stream.handlers.cascades import Cascades
     from producer.stream.handlers.ddl_effects import FloorsAndSnapshots
     from producer.stream.handlers.set_aside import AsideTables
@@ -125,7 +126,7 @@ class Recapture:
             raise ConfigError(message)
         change = _Change(source, adopted)
         with self._asked:
-            with closing(connect(self._settings.source)) as connection:
+            with closing(connect(ServerAccess.of(self._settings.source))) as connection:
                 change.coverage = reported_coverage(replace(self._settings, source=source), connection)
                 self._prepare(change, list_tables(connection), connection)
             with self._lock:

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import MARIADB_IDENTITY
 from producer.catalog import TrackedTables, check_supported, list_tables, read_rules, unsupported_tables
 from producer.catalog.looking import TableLooks
-from producer.source.connection import connect
 from producer.source.dump import LARGEST_DUMP_POSITION, StreamStart
-from producer.source.facts import MARIADB_IDENTITY, first_position
 from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import LostTailError, changed_log, lost_log, successor, with_its_gtids
+from producer.source.log_facts import first_position
 from producer.source.start_at import chosen_position
 from producer.stream.offset import LogOffset, ResumePoint
 from producer.stream.skipped_start import after_skipped
@@ -30,9 +32,9 @@ from schemas.errors import AccessDeniedError, RetriableSourceError, SourceError,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mysqlio.connection import Connection
+    from mysqlio.server_facts import LogPosition, ServerFacts
     from producer.snapshot.view import FirstView
-    from producer.source.connection import Connection
-    from producer.source.facts import LogPosition, ServerFacts
     from producer.stream.routes import CapturedTables
     from schemas.errors import TidemarkError
     from schemas.settings import Settings
@@ -124,7 +126,7 @@ def _read_definitions(
     wanted = [table for table in tables if not tracked.state(*table)]
     if not wanted and tracked.knows_databases:
         return []
-    looks = TableLooks(settings.source, facts, lambda: connect(settings.source))
+    looks = TableLooks(settings.source, facts, lambda: connect(ServerAccess.of(settings.source)))
     looked = looks.read(wanted, stream_start(resumption.offset.start))
     for known in looked.tables.values():
         tracked.adopt(known.state)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
 from producer.catalog import Catalog
 from producer.catalog.foreign_keys import logs_cascades_since
 from producer.catalog.looking import TableLooks
@@ -29,7 +31,6 @@ from producer.recapture import Recapture, RecaptureParts, delays_of
 from producer.resume import stream_start
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.snapshot.table_access import ServerConnector, TableAccess
-from producer.source.connection import connect
 from producer.source.dump import BinlogStream
 from producer.stream.checkpoint import Checkpoints
 from producer.stream.cursor import LogCursor
@@ -74,11 +75,11 @@ from schemas.signals import ReloadTables
 from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
 
 if TYPE_CHECKING:
+    from mysqlio.server_facts import ServerFacts
     from producer.catalog.information_schema import TableFacts
     from producer.clients import Clients
     from producer.control.command_registry import Handler
     from producer.resume import Resumption
-    from producer.source.facts import ServerFacts
     from producer.stream.offset import LogOffset
     from producer.stream.ports import CheckpointParticipant, RowsHandler, State, StatementHandler
     from producer.stream.steps import RereadHint
@@ -258,7 +259,7 @@ class Wiring:
 
     def _newest_session(self) -> int:
         """Return the number of the newest session of the server, which is our own."""
-        with closing(connect(self._settings.source)) as connection, connection.cursor() as cursor:
+        with closing(connect(ServerAccess.of(self._settings.source))) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT CONNECTION_ID()")
             row = cursor.fetchone()
         assert row is not None
@@ -358,7 +359,7 @@ class Wiring:
         encoder = RecordEncoder(topic, HEARTBEAT_KEY, HEARTBEAT_VALUE, settings.format, self._registry)
         action = None
         if query is not None:
-            action = HeartbeatAction(lambda: connect(settings.source), query)
+            action = HeartbeatAction(lambda: connect(ServerAccess.of(settings.source)), query)
             self._resources.callback(action.stop)
             action.start()
         return Heartbeat(settings.name, interval_ms / 1000, encoder, action)
@@ -391,7 +392,7 @@ class Wiring:
         return SnapshotCoordinator(
             settings=settings,
             access=TableAccess(
-                ServerConnector(lambda: connect(settings.source), self._start.server.identity),
+                ServerConnector(lambda: connect(ServerAccess.of(settings.source)), self._start.server.identity),
                 self._codecs,
                 self._offset.epoch,
                 server=self._start.server.identity,
@@ -432,7 +433,7 @@ class Wiring:
 
     def _table_at_cursor(self, database: str, table: str) -> TableFacts | str:
         """Return a table as it is where the log is read, or why that is not known."""
-        looks = TableLooks(self._settings.source, self._start.server, lambda: connect(self._settings.source))
+        looks = TableLooks(self._settings.source, self._start.server, lambda: connect(ServerAccess.of(self._settings.source)))
         looked = looks.read([(database, table)], stream_start(self._assembler.resume_point()))
         if looked.changed:
             return "a statement further on in the log changes it"

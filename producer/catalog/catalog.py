@@ -24,12 +24,7 @@ from producer.catalog.conversions import keeps_values, keeps_values_of_table
 from producer.catalog.declared_columns import completed_column, declared_after, same_default, with_default_of
 from producer.catalog.dropped_columns import DroppedColumns
 from producer.catalog.effects import DdlChange, Effect, strongest
-from producer.catalog.information_schema import (
-    TableFacts,
-    read_table_facts,
-    read_table_schema,
-    wait_for_ddl,
-)
+from producer.catalog.information_schema import TableFacts, read_table_facts, read_table_schema, wait_for_ddl
 from producer.catalog.online_ddl import is_kept_up, keeps_up, real_table
 from producer.catalog.statements.character_sets import charset_name, charset_of_collation
 from producer.catalog.statements.clauses import AddKey, Copy, TableCharset, Trigger
@@ -53,10 +48,10 @@ from schemas.errors import DecodeError, SourceError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from mysqlio.connection import Connection
     from producer.binlog.tablemap import TableMap, TableMetadata
     from producer.catalog.model import TableState
     from producer.catalog.tracking import TrackedTables
-    from producer.source.connection import Connection
 
 log = structlog.get_logger(__name__)
 

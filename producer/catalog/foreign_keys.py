@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final, Literal
 import pymysql
 import structlog
 
-from producer.catalog.information_schema import list_tables_with_keys, quote
-from producer.source.connection import server_version
-from producer.source.facts import ask
+from mysqlio.quoting import qualified
+from mysqlio.server_facts import ask, is_mariadb
+from producer.catalog.information_schema import list_tables_with_keys
 from schemas.errors import RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
 
 log = structlog.get_logger(__name__)
 
@@ -125,7 +125,7 @@ def read_foreign_keys(connection: Connection, tables: Iterable[TableName] | None
     MariaDB's information_schema hides those of tables that the user may only SELECT from; SHOW CREATE TABLE does not.
     """
     shown: set[ForeignKey] = set()
-    if "mariadb" in server_version(connection).lower():
+    if is_mariadb(connection):
         for table in list_tables_with_keys(connection) if tables is None else tables:
             shown |= _shown(connection, table)
     found: dict[tuple[str, str, str], list[tuple[str, ...]]] = {}
@@ -139,7 +139,7 @@ def read_foreign_keys(connection: Connection, tables: Iterable[TableName] | None
 def _shown(connection: Connection, table: TableName) -> set[ForeignKey]:
     """Return the foreign keys in a table's definition; none where it is gone, is no table, or is damaged."""
     try:
-        rows = ask(connection, f"SHOW CREATE TABLE {quote(table[0])}.{quote(table[1])}")
+        rows = ask(connection, f"SHOW CREATE TABLE {qualified(*table)}")
     except SourceError as error:
         cause = error.__cause__
         code = cause.args[0] if isinstance(cause, pymysql.MySQLError) and cause.args else None

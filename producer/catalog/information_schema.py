@@ -22,6 +22,10 @@ from typing import Any, Final
 
 import pymysql
 
+from mysqlio.connection import Connection, server_version
+from mysqlio.quoting import qualified, quoted
+from mysqlio.server_errors import GONE, source_errors
+from mysqlio.server_facts import is_mariadb
 from producer.catalog.column_types import BINARY_TYPES, MEMBER_TYPES, TEXT_TYPES, to_column
 from producer.catalog.model import Key, Rules, TableState
 from producer.catalog.statements.character_sets import BINARY, SUPPORTED, charset_name
@@ -29,7 +33,6 @@ from producer.catalog.statements.clauses import KeyPart
 from producer.catalog.statements.column_definition import ColumnDefinition, parse_default, parse_definition
 from producer.catalog.statements.token_cursor import Cursor
 from producer.catalog.statements.tokens import tokenise
-from producer.source.connection import GONE, Connection, server_version, source_errors
 from schemas.columns import ADDRESS_BYTES, Column, ColumnType, TableSchema
 from schemas.errors import SourceError, UnsupportedTypeError
 
@@ -141,7 +144,7 @@ def _read_table_facts(connection: Connection, database: str, table: str) -> Tabl
     rows = _rows(connection, _COLUMNS, (database, table))
     if not rows:
         return None
-    mariadb = "mariadb" in server_version(connection).lower()
+    mariadb = is_mariadb(connection)
     columns, unsupported = [], {}
     for row in rows:
         column = _column(row, mariadb=mariadb)
@@ -178,7 +181,7 @@ def read_rules(connection: Connection) -> Rules:
     collations = {charset_name(str(charset)): str(name) for charset, name in _rows(connection, _CHARSETS, ())}
     variables = _rows(connection, "SHOW GLOBAL VARIABLES LIKE 'explicit_defaults_for_timestamp'", ())
     explicit = bool(variables) and str(variables[0][1]).upper() in ("ON", "1")
-    flavour = "mariadb" if "mariadb" in server_version(connection).lower() else "mysql"
+    flavour = "mariadb" if is_mariadb(connection) else "mysql"
     return Rules(flavour, collations, explicit)
 
 
@@ -188,7 +191,7 @@ def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: i
     Gives up after `timeout_s` (someone else holds the table's lock), and where the table cannot be opened: it is gone, may not
     be read, is damaged or a view of what is gone. A question about such a table gets that answer itself.
     """
-    statement = f"SELECT 1 FROM {quote(database)}.{quote(table)} LIMIT 0"  # noqa: S608
+    statement = f"SELECT 1 FROM {qualified(database, table)} LIMIT 0"  # noqa: S608
     with source_errors(f"{connection.host}:{connection.port}"), connection.cursor() as cursor:
         cursor.execute("SET SESSION lock_wait_timeout = %s", (timeout_s,))
         try:
@@ -282,7 +285,7 @@ def _with_asked_defaults(
     ]
     if not asked:
         return columns
-    source = f"{quote(database)}.{quote(table)}"
+    source = qualified(database, table)
     # The names are quoted. A row knows the default of a NOT NULL column, too; the outer join gives its one row from
     # an empty table, where MySQL 8.0 says NULL for such a column.
     wanted = ", ".join(
@@ -302,7 +305,7 @@ def _with_asked_defaults(
 
 
 def _default_expression(column: Column, alias: str) -> str:
-    value = f"DEFAULT({alias}.{quote(column.name)})"
+    value = f"DEFAULT({alias}.{quoted(column.name)})"
     return f"CONCAT('0x', HEX({value}))" if column.type in BINARY_TYPES else f"CAST({value} AS CHAR)"
 
 
@@ -311,11 +314,6 @@ _ASKED: Final = BINARY_TYPES | {ColumnType.TIMESTAMP, *ADDRESS_BYTES}
 
 def _asked_text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def quote(name: str) -> str:
-    """Return an identifier in backticks, safe inside a statement."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 # ── keys ────────────────────────────────
@@ -335,7 +333,7 @@ class _IndexPart:
 
 def _indexes(connection: Connection, database: str, table: str) -> list[_IndexPart]:
     """Return the parts of all indexes, in the server's order: primary, unique NOT NULL ones, others."""
-    statement = f"SHOW INDEX FROM {quote(table)} FROM {quote(database)}"
+    statement = f"SHOW INDEX FROM {quoted(table)} FROM {quoted(database)}"
     return [
         _IndexPart(str(row[2]), row[4], not row[1], row[9] == "YES", str(row[10]), int(row[7] or 0))
         for row in _rows(connection, statement, ())

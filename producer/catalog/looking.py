@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from mysqlio.server_facts import current_position
 from producer.catalog.effects import parse_ddl
 from producer.catalog.information_schema import TableFacts, read_databases, read_table_facts, wait_for_ddl
 from producer.catalog.statements.clauses import DatabaseCharset
 from producer.source.ddl_scan import queries_between
-from producer.source.facts import current_position
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
+    from mysqlio.server_facts import ServerFacts
     from producer.binlog.events import QueryEvent
-    from producer.source.connection import Connection
     from producer.source.dump import StreamStart
-    from producer.source.facts import ServerFacts
     from schemas.settings import SourceSettings
 
 _DDL_WAIT_S: Final = 5

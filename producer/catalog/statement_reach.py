@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.catalog.information_schema import list_tables, quote
+from mysqlio.connection import server_version
+from mysqlio.quoting import qualified
+from mysqlio.server_errors import source_errors
+from mysqlio.server_facts import account, flavour_of, user_grants, version_of
+from producer.catalog.information_schema import list_tables
 from producer.catalog.statements.token_cursor import Cursor
 from producer.catalog.statements.tokens import Kind, Token, tokenise, without_set_statement, without_values
-from producer.source.connection import server_version, source_errors
-from producer.source.facts import account, flavour_of, user_grants, version_of
 from producer.source.object_rights import TRIGGERS, right_to_routines, sees_routines, sees_triggers
 from schemas.documents import UnseenStatementsDocument
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
     from producer.binlog.events import QueryEvent
-    from producer.source.connection import Connection
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +84,7 @@ class ServerObjects:
 
     def right_to_text(self, hidden: Table) -> str:
         """Return the GRANT statement that shows the text of a view or routine."""
-        name = f"{quote(hidden[0])}.{quote(hidden[1])}"
+        name = qualified(*hidden)
         right = f"SELECT, SHOW VIEW ON {name}" if _fold(hidden) in self.of_tables else self.right_to_routines
         return f"GRANT {right} TO {self.account}"
 

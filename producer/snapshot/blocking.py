@@ -49,11 +49,11 @@ from schemas.position import Position, file_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mysqlio.connection import Connection
     from producer.snapshot.shared_ledger import SharedLedger
     from producer.snapshot.snapshot_state import Request, TableTask
     from producer.snapshot.strategies.watermark import SignalTable
     from producer.snapshot.table_access import TableAccess
-    from producer.source.connection import Connection
     from rowcodec import Records
     from rowcodec.types import SnapshotMark
     from schemas.columns import TableSchema

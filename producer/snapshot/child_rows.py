@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from producer.snapshot.ranges import literal, quoted, rows_query
+from mysqlio.quoting import quoted
+from producer.snapshot.ranges import literal, rows_query
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import TidemarkError
 from schemas.markers import Sweep

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pymysql
 import structlog
 
+from mysqlio.connection import close_quietly
 from producer.snapshot.buffered_chunk import ChunkTooLargeError
 from producer.snapshot.child_rows import ChildrenUnreadableError
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
@@ -24,13 +25,12 @@ from producer.snapshot.reader import (
 from producer.snapshot.shared_ledger import POLL_S, LedgerWatch, SharedLedger
 from producer.snapshot.snapshot_state import Window, WindowState
 from producer.snapshot.window_attempts import TopicNames, WindowAttempts
-from producer.source.connection import close_quietly
 from schemas.errors import PreparedXaError
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
     from producer.snapshot.chunk_writer import ChunkWriter
     from producer.snapshot.table_access import TableAccess
-    from producer.source.connection import Connection
 
 log = structlog.get_logger(__name__)
 

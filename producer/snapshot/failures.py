@@ -7,7 +7,7 @@ from typing import Final
 import pymysql
 from pymysql.constants import ER
 
-from producer.source.connection import missing_grant, source_error
+from mysqlio.server_errors import missing_grant, source_error
 from schemas.errors import (
     ACCESS_ERRORS,
     FencedError,

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import pymysql
 
+from mysqlio.server_errors import source_error
 from producer.snapshot.ranges import table_name
-from producer.source.connection import source_error
 from producer.source.query import BinaryQuery
 from schemas.errors import RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
     from schemas.columns import TableSchema
 
 _JSON_FUNCTIONS: Final = range(3140, 3159)

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from mysqlio.connection import close_quietly
 from producer.snapshot.failures import EXPECTED, described
 from producer.snapshot.load_limits import LAG, THREADS, LoadJudge, LoadLimits
 from producer.snapshot.shared_ledger import SharedLedger
-from producer.source.connection import close_quietly
 from producer.source.server_load import Measured, replica_lag_s, threads_running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mysqlio.connection import Connection
     from producer.snapshot.table_access import TableAccess
-    from producer.source.connection import Connection
     from schemas.settings import PauseWhen
 
 __all__ = ["LoadGuard", "LoadLimits"]

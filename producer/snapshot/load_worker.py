@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mysqlio.connection import close_quietly
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
 from producer.snapshot.load_choice import LoadRequest
 from producer.snapshot.reader import (
@@ -38,13 +39,12 @@ from producer.snapshot.shared_ledger import LedgerWatch, SharedLedger
 from producer.snapshot.snapshot_state import Window
 from producer.snapshot.strategies.watermark import XA_PATIENCE_S, WindowRow, require_no_xa
 from producer.snapshot.window_attempts import TopicNames, WindowAttempts
-from producer.source.connection import close_quietly
 from schemas.errors import PreparedXaError, TidemarkError
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
     from producer.snapshot.strategies.signal_rows import SignalRows
     from producer.snapshot.table_access import TableAccess
-    from producer.source.connection import Connection
     from schemas.loads import LoadAnswer
 
 log = structlog.get_logger(__name__)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from mysqlio.connection import server_version
 from producer.snapshot.ranges import (
     Key,
     KeyRange,
@@ -33,12 +34,11 @@ from producer.snapshot.ranges import (
 )
 from producer.snapshot.snapshot_state import Plan, key_identity
 from producer.snapshot.strategies.watermark import LowWatermark
-from producer.source.connection import server_version
 from schemas.columns import TableSchema
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
     from producer.snapshot.chunk_size import ChunkSizes
-    from producer.source.connection import Connection
 
 MAX_SPARSENESS: Final = 4.0
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from mysqlio.connection import close_quietly
 from producer.snapshot.chunk_size import ChunkSizes
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
 from producer.snapshot.filters import FilterRefusedError
@@ -25,7 +26,6 @@ from producer.snapshot.strategies.watermark import (
     end_of_binlog,
     require_no_xa,
 )
-from producer.source.connection import close_quietly
 from schemas.errors import (
     ConfigError,
     PreparedXaError,
@@ -37,8 +37,8 @@ from schemas.errors import (
 from schemas.notifications import TableStatus
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
     from producer.snapshot.table_access import TableAccess
-    from producer.source.connection import Connection
     from schemas.columns import TableSchema
     from schemas.settings import SnapshotSettings
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
+from mysqlio.quoting import quoted
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, YEAR_DIGITS, Column, ColumnType, TableSchema
 from schemas.errors import SourceError, StateError
 
@@ -118,11 +119,6 @@ class SurrogateKeyError(SourceError):
 
 
 _UNORDERED: Final = frozenset({ColumnType.JSON, ColumnType.VECTOR, *SPATIAL_TYPES})
-
-
-def quoted(name: str) -> str:
-    """Return an identifier in backticks."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def table_name(table: TableSchema) -> str:

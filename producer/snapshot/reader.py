@@ -32,6 +32,8 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
 
+from mysqlio.connection import server_version
+from mysqlio.server_facts import flavour_of, version_of
 from producer.snapshot.buffered_chunk import BufferedChunk
 from producer.snapshot.chunk_size import ChunkCost
 from producer.snapshot.ranges import KeyRange, table_name
@@ -46,8 +48,6 @@ from producer.snapshot.strategies.watermark import (
     end_of_binlog,
     require_no_xa,
 )
-from producer.source.connection import server_version
-from producer.source.facts import flavour_of, version_of
 from producer.source.query import DEFAULT_BUFFER_BYTES, BinaryQuery, Buffer
 from rowcodec import ChunkContext
 from schemas.columns import TableSchema
@@ -55,10 +55,10 @@ from schemas.errors import SourceError, TidemarkError
 from schemas.position import Position
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
     from producer.snapshot.chunk_writer import ChunkReceipt, ChunkWriter
     from producer.snapshot.scope import Scope
     from producer.snapshot.table_access import TableAccess
-    from producer.source.connection import Connection
 
 OPEN_PATIENCE_S: Final = 20.0
 _NAMES_ARE_NAMES: Final = 9

@@ -18,7 +18,7 @@ from producer.snapshot.snapshot_state import TableTask, key_identity
 from schemas.overriding import override
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
     from schemas.columns import TableSchema
 
 KeyIdentity = tuple[tuple[str, str, str], ...]

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from mysqlio.connection import close_quietly
+from mysqlio.server_facts import identity_of
 from producer.catalog import read_table_schema
-from producer.snapshot.strategies.watermark import identity_of
-from producer.source.connection import close_quietly
 from schemas.errors import RetriableSourceError
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
     from producer.kafka.codecs import RowIdentity
-    from producer.source.connection import Connection
     from producer.source.query import Buffer
     from rowcodec import ChunkContext, Records
     from schemas.columns import TableSchema

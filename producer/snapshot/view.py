@@ -31,7 +31,9 @@ import pymysql
 import structlog
 from pymysql.constants import ER
 
-from producer.snapshot.ranges import quoted
+from mysqlio.connection import server_version
+from mysqlio.quoting import quoted
+from mysqlio.server_facts import LogPosition, current_position, flavour_of
 from producer.snapshot.strategies.watermark import (
     TRANSACTIONAL_ENGINES,
     SignalTable,
@@ -41,14 +43,12 @@ from producer.snapshot.strategies.watermark import (
     commit_close,
     require_no_xa,
 )
-from producer.source.connection import server_version
-from producer.source.facts import LogPosition, current_position, flavour_of
 from schemas.errors import RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
     from producer.snapshot.snapshot_state import TableId
     from producer.snapshot.table_access import SchemaReader
-    from producer.source.connection import Connection
     from schemas.columns import TableSchema
     from schemas.settings import SnapshotSettings
 

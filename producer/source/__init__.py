@@ -1,4 +1,1 @@
-"""Settings enter, pinned connections, a dump of the log and raw result sets leave.
-
-Owner of every socket to the database server.
-"""
+"""Connections enter; a dump of the log, raw result sets, and what is in the way of reading leave."""

@@ -17,8 +17,8 @@ from schemas.errors import LogTornError, RetriableSourceError
 from schemas.position import file_number
 
 if TYPE_CHECKING:
+    from mysqlio.server_facts import LogPosition
     from producer.binlog import EventBatch
-    from producer.source.facts import LogPosition
     from schemas.settings import SourceSettings
 
 log = structlog.get_logger(__name__)

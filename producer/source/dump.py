@@ -20,11 +20,14 @@ from uuid import NAMESPACE_URL, uuid5
 
 import structlog
 
+from mysqlio.connection import connect, server_version
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_errors import GONE, source_errors
+from mysqlio.server_facts import flavour_of, server_facts
 from producer.binlog.framing import PacketFramer
 from producer.binlog.positions import PositionTracker
-from producer.source.connection import GONE, connect, server_version, source_errors
-from producer.source.facts import available_log, flavour_of, log_sizes, server_facts
 from producer.source.gtid import MysqlGtidSet
+from producer.source.log_facts import available_log, log_sizes
 from schemas.errors import DecodeError, LogTornError, RetriableSourceError, SourceError
 from schemas.position import file_number
 from schemas.waiting import TURN_S, WAITS, waiting
@@ -32,9 +35,9 @@ from schemas.waiting import TURN_S, WAITS, waiting
 if TYPE_CHECKING:
     import socket
 
+    from mysqlio.connection import Connection
+    from mysqlio.server_facts import ServerFacts
     from producer.binlog.framing import EventBatch, ServerMessage
-    from producer.source.connection import Connection
-    from producer.source.facts import ServerFacts
     from schemas.settings import SourceSettings
 
 log = structlog.get_logger(__name__)
@@ -128,7 +131,7 @@ class BinlogStream:
         self._framer = PacketFramer(self._buffer_bytes, sequence=1)
         self._tracker = PositionTracker(start.file, start.pos, by_gtid=start.gtid_set is not None)
         self._silent_s = 0.0
-        self._connection = connect(self._settings)
+        self._connection = connect(ServerAccess.of(self._settings))
         try:
             with source_errors(self._where):
                 self._start_dump(self._connection, start, server_id)
@@ -304,7 +307,7 @@ class BinlogStream:
 
     def _torn(self, words: str) -> SourceError:
         """Return the error for a file that ends inside an event, as MariaDB leaves it after a crash."""
-        with closing(connect(self._settings)) as connection:
+        with closing(connect(ServerAccess.of(self._settings))) as connection:
             files = list(log_sizes(connection))
         behind = [name for name in files if file_number(name) > file_number(self._tracker.file)]
         return LogTornError(words, behind[0]) if behind else RetriableSourceError(words)
@@ -312,7 +315,7 @@ class BinlogStream:
     def _what_is_there(self) -> str:
         """Return what the server still has, for the message about a position it no longer has."""
         try:
-            connection = connect(self._settings)
+            connection = connect(ServerAccess.of(self._settings))
         except SourceError:
             return "What the server still has could not be read"
         try:

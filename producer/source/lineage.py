@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from mysqlio.connection import server_version
+from mysqlio.server_facts import LogPosition, ask, current_position, flavour_of
 from producer.binlog import events
 from producer.source.begun import Begun
-from producer.source.connection import server_version
 from producer.source.dump import LARGEST_DUMP_POSITION, BinlogStream, StreamStart
-from producer.source.facts import LogPosition, ask, available_log, current_position, flavour_of, log_sizes
 from producer.source.gtid import MysqlGtidSet, parse_gtid_set
+from producer.source.log_facts import available_log, log_sizes
 from producer.source.log_scan import PATIENCE_S, READ_S, batches_before
 from producer.source.visibility import still_owned
 from schemas.errors import DecodeError, RetriableSourceError, SourceError
@@ -34,9 +35,9 @@ from schemas.position import file_number
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from mysqlio.connection import Connection
+    from mysqlio.server_facts import ServerFacts
     from producer.binlog import EventBatch
-    from producer.source.connection import Connection
-    from producer.source.facts import ServerFacts
     from schemas.settings import SourceSettings
 
 log = structlog.get_logger(__name__)

@@ -17,8 +17,8 @@ from schemas.position import file_number
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from mysqlio.server_facts import LogPosition, ServerFacts
     from producer.binlog import EventBatch
-    from producer.source.facts import LogPosition, ServerFacts
     from schemas.settings import SourceSettings
 
 PATIENCE_S: Final = 120.0

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.source.facts import MARIADB_IDENTITY, ask, log_sizes
+from mysqlio.server_facts import MARIADB_IDENTITY, ask
+from producer.source.log_facts import log_sizes
 from schemas.errors import TidemarkError
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
 
 log = structlog.get_logger(__name__)
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 import pymysql
 import pymysql.cursors
 
-from producer.source.connection import missing_grant, server_version, source_error
-from producer.source.facts import flavour_of, version_of
+from mysqlio.connection import server_version
+from mysqlio.server_errors import missing_grant, source_error
+from mysqlio.server_facts import flavour_of, version_of
 from schemas.errors import RetriableSourceError
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
 
 _NEW_SPELLING: Final = (8, 0, 22)
 _LAG: Final = ("Seconds_Behind_Source", "Seconds_Behind_Master")

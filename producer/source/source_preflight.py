@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.source.facts import LOG_STATUS_SINCE, account, ask, is_denied, user_grants, xa_recover
+from mysqlio.server_facts import LOG_STATUS_SINCE, account, ask, is_denied, user_grants
+from producer.source.log_facts import xa_recover
 from producer.source.object_rights import READS_ALL, TRIGGERS, right_to_routines, sees_routines, sees_triggers
 from schemas.errors import SourceError
 from schemas.findings import Finding, Remedy, Severity, errors_of
@@ -17,8 +18,8 @@ from schemas.findings import Finding, Remedy, Severity, errors_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from producer.source.connection import Connection
-    from producer.source.facts import ServerFacts
+    from mysqlio.connection import Connection
+    from mysqlio.server_facts import ServerFacts
 
 log = structlog.get_logger(__name__)
 

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from mysqlio.server_facts import LogPosition, ask, current_position
 from producer.binlog import events
 from producer.source.dump import StreamStart
-from producer.source.facts import LogPosition, ask, available_log, current_position, log_sizes
 from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import position_behind
+from producer.source.log_facts import available_log, log_sizes
 from producer.source.log_scan import batches_before, created_s
 from schemas.errors import ConfigError, RetriableSourceError, SourceError
 from schemas.position import file_number
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
+    from mysqlio.server_facts import ServerFacts
     from producer.binlog import EventBatch
-    from producer.source.connection import Connection
-    from producer.source.facts import ServerFacts
     from schemas.settings import SourceSettings
 
 log = structlog.get_logger(__name__)

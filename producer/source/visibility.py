@@ -10,12 +10,11 @@ import re
 import time
 from typing import TYPE_CHECKING, Final
 
-from producer.source.connection import server_version
-from producer.source.facts import LogPosition, ask, current_position, flavour_of
+from mysqlio.server_facts import LogPosition, ask, current_position, is_mariadb
 from schemas.errors import RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
 
 PATIENCE_S: Final = 20.0
 AGAIN_S: Final = 0.01
@@ -38,7 +37,7 @@ def visible_position(connection: Connection) -> LogPosition:
     MySQL: a GTID is owned from before its transaction is written until after it is visible (`gtid_owned`), so those
     owned when the end is known are waited for. MariaDB: the place of a consistent snapshot.
     """
-    if flavour_of(server_version(connection)) == "mariadb":
+    if is_mariadb(connection):
         return snapshot_position(connection)
     end = current_position(connection)
     left = still_owned(connection, PATIENCE_S)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from mysqlio.server_facts import current_position
 from producer.binlog import events
 from producer.binlog.rowcount import count_partial_rows, count_rows
 from producer.source.dump import StreamStart
-from producer.source.facts import current_position
 from producer.source.log_scan import batches_before
 from producer.stream.cursor import LogCursor
 from producer.stream.groups import OPS, TransactionAssembler
@@ -25,9 +25,9 @@ from producer.stream.steps import Drop, End, PartialRows, Rows, TableMap
 from schemas.errors import SourceError
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
+    from mysqlio.server_facts import ServerFacts
     from producer.binlog import EventBatch
-    from producer.source.connection import Connection
-    from producer.source.facts import ServerFacts
     from producer.stream.offset import LogOffset
     from producer.stream.routes import Route
     from schemas.settings import SourceSettings

@@ -8,12 +8,13 @@ from contextlib import closing
 import pymysql
 import pytest
 
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
 from producer.catalog import (
     Catalog,
     list_tables,
 )
 from producer.catalog.information_schema import read_table_facts, wait_for_ddl
-from producer.source.connection import connect
 from schemas.avro import to_avro
 from schemas.connect import column_default, value_schema
 from schemas.settings import SourceSettings
@@ -110,7 +111,7 @@ def test_a_table_is_described_while_somebody_holds_the_global_read_lock(source: 
         host=server.host, port=server.port, user=server.user, password=server.password, tables=(".*",)
     )
     try:
-        with closing(connect(settings)) as connection, connection.cursor() as cursor:
+        with closing(connect(ServerAccess.of(settings))) as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION lock_wait_timeout = 20")
             began = time.monotonic()
             facts = read_table_facts(connection, source.database, "t")

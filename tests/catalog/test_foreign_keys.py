@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pymysql
 import pytest
 
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
 from producer.catalog.foreign_keys import (
     Consequence,
     ForeignKey,
@@ -17,7 +19,6 @@ from producer.catalog.foreign_keys import (
     read_foreign_keys,
 )
 from producer.catalog.information_schema import list_tables
-from producer.source.connection import connect
 from schemas.errors import RetriableSourceError
 from schemas.settings import SourceSettings
 from tests.support.servers import database
@@ -171,7 +172,7 @@ def test_text_that_is_no_utf8_is_no_concern_of_the_others(name: str, fresh_datab
     settings = SourceSettings(
         host=server.host, port=server.port, user=server.user, password=server.password, tables=("a",)
     )
-    with connect(settings) as connection:
+    with connect(ServerAccess.of(settings)) as connection:
         assert len([one for one in list_tables(connection) if one[0] == schema]) == 4
         found = [one.child for one in read_foreign_keys(connection) if one.child[0] == schema]
         again = [one.child for one in read_foreign_keys(connection) if one.child[0] == schema]

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from producer.source.connection import password_of
+from mysqlio.server_access import ServerAccess
 from schemas.applied.kafka_security import client_options
 from schemas.errors import ConfigError
 from tidemark.cli import USAGE, main
@@ -122,9 +122,9 @@ def test_the_password_is_the_first_line_of_its_file_beside_the_configuration(fil
 
     settings = load(file, {"TIDEMARK_SOURCE__PASSWORD_FILE": "secret"})
 
-    assert password_of(settings.source) == "hunter2"
+    assert ServerAccess.of(settings.source).secret() == "hunter2"
     (file.parent / "secret").write_text("rotated\n", "utf-8")
-    assert password_of(settings.source) == "rotated"
+    assert ServerAccess.of(settings.source).secret() == "rotated"
     assert "hunter2" not in repr(settings)
 
 

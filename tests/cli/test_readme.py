@@ -11,10 +11,12 @@ import pymysql
 import pytest
 
 from devservers import Database, Kafka
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_errors import source_errors
+from mysqlio.server_facts import server_facts
 from producer.app import Producer
 from producer.snapshot.strategies.watermark import SignalTable, WindowRow, commit_barrier, commit_close
-from producer.source.connection import connect, source_errors
-from producer.source.facts import server_facts
 from producer.source.source_preflight import preflight
 from schemas.errors import SourceError
 from schemas.settings import Settings, from_mapping
@@ -97,7 +99,7 @@ def test_the_grants_of_the_readme_are_enough_and_no_more(prepared: Database, kaf
     verified = Source(settings.source)
     assert ("shop", "orders") in verified.table_names()
     verified.close()
-    with connect(settings.source) as connection, connection.cursor() as cursor:
+    with connect(ServerAccess.of(settings.source)) as connection, connection.cursor() as cursor:
         preflight(server_facts(connection), connection)
         with pytest.raises(pymysql.MySQLError, match="denied"):
             cursor.execute("INSERT INTO shop.orders VALUES (4)")
@@ -136,7 +138,7 @@ def test_each_grant_that_is_missing_is_named_with_its_statement(prepared: Databa
 def read_a_chunk(settings: Settings) -> None:
     """All that needs a privilege: the checks of a start, a window, a SELECT in it."""
     table, row = SignalTable("shop", "tidemark_signal"), WindowRow.open("w", "shop.orders", "r", NOON)
-    with connect(settings.source) as connection, source_errors("the source"), connection.cursor() as cursor:
+    with connect(ServerAccess.of(settings.source)) as connection, source_errors("the source"), connection.cursor() as cursor:
         preflight(server_facts(connection), connection)
         commit_barrier(connection, table, row)
         cursor.execute("SELECT * FROM shop.orders")

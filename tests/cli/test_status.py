@@ -347,7 +347,7 @@ def test_the_endpoint_answers_with_what_the_producer_saw_of_the_source_and_asks_
         raise AssertionError
 
     monkeypatch.setattr("tidemark.api.observe.Observer", Seen)
-    monkeypatch.setattr("producer.source.connection.connect", connect)
+    monkeypatch.setattr("mysqlio.connection.connect", connect)
     settings = from_mapping({"name": "shop", "source": {"tables": [".*"]}})
     room = reckon({"b.1": 9}, {"binlog_expire_logs_seconds": "7200"}, ResumePosition("b.0", 4, 0), 7000)
     with ExitStack() as stack:

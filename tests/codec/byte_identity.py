@@ -25,8 +25,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pymysql import converters
 
 from devservers import Database, start_database
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
 from producer.catalog import read_table_schema
-from producer.source.connection import connect
 from rowcodec import SourceConstants, TableCodec, WireSchemas
 from schemas.columns import TableSchema
 from schemas.connect import BinaryMode, DecimalMode, TimeMode, UnsignedMode, ValueModes
@@ -159,7 +160,7 @@ def compare(
         host=server.host, port=server.port, user=server.user, password=server.password, tables=("x",)
     )
     compared = 0
-    connection = connect(source)  # pinned, as the product's are
+    connection = connect(ServerAccess.of(source))  # pinned, as the product's are
     try:
         for mode, fmt in product(modes, FORMATS):
             constants = SourceConstants("v", connector, PREFIX, mode)

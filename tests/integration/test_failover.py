@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from devservers import Database, start_database
+from mysqlio.server_facts import current_position
 from producer.app import Producer
-from producer.source.facts import current_position
 from producer.stream.log_reader import LogReader
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.markers import MARKER_KEY

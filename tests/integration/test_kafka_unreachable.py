@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from devservers import Database, start_kafka
-from producer.source.facts import log_sizes
+from producer.source.log_facts import log_sizes
 from producer.source.retention import RetentionWatch
 from tests.support.producers import Source
 from tests.support.producing import RunningProducer

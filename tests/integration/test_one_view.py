@@ -22,12 +22,13 @@ from structlog.testing import capture_logs
 
 import tidemark
 from devservers.processes import GuardedProcess
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import current_position
 from producer.catalog import read_table_schema
 from producer.snapshot import blocking, view
 from producer.snapshot.strategies.watermark import SignalTable, commit_barrier
 from producer.snapshot.view import open_view
-from producer.source.connection import connect
-from producer.source.facts import current_position
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.settings import Settings
 from tests.integration.views import (
@@ -228,9 +229,9 @@ def opened(settings: Settings, tables: list[tuple[str, str]]) -> Any:
     names = settings.source.signal_names
     assert names is not None
     signal_table = SignalTable(*names)
-    with closing(connect(settings.source)) as connection:
+    with closing(connect(ServerAccess.of(settings.source))) as connection:
         signal_table.ensure(connection)
-    return open_view(lambda: connect(settings.source), tables, settings.snapshot, signal_table, read_table_schema)
+    return open_view(lambda: connect(ServerAccess.of(settings.source)), tables, settings.snapshot, signal_table, read_table_schema)
 
 
 def test_a_lock_that_is_not_to_be_had_is_given_up_and_holds_up_nobody(source):

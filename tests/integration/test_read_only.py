@@ -18,15 +18,16 @@ from typing import Any, Self
 import pytest
 
 from devservers import start_database
+from mysqlio.connection import Connection, connect, server_version
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import current_position, flavour_of
 from producer.binlog import events
 from producer.snapshot import retries
 from producer.snapshot.snapshot_state import State
 from producer.snapshot.strategies.read_only import ReadOnly
 from producer.snapshot.strategies.watermark import WindowRow
 from producer.snapshot.turns import Turns
-from producer.source.connection import Connection, connect, server_version
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import current_position, flavour_of
 from producer.source.gtid import parse_gtid_set
 from producer.source.visibility import owned_gtids, visible_position
 from producer.stream.offset import LogOffset
@@ -127,7 +128,7 @@ class Follower(threading.Thread):
         super().__init__(daemon=True)
         self._settings = settings
         self._stopped = threading.Event()
-        with connect(settings) as connection:
+        with connect(ServerAccess.of(settings)) as connection:
             here = self._start = current_position(connection)
             self._gtids = parse_gtid_set(here.gtid_set, flavour_of(server_version(connection)))
         self.committed = LogOffset(0, here.file, here.pos, here.gtid_set, "")
@@ -190,7 +191,7 @@ def waiting_before_visible(kind: str, folder: Path) -> Iterator[SourceSettings]:
 
 @pytest.mark.parametrize("kind", WAITING_BEFORE_VISIBLE)
 def test_low_is_taken_when_what_the_log_reader_has_read_is_visible_and_not_before(kind: str, tmp_path: Path) -> None:
-    with waiting_before_visible(kind, tmp_path) as settings, Follower(settings) as follower, connect(settings) as connection:
+    with waiting_before_visible(kind, tmp_path) as settings, Follower(settings) as follower, connect(ServerAccess.of(settings)) as connection:
         before = follower.committed.position
         writer = threading.Thread(target=insert, args=(settings,))
         writer.start()
@@ -208,7 +209,7 @@ def test_low_is_taken_when_what_the_log_reader_has_read_is_visible_and_not_befor
 
 @pytest.mark.parametrize("kind", WAITING_BEFORE_VISIBLE)
 def test_the_end_of_the_log_is_reported_when_what_is_before_it_is_visible(kind: str, tmp_path: Path) -> None:
-    with waiting_before_visible(kind, tmp_path) as settings, connect(settings) as connection:
+    with waiting_before_visible(kind, tmp_path) as settings, connect(ServerAccess.of(settings)) as connection:
         before = current_position(connection)
         writer = threading.Thread(target=insert, args=(settings,))
         writer.start()
@@ -235,12 +236,12 @@ def test_gtids_that_are_owned_are_distinguished() -> None:
 
 
 def insert(settings: SourceSettings) -> None:
-    with connect(settings) as connection, connection.cursor() as cursor:
+    with connect(ServerAccess.of(settings)) as connection, connection.cursor() as cursor:
         cursor.execute("INSERT INTO d.t VALUES (1)")
 
 
 def make_visible(kind: str, settings: SourceSettings) -> None:
-    with connect(settings) as connection, connection.cursor() as cursor:
+    with connect(ServerAccess.of(settings)) as connection, connection.cursor() as cursor:
         cursor.execute(NO_LONGER[kind])
 
 

@@ -12,9 +12,9 @@ import pymysql
 import pytest
 
 from devservers import Database, Kafka, start_database
+from mysqlio.server_facts import current_position, server_facts
 from producer.source.ddl_scan import queries_between
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import current_position, server_facts
 from producer.source.lineage import _begun_before, position_behind
 from tests.support.producers import SIGNAL, Source
 from tests.support.producing import RunningProducer

@@ -22,6 +22,9 @@ from typing import Any
 import pytest
 
 from devservers import Database, start_database
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import current_position
 from producer.binlog import events
 from producer.catalog import read_table_schema
 from producer.snapshot.planner import largest_key
@@ -33,9 +36,7 @@ from producer.snapshot.strategies.watermark import (
     choose_low_watermark,
     end_of_binlog,
 )
-from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import current_position
 from schemas.columns import TableSchema
 from schemas.errors import SourceError
 from schemas.position import Position, file_number
@@ -131,7 +132,7 @@ class Race:
         return stale, samples
 
     def _round(self, sample: Callable[[Any], Sample]) -> tuple[list[Sample], History]:
-        with connect(self.source) as connection:
+        with connect(ServerAccess.of(self.source)) as connection:
             start = current_position(connection)
             seen: list[Sample] = []
             threads = [threading.Thread(target=self._write, args=(writer,)) for writer in WRITERS]
@@ -144,12 +145,12 @@ class Race:
         return seen, self._read_log(start, end)
 
     def _write(self, writer: int) -> None:
-        with connect(self.source) as connection, connection.cursor() as cursor:
+        with connect(ServerAccess.of(self.source)) as connection, connection.cursor() as cursor:
             cursor.execute(f"CALL race.write_until({writer}, SYSDATE(6) + INTERVAL {ROUND_S} SECOND)")
 
     def _sample(self, sample: Callable[[Any], Sample], seen: list[Sample]) -> None:
         until = time.monotonic() + ROUND_S - 0.1
-        with connect(self.source) as connection:
+        with connect(ServerAccess.of(self.source)) as connection:
             while time.monotonic() < until:
                 seen.append(sample(connection))
 

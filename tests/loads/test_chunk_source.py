@@ -14,6 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from devservers import Database
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import identity_of
 from producer.catalog import read_table_schema
 from producer.kafka.codecs import CodecFactory
 from producer.snapshot.chunk_writer import MemoryChunkWriter, MemoryTopics
@@ -22,9 +25,8 @@ from producer.snapshot.reader import Assignment, ChunkReader, WindowWatch
 from producer.snapshot.scope import WholeTable
 from producer.snapshot.snapshot_state import key_identity
 from producer.snapshot.strategies import Windowing
-from producer.snapshot.strategies.watermark import LowWatermark, identity_of
+from producer.snapshot.strategies.watermark import LowWatermark
 from producer.snapshot.table_access import TableAccess
-from producer.source.connection import connect
 from schemas.errors import LoadError, LoadImpossibleError
 from schemas.loads import LoadAnswer
 from schemas.markers import LoadMarker
@@ -91,7 +93,7 @@ class Both:
         topics = MemoryTopics()
         writer = MemoryChunkWriter(topics, 0)
         writer.fence()
-        connection = connect(self.settings.source)
+        connection = connect(ServerAccess.of(self.settings.source))
         schema = read_table_schema(connection, self.source.schema, table)
         assert schema is not None
         bounds, scope = KeyRange(), WholeTable()

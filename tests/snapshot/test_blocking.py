@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mysqlio.server_facts import LogPosition
 from producer.snapshot import blocking
 from producer.snapshot.blocking import BlockingSnapshots, marked
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
@@ -18,7 +19,6 @@ from producer.snapshot.snapshot_state import Origin, State
 from producer.snapshot.strategies.watermark import LowWatermark
 from producer.snapshot.table_access import TableAccess
 from producer.snapshot.window_attempts import TopicNames
-from producer.source.facts import LogPosition
 from schemas.position import Position
 from schemas.settings import from_mapping
 

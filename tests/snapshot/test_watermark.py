@@ -12,6 +12,7 @@ import pymysql
 import pytest
 
 from devservers import Database
+from mysqlio.server_facts import identity_of, server_facts
 from producer.snapshot.strategies import watermark
 from producer.snapshot.strategies.read_only import ReadOnly
 from producer.snapshot.strategies.watermark import (
@@ -21,11 +22,10 @@ from producer.snapshot.strategies.watermark import (
     commit_barrier,
     commit_close,
     end_of_binlog,
-    identity_of,
     require_no_xa,
     window_of,
 )
-from producer.source.facts import server_facts, xa_recover
+from producer.source.log_facts import xa_recover
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.position import Position
 from tests.support.servers import database

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from devservers import Database
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import LogPosition, current_position
 from producer.binlog import EventBatch
-from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import LogPosition, current_position
 from schemas.settings import SourceSettings, TlsSettings
 
 SERVERS = ("mysql80", pytest.param("mysql97", marks=pytest.mark.slow), "mariadb114")  # what only 9.7 has is tested by name
@@ -68,7 +69,7 @@ _checkpointed: set[tuple[int, bytes]] = set()
 
 
 def end_of_log(server: Database) -> LogPosition:
-    connection = connect(settings_of(server))
+    connection = connect(ServerAccess.of(settings_of(server)))
     try:
         if server.flavour == "mariadb":
             _wait_for_checkpoint(server)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from devservers import Database
+from mysqlio.server_facts import LogPosition
 from producer.source.dump import StreamStart
-from producer.source.facts import LogPosition
 from tests.source.reading import (
     Read,
 )

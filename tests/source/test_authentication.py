@@ -12,7 +12,8 @@ import pytest
 
 from devservers import Database, start_database
 from devservers.packages import one_package
-from producer.source.connection import connect
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
 from schemas.errors import AccessDeniedError, ConfigError, RetriableSourceError, SourceError
 from schemas.settings import SourceSettings, TlsSettings
 from tests.support.certificates import Authority
@@ -53,7 +54,7 @@ def execute(server: Database, *statements: str) -> None:
 
 
 def cipher(settings: SourceSettings) -> str:
-    with connect(settings) as connection, connection.cursor() as cursor:
+    with connect(ServerAccess.of(settings)) as connection, connection.cursor() as cursor:
         cursor.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
         return str(cursor.fetchone()[1])
 
@@ -72,7 +73,7 @@ def test_a_server_is_trusted_by_its_authority_and_its_name(
         settings_of(server, tls=TlsSettings(mode="verify_identity")),
     ):
         with pytest.raises(SourceError, match=r"TLS with .* failed.*certificate.*Check source\.tls") as caught:
-            connect(wrong)
+            connect(ServerAccess.of(wrong))
         assert not isinstance(caught.value, RetriableSourceError)
 
 
@@ -80,8 +81,8 @@ def test_a_server_that_is_short_of_something_may_be_asked_once_more(server: Data
     """As of disk, memory, threads, locks; here an account that may have one connection at a time."""
     execute(server, "CREATE USER one IDENTIFIED BY 'p' WITH MAX_USER_CONNECTIONS 1")
     settings = settings_of(server, user="one", password="p")
-    with connect(settings), pytest.raises(RetriableSourceError, match=r"cannot answer now: .*max_user_connections"):
-        connect(settings)
+    with connect(ServerAccess.of(settings)), pytest.raises(RetriableSourceError, match=r"cannot answer now: .*max_user_connections"):
+        connect(ServerAccess.of(settings))
 
 
 def test_a_handshake_that_breaks_off_may_be_retried(server: Database, authority: Authority) -> None:
@@ -101,7 +102,7 @@ def test_a_handshake_that_breaks_off_may_be_retried(server: Database, authority:
         cutter = threading.Thread(target=close_after_the_request, daemon=True)
         cutter.start()
         with pytest.raises(RetriableSourceError, match="broke in the TLS handshake"):
-            connect(settings_of(server, tls=tls, host="127.0.0.1", port=front.getsockname()[1]))
+            connect(ServerAccess.of(settings_of(server, tls=tls, host="127.0.0.1", port=front.getsockname()[1])))
         cutter.join(10)
 
 
@@ -110,21 +111,21 @@ def test_a_user_may_be_asked_for_a_certificate(server: Database, authority: Auth
     execute(server, f"CREATE USER certified IDENTIFIED BY '{server.password}' REQUIRE X509")
     tls = TlsSettings(mode="verify_identity", ca=str(authority.ca))
     with pytest.raises(AccessDeniedError, match="refuses the user"):
-        connect(settings_of(server, user="certified", tls=tls))
+        connect(ServerAccess.of(settings_of(server, user="certified", tls=tls)))
     shown = replace(tls, cert=str(client.cert), key=str(client.key))
     assert cipher(settings_of(server, user="certified", tls=shown))
 
 
 def test_files_that_are_not_there_are_named_and_no_reason_to_wait(server: Database) -> None:
     with pytest.raises(ConfigError, match=r"source\.tls: ca \(/none\.pem\).*No such file"):
-        connect(settings_of(server, tls=TlsSettings(mode="verify_ca", ca="/none.pem")))
+        connect(ServerAccess.of(settings_of(server, tls=TlsSettings(mode="verify_ca", ca="/none.pem"))))
 
 
 def test_tls_that_is_asked_for_is_never_left_out() -> None:
     server = database("mysql57")  # this build has no TLS
     assert cipher(settings_of(server, host=server.host)) == ""
     with pytest.raises(SourceError, match=r"TLS|SSL"):
-        connect(settings_of(server, host=server.host, tls=TlsSettings(mode="required")))
+        connect(ServerAccess.of(settings_of(server, host=server.host, tls=TlsSettings(mode="required"))))
 
 
 @pytest.mark.parametrize("mode", ["disabled", "preferred"])
@@ -136,7 +137,7 @@ def test_passwords_are_shown_with_and_without_tls(server: Database, mode: str) -
     # The first connection shows the whole password, by TLS or the server's RSA key; the second a hash.
     assert [bool(cipher(settings)) for _ in range(2)] == [mode == "preferred"] * 2
     with pytest.raises(AccessDeniedError):
-        connect(replace(settings, password="wrong"))
+        connect(ServerAccess.of(replace(settings, password="wrong")))
 
 
 @pytest.mark.slow
@@ -149,6 +150,6 @@ def test_mariadb_s_ed25519_is_spoken(tmp_path: Path) -> None:
             "INSTALL SONAME 'auth_ed25519'",
             "CREATE USER ed IDENTIFIED VIA ed25519 USING PASSWORD('right')",
         )
-        connect(settings_of(server, host=server.host, user="ed", password="right")).close()
+        connect(ServerAccess.of(settings_of(server, host=server.host, user="ed", password="right"))).close()
         with pytest.raises(AccessDeniedError):
-            connect(settings_of(server, host=server.host, user="ed", password="wrong"))
+            connect(ServerAccess.of(settings_of(server, host=server.host, user="ed", password="wrong")))

@@ -12,23 +12,21 @@ import structlog
 from structlog.testing import capture_logs
 
 from devservers import Database, start_database
-from producer.catalog import read_table_schema
-from producer.source import source_preflight
-from producer.source.connection import Connection, connect, password_of
-from producer.source.coverage import privileges_on
-from producer.source.facts import (
+from mysqlio.connection import Connection, connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import (
     ServerFacts,
-    available_log,
     current_position,
     flavour_of,
     grants_of,
-    require_logged,
-    require_stored_name,
     server_facts,
     user_grants,
     version_of,
-    xa_recover,
 )
+from producer.catalog import read_table_schema
+from producer.source import source_preflight
+from producer.source.coverage import privileges_on
+from producer.source.log_facts import available_log, require_logged, require_stored_name, xa_recover
 from producer.source.source_preflight import preflight
 from schemas.errors import SourceError
 from tests.source.reading import SERVERS, execute, settings_of
@@ -56,7 +54,7 @@ GOOD = ServerFacts(
 
 @contextmanager
 def connected(server: Database, **more: str) -> Iterator[Connection]:
-    connection = connect(settings_of(server, **more))
+    connection = connect(ServerAccess.of(settings_of(server, **more)))
     try:
         yield connection
     finally:
@@ -287,7 +285,7 @@ def test_a_primary_key_that_the_server_made_and_hides_is_seen(mysql97: Database,
         cursor.execute(f"GRANT SELECT ON {schema}.* TO {schema}@'%'")
         cursor.execute(f"{hides} = OFF")
         try:
-            with closing(connect(settings_of(mysql97, user=schema, password="x"))) as connection:
+            with closing(connect(ServerAccess.of(settings_of(mysql97, user=schema, password="x")))) as connection:
                 table = read_table_schema(connection, schema, "t")
         finally:
             cursor.execute(f"{hides} = ON")
@@ -311,10 +309,10 @@ def test_the_password_comes_from_its_file(mysql80: Database, tmp_path: pytest.Te
     with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
         file.write(mysql80.password + "\n")
     settings = settings_of(mysql80, password="", password_file=path)
-    assert password_of(settings) == mysql80.password
-    connect(settings).close()
+    assert ServerAccess.of(settings).secret() == mysql80.password
+    connect(ServerAccess.of(settings)).close()
     with pytest.raises(SourceError, match=r"source\.password_file: cannot read"):
-        password_of(settings_of(mysql80, password_file=path + "x"))
+        ServerAccess.of(settings_of(mysql80, password_file=path + "x")).secret()
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from devservers import Database
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import current_position, server_facts
 from producer.source import lineage
-from producer.source.connection import connect
-from producer.source.facts import current_position, server_facts
 from producer.source.lineage import gtids_of_its_file, gtids_without_those_behind, with_its_gtids
 from schemas.errors import RetriableSourceError
 from schemas.settings import SourceSettings
@@ -70,7 +71,7 @@ def writers(server: Database, schema: str, *before: str) -> Iterator[None]:
 def test_both_ways_find_the_same_while_others_commit(name: str, tagged: str) -> None:
     server, schema, settings = with_a_log(name, own=bool(tagged))
     known = []
-    with connect(settings) as connection, writers(server, schema, *filter(None, [tagged])):
+    with connect(ServerAccess.of(settings)) as connection, writers(server, schema, *filter(None, [tagged])):
         facts = server_facts(connection)
         for _ in range(ROUNDS):
             end = current_position(connection, facts)
@@ -85,7 +86,7 @@ def test_both_ways_find_the_same_while_others_commit(name: str, tagged: str) -> 
 
 def test_a_first_start_reads_nothing_of_the_file_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, settings = with_a_log("mysql80")
-    with connect(settings) as connection:
+    with connect(ServerAccess.of(settings)) as connection:
         facts = server_facts(connection)
         end = current_position(connection, facts)
         expected = gtids_of_its_file(settings, facts, connection, end)
@@ -96,7 +97,7 @@ def test_a_first_start_reads_nothing_of_the_file_before_it(monkeypatch: pytest.M
 def test_what_has_a_gtid_and_may_be_in_the_log_is_looked_up_there(monkeypatch: pytest.MonkeyPatch) -> None:
     server, schema, settings = with_a_log("mysql80")
     monkeypatch.setattr(lineage, "_SETTLED_S", 0.1)
-    with connect(settings) as connection, server.connect() as other, other.cursor() as cursor:
+    with connect(ServerAccess.of(settings)) as connection, server.connect() as other, other.cursor() as cursor:
         facts = server_facts(connection)
         other_server = "11111111-2222-3333-4444-555555555555"
         cursor.execute(f"SET gtid_next = '{other_server}:5'")
@@ -114,7 +115,7 @@ def test_what_has_a_gtid_and_may_be_in_the_log_is_looked_up_there(monkeypatch: p
 
 def test_a_log_that_was_reset_between_two_questions_is_an_error_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, settings = with_a_log("mysql80")
-    with connect(settings) as connection:
+    with connect(ServerAccess.of(settings)) as connection:
         facts = server_facts(connection)
         end = current_position(connection, facts)
         answers = [end, replace(end, pos=end.pos - 100)]

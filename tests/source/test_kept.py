@@ -6,8 +6,9 @@ import pymysql
 import pytest
 
 from devservers import Database
-from producer.source.connection import Connection, connect
-from producer.source.kept_connection import KEPT_S, KeptConnection
+from mysqlio.connection import Connection, connect
+from mysqlio.kept_connection import KEPT_S, KeptConnection
+from mysqlio.server_access import ServerAccess
 from tests.source.reading import settings_of
 
 
@@ -26,7 +27,7 @@ def clock() -> Clock:
 @pytest.fixture
 def kept(mysql80: Database, clock: Clock) -> KeptConnection:
     settings = settings_of(mysql80)
-    return KeptConnection(lambda: connect(settings), clock)
+    return KeptConnection(lambda: connect(ServerAccess.of(settings)), clock)
 
 
 def number_of(connection: Connection) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from producer.source.facts import grants_of
+from mysqlio.server_facts import grants_of
 from producer.source.object_rights import sees_routines
 
 

@@ -8,9 +8,10 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import current_position
 from producer.source import retention
-from producer.source.connection import connect
-from producer.source.facts import current_position
 from producer.source.retention import ResumePosition, RetentionWatch, kept_s, reckon
 from schemas.settings import SourceSettings
 from tests.support.area_logs import of_area
@@ -89,7 +90,7 @@ def test_a_warning_begins_and_ends_with_the_server_s_own_figures(name: str, monk
         cursor.execute("FLUSH BINARY LOGS")
         cursor.execute("SET GLOBAL binlog_expire_logs_seconds = 86400")
         positions = [ResumePosition(here.file, here.pos, time.time() - 80_000)]
-        watch = RetentionWatch(lambda: connect(settings), lambda: positions[-1], least_s=43_200)
+        watch = RetentionWatch(lambda: connect(ServerAccess.of(settings)), lambda: positions[-1], least_s=43_200)
         with capture_logs() as said:
             assert 6_000 < watch.look().left_s <= 6_400
             watch.look()

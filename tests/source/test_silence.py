@@ -10,7 +10,8 @@ import pymysql
 import pytest
 
 from devservers import Database
-from producer.source.connection import connect
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
 from schemas.errors import RetriableSourceError
 from schemas.settings import SourceSettings
 from schemas.waiting import WAITS, waiting
@@ -44,14 +45,14 @@ def test_a_wait_of_this_thread_is_noticed() -> None:
 def test_a_peer_that_never_greets_is_given_up(source: SourceSettings) -> None:
     """HAProxy and ProxySQL accept connections for a server that is down."""
     with SilentPeer() as silent, pytest.raises(RetriableSourceError, match="nothing came from a server for 2 s"):
-        connect(replace(source, port=silent.port))
+        connect(ServerAccess.of(replace(source, port=silent.port)))
     assert no_wait_of_this_thread()
 
 
 def test_a_statement_may_take_longer_than_any_silence(source: SourceSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk of a large table, or a lock that is waited for: the server greets new connections meanwhile."""
-    monkeypatch.setattr("producer.source.connection.SILENT_S", 0.5)
-    with connect(source) as connection, connection.cursor() as cursor:
+    monkeypatch.setattr("mysqlio.connection.SILENT_S", 0.5)
+    with connect(ServerAccess.of(source)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT SLEEP(5)")
         assert cursor.fetchone() == (0,)
 
@@ -59,8 +60,8 @@ def test_a_statement_may_take_longer_than_any_silence(source: SourceSettings, mo
 def test_a_server_that_falls_silent_under_a_statement_is_given_up(
     source: SourceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("producer.source.connection.SILENT_S", 0.5)
-    with Proxy(source.port) as proxy, connect(replace(source, port=proxy.port)) as connection:
+    monkeypatch.setattr("mysqlio.connection.SILENT_S", 0.5)
+    with Proxy(source.port) as proxy, connect(ServerAccess.of(replace(source, port=proxy.port))) as connection:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
             proxy.stall()

@@ -14,12 +14,14 @@ import pytest
 from pymysqlreplication import BinLogStreamReader
 
 from devservers import Database
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import LogPosition, server_facts
 from producer.binlog import events
 from producer.source import dump
-from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import LogPosition, other_replica, server_facts
 from producer.source.gtid import MysqlGtidSet, parse_gtid_set
+from producer.source.log_facts import other_replica
 from schemas.errors import DecodeError, RetriableSourceError, SourceError
 from schemas.settings import SourceSettings
 from tests.source.reading import (
@@ -263,7 +265,7 @@ def test_a_replica_that_has_the_server_id_already_is_named(name: str, fresh_data
     start = end_of_log(server)
     some_changes(server, fresh_database(server))
     account = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
-    with connect(settings_of(server)) as connection:
+    with connect(ServerAccess.of(settings_of(server))) as connection:
         facts = server_facts(connection)
         replica = BinLogStreamReader(
             connection_settings=account, server_id=48_215, report_slave={"hostname": "db-7", "username": "", "password": "", "port": 3306},
@@ -323,9 +325,10 @@ def test_a_wrong_password_and_a_dead_port_are_distinguished(mysql80: Database) -
 
 
 def test_a_host_that_is_gone_is_noticed_in_minutes(mysql80: Database) -> None:
-    from producer.source.connection import connect
+    from mysqlio.connection import connect
+    from mysqlio.server_access import ServerAccess
 
-    with connect(settings_of(mysql80)) as connection:
+    with connect(ServerAccess.of(settings_of(mysql80))) as connection:
         sock = connection._sock
         tcp = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -335,10 +338,11 @@ def test_a_host_that_is_gone_is_noticed_in_minutes(mysql80: Database) -> None:
 def test_the_stream_refuses_another_server_than_the_one_it_was_opened_for(
     mysql80: Database, mysql97: Database
 ) -> None:
-    from producer.source.connection import connect
-    from producer.source.facts import server_facts
+    from mysqlio.connection import connect
+    from mysqlio.server_access import ServerAccess
+    from mysqlio.server_facts import server_facts
 
-    connection = connect(settings_of(mysql97))
+    connection = connect(ServerAccess.of(settings_of(mysql97)))
     facts = server_facts(connection)
     connection.close()
     with pytest.raises(SourceError, match="not"):

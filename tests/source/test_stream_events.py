@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from devservers import Database
+from mysqlio.server_facts import LogPosition
 from producer.binlog import events
 from producer.source.dump import StreamStart
-from producer.source.facts import LogPosition
 from producer.source.gtid import MysqlGtidSet, parse_previous_gtids
 from rowcodec.charsets import charset_of
 from schemas.errors import DecodeError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from producer.source.connection import connect
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
 from producer.stream.handlers.schema_change_records import DescribingServer
 from schemas.settings import SourceSettings
 from tests.support.servers import database
@@ -22,7 +23,7 @@ def test_tables_are_described_where_they_may_be_seen(name, mysql, fresh_database
     settings = SourceSettings(
         host=mysql.server.host, port=mysql.server.port, user="seeing", password="x", tables=("a",)
     )
-    server = DescribingServer(lambda: connect(settings))
+    server = DescribingServer(lambda: connect(ServerAccess.of(settings)))
     reported = server.create_statement(other if name == "not_granted" else mysql.schema, name)
     assert (reported is not None) == (name == "captured")
     assert server.charset(mysql.schema) == "utf8mb4"
@@ -41,7 +42,7 @@ def test_a_table_that_the_server_cannot_open_is_not_described(mysql):
     settings = SourceSettings(
         host=mysql.server.host, port=mysql.server.port, user=mysql.server.user, password=mysql.server.password, tables=("a",)
     )
-    assert DescribingServer(lambda: connect(settings)).create_statement(mysql.schema, "whole") is None
+    assert DescribingServer(lambda: connect(ServerAccess.of(settings))).create_statement(mysql.schema, "whole") is None
 
 
 def test_a_definition_that_is_no_utf8_is_read_as_debezium_s_driver_does(fresh_database) -> None:
@@ -52,6 +53,6 @@ def test_a_definition_that_is_no_utf8_is_read_as_debezium_s_driver_does(fresh_da
     settings = SourceSettings(
         host=server.host, port=server.port, user=server.user, password=server.password, tables=("a",)
     )
-    reported = DescribingServer(lambda: connect(settings)).create_statement(schema, "t")
+    reported = DescribingServer(lambda: connect(ServerAccess.of(settings))).create_statement(schema, "t")
     assert reported is not None
     assert "`v` varbinary(4) DEFAULT '\N{REPLACEMENT CHARACTER}'" in reported

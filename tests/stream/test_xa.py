@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from producer.source.connection import Connection, connect
-from producer.source.facts import LogPosition, current_position, first_position, xa_recover
+from mysqlio.connection import Connection, connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import LogPosition, current_position
+from producer.source.log_facts import first_position, xa_recover
 from schemas.errors import DecodeError, SourceError
 from tests.support.producers import Source, running
 from tests.support.servers import wait_until_gone
@@ -18,7 +20,7 @@ from tests.support.servers import wait_until_gone
 def _xa_ended(source: Source) -> Iterator[None]:
     """Whatever a test leaves prepared would hold back the server's other tests."""
     yield
-    connection = connect(source.settings().source)
+    connection = connect(ServerAccess.of(source.settings().source))
     with connection.cursor() as cursor:
         for xid in xa_recover(connection):
             cursor.execute(f"XA ROLLBACK {xid}")
@@ -145,7 +147,7 @@ def test_a_first_start_waits_for_what_was_prepared_before_it(
             return found
 
         with monkeypatch.context() as patched:
-            patched.setattr("producer.source.facts.xa_recover", look)
+            patched.setattr("producer.source.log_facts.xa_recover", look)
             try:
                 return first_position(connection, patience_s=120)
             finally:
@@ -175,7 +177,7 @@ def test_the_commit_of_an_unknown_xid_stops_the_reader_with_a_clear_error(
 def test_a_first_start_names_xa_transactions_that_do_not_end(source: Source) -> None:
     source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     prepare(source, "a", "INSERT INTO t VALUES (1)")
-    connection = connect(source.settings().source)
+    connection = connect(ServerAccess.of(source.settings().source))
     with pytest.raises(SourceError, match="1 XA transactions") as caught:
         first_position(connection, patience_s=0.5)
     connection.close()

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from devservers import Database
+from mysqlio.connection import connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import current_position
 from producer.binlog import events
 from producer.control.signal_control import SignalControl
 from producer.control.signal_row import decode_signal_row
@@ -23,9 +26,7 @@ from producer.snapshot.chunk_writer import ChunkWriter, MemoryChunkWriter, Memor
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.snapshot.outbox import MarkerDraft
 from producer.snapshot.table_access import TableAccess
-from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import current_position
 from rowcodec import BinlogLayout
 from schemas.connect import Connector
 from schemas.notifications import Notification
@@ -78,7 +79,7 @@ class MemoryLog:
         self.coordinator = SnapshotCoordinator(
             settings=settings,
             access=TableAccess(
-                lambda: connect(settings.source),
+                lambda: connect(ServerAccess.of(settings.source)),
                 CodecFactory(settings.name, connector, settings.format, registry, settings.records),
                 server=server,
             ),
@@ -270,7 +271,7 @@ def settings_for(server: Database, schema: str, **snapshot: Any) -> Settings:
 
 def begin(settings: Settings) -> Durable:
     """The state of a first start: the log's present end."""
-    connection = connect(settings.source)
+    connection = connect(ServerAccess.of(settings.source))
     try:
         end = current_position(connection)
     finally:

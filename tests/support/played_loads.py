@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 
-from producer.snapshot.strategies.watermark import identity_of
+from mysqlio.server_facts import identity_of
 from schemas.loads import LoadAnswer
 from schemas.markers import LoadMarker
 from schemas.position import Position

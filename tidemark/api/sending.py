@@ -72,10 +72,12 @@ def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
         if len(text) > most:  # a server that is not strict would cut it
             message = f"{what}: has {len(text)} characters, the signal table holds {most}; name fewer tables in one signal"
             raise ConfigError(message)
-    from producer.source.connection import connect, source_errors
+    from mysqlio.connection import connect
+    from mysqlio.server_access import ServerAccess
+    from mysqlio.server_errors import source_errors
 
     table = ".".join(f"`{name.replace('`', '``')}`" for name in names).replace("%", "%%")  # a `%` is no argument's place
-    connection = connect(settings.source)
+    connection = connect(ServerAccess.of(settings.source))
     try:
         with source_errors(f"signal table {'.'.join(names)}"), connection.cursor() as cursor:
             cursor.execute(f"INSERT INTO {table} VALUES (%s, %s, %s)", (signal_id, kind, data))  # noqa: S608

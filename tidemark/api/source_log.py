@@ -11,7 +11,7 @@ from schemas.errors import TidemarkError
 from tidemark.api.lags import Lags, lags_of
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
     from producer.source.retention import HeadRoom
     from schemas.liveness import Standing
     from schemas.settings import Settings
@@ -67,12 +67,13 @@ class SourceConnection:
 
     def ask(self, status: Status) -> SourceLog:
         """Return what `source_of` does; while it waits after an error, the error."""
-        from producer.source.connection import connect
+        from mysqlio.connection import connect
+        from mysqlio.server_access import ServerAccess
 
         if time.monotonic() < self._again_s:
             return SourceLog(None, self._problem)
         try:
-            self._connection = self._connection or connect(self._settings.source)
+            self._connection = self._connection or connect(ServerAccess.of(self._settings.source))
             assert status.log is not None
             found = log_seen(self._settings, self._connection, status.log)
         except TidemarkError as error:
@@ -87,7 +88,7 @@ class SourceConnection:
 
 def log_seen(settings: Settings, connection: Connection, log: LogStatus) -> SourceLog:
     """Ask the source over a connection how long it keeps what is not in Kafka yet; raises `SourceError`."""
-    from producer.source.connection import source_errors
+    from mysqlio.server_errors import source_errors
     from producer.source.retention import ResumePosition, head_room
 
     position = ResumePosition(log.needed_file, log.needed_pos, log.read_ms / 1000, log.server)
@@ -98,12 +99,13 @@ def log_seen(settings: Settings, connection: Connection, log: LogStatus) -> Sour
 
 def source_of(settings: Settings, status: Status) -> SourceLog:
     """Ask the source how long it keeps what is not in Kafka yet; that it does not answer is no error here."""
-    from producer.source.connection import connect
+    from mysqlio.connection import connect
+    from mysqlio.server_access import ServerAccess
 
     if status.log is None:
         return UNSEEN
     try:
-        with closing(connect(settings.source)) as connection:
+        with closing(connect(ServerAccess.of(settings.source))) as connection:
             return log_seen(settings, connection, status.log)
     except TidemarkError as error:
         return SourceLog(None, f"the source cannot be asked: {error}")

@@ -127,15 +127,17 @@ def inspect(arguments: argparse.Namespace, source: Mapping[str, object], *, is_t
 
     Raises `SourceError` where it cannot be reached, or where the user sees no table that is asked for.
     """
+    from mysqlio.connection import connect
+    from mysqlio.server_access import ServerAccess
+    from mysqlio.server_errors import source_errors
+    from mysqlio.server_facts import account, server_facts
     from producer.catalog import list_tables
-    from producer.source.connection import connect, source_errors
-    from producer.source.facts import account, server_facts
     from tidemark.doctor.source_checks import source_findings_of
     from tidemark.doctor.unchecked import UncheckedError
 
     patterns = tuple(arguments.tables)
     probe = from_mapping({"name": "init", "source": {**source, "tables": list(patterns) or [r".*\..*"]}})
-    with closing(connect(probe.source)) as connection:
+    with closing(connect(ServerAccess.of(probe.source))) as connection:
         facts = server_facts(connection)
         seen = [table for table in list_tables(connection) if table[1] != SIGNAL_TABLE]
         captured = [table for table in seen if probe.source.captures(*table)]

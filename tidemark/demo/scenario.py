@@ -23,7 +23,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from devservers import Database
-from producer.source.facts import current_position
+from mysqlio.server_facts import current_position
 from schemas import signals
 from schemas.position import file_number
 from tidemark.api.observe import Observer, Status

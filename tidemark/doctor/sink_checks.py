@@ -169,8 +169,8 @@ def _postgres_rights(sink: SinkSettings, server: SinkServer) -> Iterator[Finding
 
 
 def _mysql_rights(sink: SinkSettings, server: SinkServer) -> Iterator[Finding]:
+    from mysqlio.server_facts import grants_of
     from producer.source.coverage import privileges_on
-    from producer.source.facts import grants_of
     from tidemark.verify.relational_reader import SERVICE
 
     grants = grants_of(str(row[0]) for row in server.ask("SHOW GRANTS"))

@@ -10,21 +10,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from mysqlio.connection import connect
+from mysqlio.quoting import quoted as quoted_name
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_errors import source_errors
+from mysqlio.server_facts import account, ask, is_denied, server_facts, user_grants
 from producer.catalog import list_tables, read_table_schema, unsupported_tables
 from producer.preparation import require_own_server_id
-from producer.snapshot.ranges import quoted as quoted_name
 from producer.snapshot.strategies.watermark import SignalTable
-from producer.source.connection import connect, source_errors
 from producer.source.coverage import coverage, privileges_on, unreadable_tables
-from producer.source.facts import (
-    account,
-    ask,
-    is_denied,
-    require_logged,
-    require_stored_name,
-    server_facts,
-    user_grants,
-)
+from producer.source.log_facts import require_logged, require_stored_name
 from producer.source.retention import kept_s
 from producer.source.source_preflight import source_findings
 from schemas.errors import AccessDeniedError, SourceError
@@ -35,8 +30,8 @@ from tidemark.doctor.listed import listed
 from tidemark.doctor.unchecked import UncheckedError
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
-    from producer.source.facts import ServerFacts
+    from mysqlio.connection import Connection
+    from mysqlio.server_facts import ServerFacts
     from schemas.settings import Settings
 
 Table = tuple[str, str]
@@ -53,7 +48,7 @@ def source_findings_of(settings: Settings) -> Iterator[Finding]:
     """Yield what is wrong with the source. `UncheckedError` where it does not answer."""
     source = settings.source
     try:
-        connection = connect(source)
+        connection = connect(ServerAccess.of(source))
     except AccessDeniedError as error:
         found = Finding("source.access", Severity.ERROR, str(error), "the server refuses the user or its password")
         raise UncheckedError("the source refuses us", [found]) from error

@@ -21,6 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pymysql
 
+from mysqlio.connection import close_quietly, connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import is_mariadb
 from producer.catalog import read_table_schema
 from producer.kafka.codecs import CodecFactory
 from producer.kafka.registry import GENERATION
@@ -28,8 +31,6 @@ from producer.snapshot.failures import described
 from producer.snapshot.resultset import require_columns
 from producer.snapshot.strategies.watermark import SignalTable, insert_row
 from producer.snapshot.table_access import ServerConnector
-from producer.source.connection import close_quietly, connect, server_version
-from producer.source.facts import flavour_of
 from producer.source.query import BinaryQuery
 from rowcodec import ChunkContext
 from schemas import topics
@@ -38,7 +39,7 @@ from schemas.errors import ConfigError, LoadError, LoadImpossibleError, Tidemark
 from spark_jobs.kafka.schema_registry import HttpRegistry
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
     from rowcodec import Records
     from rowcodec.types import SnapshotMark
     from schemas.columns import TableSchema
@@ -70,7 +71,7 @@ class ChunkSource:
         Raises `LoadError` where another attempt may help, `LoadImpossibleError` where none does.
         """
         with _load_errors(f"{database}.{table}", load):
-            connection = ServerConnector(lambda: connect(self.settings.source), load.server)()
+            connection = ServerConnector(lambda: connect(ServerAccess.of(self.settings.source)), load.server)()
             try:
                 with connection.cursor() as cursor:
                     cursor.execute("SET SESSION lock_wait_timeout = %s", (_LOCK_WAIT_S,))
@@ -94,7 +95,7 @@ class ChunkSource:
             raise LoadImpossibleError(message)
         for server, rows in by_server.items():
             with _load_errors("the signal table"):
-                connection = ServerConnector(lambda: connect(self.settings.source), server)()
+                connection = ServerConnector(lambda: connect(ServerAccess.of(self.settings.source)), server)()
                 try:
                     for row in rows:
                         insert_row(connection, SignalTable(*names), row)
@@ -129,7 +130,7 @@ class ChunkSource:
         marked = MarkedSchemas(
             {topics.key_subject(topic): load.key_schema, topics.value_subject(topic): load.value_schema}
         )
-        connector: Connector = "mariadb" if flavour_of(server_version(connection)) == "mariadb" else "mysql"
+        connector: Connector = "mariadb" if is_mariadb(connection) else "mysql"
         codecs = CodecFactory(
             settings.name,
             connector,

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from mysqlio.connection import close_quietly, connect
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import is_mariadb
 from producer.catalog import read_table_schema
 from producer.kafka.codecs import CodecFactory
 from producer.snapshot.ranges import rows_query
 from producer.snapshot.reader import shown_by_star
 from producer.snapshot.resultset import require_columns
-from producer.source.connection import close_quietly, connect, server_version
-from producer.source.facts import flavour_of
 from producer.source.query import BinaryQuery
 from rowcodec import ChunkContext
 from schemas import topics
@@ -35,7 +36,7 @@ from tidemark.loads.chunk_source import arrays_of
 from tidemark.verify.column_rule import NO_KEY, IncomparableError
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
     from schemas.columns import TableSchema
     from schemas.connect import Connector
     from schemas.settings import Settings
@@ -56,7 +57,7 @@ class CodecRows:
     def __init__(self, settings: Settings, database: str, name: str) -> None:
         self._settings = settings
         self._names = (database, name)
-        connection = connect(settings.source)
+        connection = connect(ServerAccess.of(settings.source))
         try:
             self._table = self._definition(connection)
             schemas = _Schemas()
@@ -81,7 +82,7 @@ class CodecRows:
 
         `RetriableSourceError` where the table was altered since.
         """
-        connection = connect(self._settings.source)
+        connection = connect(ServerAccess.of(self._settings.source))
         try:
             if self._definition(connection) != self._table:
                 message = f"{'.'.join(self._names)} was altered meanwhile"
@@ -135,6 +136,6 @@ class _Schemas:
 
 def _codecs(settings: Settings, connection: Connection, schemas: _Schemas) -> CodecFactory:
     wire = replace(settings.format, type="avro", schemas=False)
-    connector: Connector = "mariadb" if flavour_of(server_version(connection)) == "mariadb" else "mysql"
+    connector: Connector = "mariadb" if is_mariadb(connection) else "mysql"
     delimiter = settings.kafka.topic_delimiter
     return CodecFactory(settings.name, connector, wire, schemas, settings.records, settings.source.signal_names, delimiter)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pymysql
 from pymysql.connections import Connection
 
-from producer.source.connection import PINNED_SESSION
+from mysqlio.connection import PINNED_SESSION
 from schemas.errors import RetriableSourceError
 from schemas.identity import TableName
 from schemas.overriding import override

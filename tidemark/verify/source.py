@@ -16,8 +16,9 @@ from pymysql.connections import Connection
 from pymysql.constants import ER
 from pymysql.err import OperationalError
 
-from producer.source.connection import connect as connect_to_source
-from producer.source.connection import source_errors
+from mysqlio.connection import connect as connect_to_source
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_errors import source_errors
 from producer.source.visibility import visible_position
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import ConfigError, SourceError
@@ -252,7 +253,7 @@ class Source:
 
 def connect(settings: SourceSettings) -> Connection[Any]:
     """Open a connection with pinned session settings; raises `SourceError` when the server cannot be reached."""
-    connection = connect_to_source(settings)
+    connection = connect_to_source(ServerAccess.of(settings))
     try:
         with source_errors(f"{settings.host}:{settings.port}"), connection.cursor() as cursor:
             for statement in _PINS:

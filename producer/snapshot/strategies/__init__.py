@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol
 from producer.snapshot.strategies.watermark import LowWatermark, WindowRow
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
     from schemas.position import Position
 
 

@@ -14,17 +14,16 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from mysqlio.server_facts import LogPosition, ask, is_mariadb
 from producer.snapshot.strategies import Windowing
 from producer.snapshot.strategies.watermark import LowWatermark, WindowRow, end_of_binlog
-from producer.source.connection import server_version
-from producer.source.facts import LogPosition, ask, flavour_of
 from producer.source.visibility import AGAIN_S, PATIENCE_S, require_gtids, snapshot_position
 from schemas.errors import RetriableSourceError
 from schemas.overriding import override
 from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
 
 
 class CommittedOffset(Protocol):
@@ -58,7 +57,7 @@ class ReadOnly(Windowing):
     @override
     def prepare(self, connection: Connection) -> None:
         """Raise `SourceError` on a MySQL server without GTIDs."""
-        if _is_mariadb(connection):
+        if is_mariadb(connection):
             return
         ((mode,),) = ask(connection, "SELECT @@GLOBAL.gtid_mode")
         require_gtids(mode)
@@ -66,7 +65,7 @@ class ReadOnly(Windowing):
     @override
     def open(self, connection: Connection, row: WindowRow, bound: Position) -> LowWatermark:
         """Wait as the module says; `RetriableSourceError` when the server does not reach the position in time."""
-        low = self._reported(connection, bound) if _is_mariadb(connection) else self._executed(connection)
+        low = self._reported(connection, bound) if is_mariadb(connection) else self._executed(connection)
         if low is None or low.position < bound:
             message = (
                 f"the source has not made visible within {PATIENCE_S:g} s what precedes {bound.text} in its log "
@@ -109,7 +108,3 @@ def end_of_reading(connection: Connection, epoch: int) -> Position:
 
 def _low(at: LogPosition, epoch: int) -> LowWatermark:
     return LowWatermark(Position(epoch, file_number(at.file), at.pos, 0), at.file, at.pos)
-
-
-def _is_mariadb(connection: Connection) -> bool:
-    return flavour_of(server_version(connection)) == "mariadb"

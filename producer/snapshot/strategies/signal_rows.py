@@ -18,7 +18,7 @@ from schemas.loads import LoadAnswer
 from schemas.overriding import override
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
     from schemas.position import Position
 
 

@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Final, Literal
 import pymysql
 from pymysql.constants import ER
 
-from producer.catalog.information_schema import quote as quoted
-from producer.source.connection import server_version, source_error
-from producer.source.facts import MARIADB_IDENTITY, ask, current_position, flavour_of, xa_recover
+from mysqlio.quoting import quoted
+from mysqlio.server_errors import source_error
+from mysqlio.server_facts import current_position, is_mariadb
+from producer.source.log_facts import xa_recover
 from schemas.errors import PreparedXaError, RetriableSourceError, SourceError
 from schemas.position import Position, file_number
 from schemas.signals import WINDOW_CLOSE, WINDOW_OPEN
 
 if TYPE_CHECKING:
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
 
 Watermarking = Literal["insert_insert", "insert_delete"]
 OPEN_SUFFIX: Final = "-open"
@@ -188,17 +189,10 @@ def end_of_binlog(connection: Connection, epoch: int) -> LowWatermark:
     return LowWatermark(Position(epoch, file_number(end.file), end.pos, 0), end.file, end.pos)
 
 
-def identity_of(connection: Connection) -> str:
-    """Return what identifies a server: its UUID, or `server_id=<n>` on MariaDB, which has none."""
-    mariadb = flavour_of(server_version(connection)) == "mariadb"
-    ((found,),) = ask(connection, "SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
-    return f"{MARIADB_IDENTITY}{found}" if mariadb else str(found)
-
-
 def commit_barrier(connection: Connection, table: SignalTable, row: WindowRow) -> None:
     """Commit a window row behind all that is in the log; `SourceError` where commits are not ordered."""
     ordered = (
-        "" if flavour_of(server_version(connection)) == "mariadb" else " WHERE @@GLOBAL.binlog_order_commits"
+        "" if is_mariadb(connection) else " WHERE @@GLOBAL.binlog_order_commits"
     )
     with connection.cursor() as cursor:
         inserted = cursor.execute(

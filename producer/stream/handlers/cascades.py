@@ -28,9 +28,9 @@ from schemas.applied.shape import hides_values
 from schemas.columns import Column, ColumnType
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
     from producer.kafka.tables import TableTopics
     from producer.snapshot.coordinator import SnapshotCoordinator
-    from producer.source.connection import Connection
     from producer.stream.handlers.set_aside import AsideTables
     from producer.stream.ports import Op, RowsEvent, State, Statement
     from producer.stream.routes import CapturedTables, Route

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 import pymysql
 import structlog
 
-from producer.source.connection import source_error
+from mysqlio.server_errors import source_error
 from producer.stream.ports import CheckpointWork, OutgoingRecord
 from schemas.errors import RetriableSourceError, SecretError, SourceError
 from schemas.heartbeats import heartbeat_key, heartbeat_value
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
     from producer.kafka.connect_records import RecordEncoder
-    from producer.source.connection import Connection
     from producer.stream.ports import State
     from schemas.position import Position
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pymysql
 import structlog
 
+from mysqlio.server_errors import source_error
 from producer.catalog.model_records import TableModels
-from producer.source.connection import source_error
 from producer.stream.ports import CheckpointWork
 from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError
 from schemas.json_codec import encode
@@ -32,8 +32,8 @@ from schemas.state import parse
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from mysqlio.connection import Connection
     from producer.kafka.connect_records import RecordEncoder
-    from producer.source.connection import Connection
     from producer.stream.ports import RecordPublisher, State, Statement
     from schemas.connect import Connector
     from schemas.position import Position

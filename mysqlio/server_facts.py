@@ -1,24 +1,22 @@
 """What the source is: its variables, the grants of our account, where its log ends.
 
-What enters: a connection. What leaves: `ServerFacts`, log positions, `SourceError` where the server or a privilege is in the way.
+What enters: a connection. What leaves: `ServerFacts`, log positions, `SourceError` if the server or a privilege is in the way.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pymysql
-
-from producer.source.connection import server_version, source_error, source_errors
+from mysqlio.connection import server_version
+from mysqlio.server_errors import ServerError, server_code, source_error, source_errors
 from schemas.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
 
 MARIADB_IDENTITY: Final = "server_id="
 """How the identity of a MariaDB server begins, which has no UUID."""
@@ -40,9 +38,6 @@ _VARIABLES: Final = (
 )
 _DENIED: Final = frozenset({1227, 1142, 1044, 1045, 1401})
 LOG_STATUS_SINCE: Final = (8, 2, 0)
-XA_PATIENCE_S: Final = 30.0
-"""How long a first start waits for XA transactions that were prepared before it."""
-_XA_POLL_S: Final = 0.2
 _GRANT: Final = re.compile(
     r"GRANT (?P<what>(?:`(?:[^`]|``)*`|[^`])+?) ON (?P<where>(?:`(?:[^`]|``)*`|[^`])+?) TO ", re.IGNORECASE | re.DOTALL
 )
@@ -94,6 +89,18 @@ class LogPosition:
 def flavour_of(version: str) -> str:
     """`mysql` or `mariadb`, by the server's version text."""
     return "mariadb" if "mariadb" in version.lower() else "mysql"
+
+
+def is_mariadb(connection: Connection) -> bool:
+    """Return whether the server is a MariaDB."""
+    return flavour_of(server_version(connection)) == "mariadb"
+
+
+def identity_of(connection: Connection) -> str:
+    """Return what identifies a server: its UUID, or `server_id=<n>` on MariaDB, which has none."""
+    mariadb = is_mariadb(connection)
+    ((value,),) = ask(connection, "SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
+    return f"{MARIADB_IDENTITY}{value}" if mariadb else str(value)
 
 
 def version_of(text: str) -> tuple[int, int, int]:
@@ -162,18 +169,6 @@ def grants_of(statements: Iterable[str]) -> Mapping[str, frozenset[str]]:
     return {where: frozenset(privileges) for where, privileges in found.items()}
 
 
-def xa_recover(connection: Connection) -> tuple[str, ...]:
-    """Return the prepared XA transactions, each as XA COMMIT takes it: `X'gtrid',X'bqual',format`."""
-    if flavour_of(server_version(connection)) == "mariadb":
-        return tuple(str(row[3]) for row in ask(connection, "XA RECOVER FORMAT = 'SQL'"))
-    found = []
-    for format_id, gtrid_size, bqual_size, data in ask(connection, "XA RECOVER CONVERT XID"):
-        digits = str(data)[2:]
-        gtrid, bqual = digits[: 2 * int(gtrid_size)], digits[2 * int(gtrid_size) :][: 2 * int(bqual_size)]
-        found.append(f"X'{gtrid}',X'{bqual}',{int(format_id)}")
-    return tuple(found)
-
-
 # ---- where the log ends
 
 
@@ -186,7 +181,7 @@ def current_position(connection: Connection, facts: ServerFacts | None = None) -
     gtids = ""
     if flavour_of(version_text) == "mariadb":
         gtids = str(ask(connection, "SELECT @@global.gtid_binlog_pos")[0][0] or "")
-    rows = _log_status(connection, version_text)
+    rows = log_status(connection, version_text)
     if not rows:
         message = "the server has no binary log (log_bin is OFF)"
         raise SourceError(message)
@@ -196,103 +191,15 @@ def current_position(connection: Connection, facts: ServerFacts | None = None) -
     return LogPosition(str(row[0]), int(row[1]), gtids)
 
 
-def _log_status(connection: Connection, version_text: str) -> list[tuple[Any, ...]]:
+def log_status(connection: Connection, version_text: str) -> list[tuple[Any, ...]]:
     """(file, position, databases logged, databases not logged, ...), or nothing where the log is off."""
     renamed = flavour_of(version_text) == "mysql" and version_of(version_text) >= LOG_STATUS_SINCE
     return ask(connection, "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
 
 
-def require_logged(connection: Connection, facts: ServerFacts, databases: Iterable[str]) -> None:
-    """Refuse databases whose changes the server does not log: `binlog_do_db` and `binlog_ignore_db`.
-
-    Raises `SourceError` that names them.
-    """
-    (_, _, logged, left_out, *_) = _log_status(connection, facts.version_text)[0]
-    fold = str.lower if facts.lower_case_table_names else str
-    only, never = ({fold(name) for name in str(names or "").split(",") if name} for names in (logged, left_out))
-    silent = sorted(name for name in set(databases) if (fold(name) not in only if only else fold(name) in never))
-    if silent:
-        option = f"binlog_do_db={logged}" if only else f"binlog_ignore_db={left_out}"
-        message = (
-            f"the server does not log changes in {', '.join(silent)} ({option}): they would never arrive. Take the option out "
-            f"of the server's configuration and restart it, or capture other tables (source.tables)"
-        )
-        raise SourceError(message)
-
-
-def require_stored_name(facts: ServerFacts, setting: str, name: str | None) -> None:
-    """Refuse a table's name that the log never has: with `lower_case_table_names=1` the server keeps small letters only."""
-    if name is not None and facts.lower_case_table_names == 1 and name != name.lower():
-        message = (
-            f"{setting}: {name!r} is {name.lower()!r} on this server and in its log (lower_case_table_names=1). Write it so"
-        )
-        raise SourceError(message)
-
-
-def first_position(
-    connection: Connection, patience_s: float = XA_PATIENCE_S
-) -> tuple[LogPosition, LogPosition]:
-    """Return where to begin to read, and the first boundary to publish from: the same, unless XA transactions are open.
-
-    The rows of an XA transaction that is prepared now stand in the log before this place. So those are waited
-    for, and reading begins where the log stood before: every PREPARE whose COMMIT is still to come is behind
-    that. Raises `SourceError` naming those that do not end within `patience_s`.
-    """
-    begin = current_position(connection)
-    left = set(xa_recover(connection))
-    if not left:
-        return begin, begin
-    deadline = time.monotonic() + patience_s
-    while left := left & set(xa_recover(connection)):
-        if time.monotonic() > deadline:
-            shown = ", ".join(sorted(left)[:5])
-            message = (
-                f"{len(left)} XA transactions are prepared and not finished ({shown}): they began before the "
-                f"place where the log is first read, their rows would be lost. XA COMMIT or XA ROLLBACK each of "
-                f"them, or start again when they have ended"
-            )
-            raise SourceError(message)
-        time.sleep(_XA_POLL_S)
-    return begin, current_position(connection)
-
-
-def log_sizes(connection: Connection) -> dict[str, int]:
-    """Return the log files the server has, oldest first, each with its size in bytes. Raises `SourceError`."""
-    return {str(row[0]): int(row[1]) for row in ask(connection, "SHOW BINARY LOGS")}
-
-
-def other_replica(connection: Connection, facts: ServerFacts, server_id: int, ours: str) -> str:
-    """Return who else is connected as a replica with that server id, "" when nobody is known to be.
-
-    `ours` is the host that our readers register with. MariaDB reports it only to users with REPLICATION MASTER ADMIN.
-    """
-    is_renamed = facts.flavour == "mysql" and facts.version >= LOG_STATUS_SINCE
-    try:
-        replicas = ask(connection, "SHOW REPLICAS" if is_renamed else "SHOW SLAVE HOSTS")
-    except SourceError as error:
-        if is_denied(error):
-            return ""
-        raise
-    others = [f"{row[1] or 'a host without name'}:{row[2]}" for row in replicas if int(row[0]) == server_id and row[1] != ours]
-    return ", ".join(others)
-
-
-def available_log(connection: Connection) -> str:
-    """Return a sentence: which log files the server still has, and which GTIDs it no longer has."""
-    rows = ask(connection, "SHOW BINARY LOGS")
-    if not rows:
-        return "The server has no log files"
-    text = f"The server has {rows[0][0]} to {rows[-1][0]}, {int(rows[-1][1])} bytes"
-    if flavour_of(server_version(connection)) == "mysql":
-        purged = "".join(str(ask(connection, "SELECT @@global.gtid_purged")[0][0] or "").split())
-        text += f"; purged GTIDs: {purged or 'none'}"
-    return text + ". What is gone cannot be read: start with a new snapshot"
-
-
 def is_denied(error: SourceError) -> bool:
     """Return whether the server refused a statement for want of a privilege."""
-    cause = error.__cause__
-    return isinstance(cause, pymysql.MySQLError) and bool(cause.args) and cause.args[0] in _DENIED
+    return server_code(error) in _DENIED
 
 
 def ask(connection: Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:
@@ -303,8 +210,8 @@ def ask(connection: Connection, sql: str, *values: object) -> list[tuple[Any, ..
             with connection.cursor() as cursor:
                 cursor.execute(sql, values or None)
                 return list(cursor.fetchall())
-        except pymysql.MySQLError as error:
-            if error.args and error.args[0] in _DENIED:
+        except ServerError as error:
+            if server_code(error) in _DENIED:
                 refused = source_error(error, where)
                 message = f"{sql.split(' WHERE', 1)[0]}: {refused}"
                 raise SourceError(message) from error

@@ -11,12 +11,12 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from producer.source.connection import close_quietly
+from mysqlio.connection import close_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from producer.source.connection import Connection
+    from mysqlio.connection import Connection
 
 KEPT_S: Final = 2.0
 

@@ -1,4 +1,4 @@
-"""The reading side of a connection to the source: a wait for an answer is noted, and ends when the server is silent for good.
+"""The reading side of a connection: a wait for an answer is noted, and ends when the server is silent for good.
 
 A statement may run for hours, or wait for a lock; a server that is stopped, or a proxy whose server is down, keeps the
 connection open as well and sends nothing either. What distinguishes them is another connection: a server that works greets it.
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from mysqlio.server_access import ServerAccess
+
 SILENT_S: Final = 10.0
 """After so much silence the server is asked whether it is there; a server that is, is asked again at growing intervals."""
 _MOST_SILENT_S: Final = 120.0
@@ -34,11 +36,11 @@ class PatientReader(io.RawIOBase):
     """
 
     def __init__(
-        self, sock: socket.socket, address: str, answers: Callable[[], bool], silent_s: float
+        self, sock: socket.socket, access: ServerAccess, answers: Callable[[], bool], silent_s: float
     ) -> None:
         super().__init__()
         self._sock = sock
-        self._address, self._answers, self._silent_s = address, answers, silent_s
+        self._access, self._answers, self._silent_s = access, answers, silent_s
         self._readable = select.poll()
         self._readable.register(sock, select.POLLIN)
 
@@ -62,7 +64,7 @@ class PatientReader(io.RawIOBase):
         """Wait until there is something to read."""
         silent_s = self._silent_s
         look_s = since_s + silent_s
-        with waiting("source", self._address, "the answer to a statement", since_s):
+        with waiting(self._access.section, self._access.address, "the answer to a statement", since_s):
             while not self._readable.poll(TURN_S * 1000):
                 if self._sock.fileno() < 0:
                     raise OSError(errno.EBADF, "the connection was closed meanwhile")
