@@ -53,7 +53,7 @@ No cache of statistics: MySQL 8 writes it at SHOW INDEX, which then waits for a 
 """
 
 SERVER_TEXT: Final = "tidemark_server_text"
-"""How texts of the server are decoded: as UTF-8, with `\\xff` for a byte that is none.
+"""How texts of the server are decoded: as UTF-8, with `\\xff` for any other byte.
 
 MariaDB puts a binary default into a definition as it is, and both take halves of surrogate pairs for characters. Nothing
 that a server says of one table may keep the rest of an answer, or the connection, from being read.
@@ -67,7 +67,7 @@ _KEEPALIVE: Final = {
     socket.TCP_KEEPCNT: 6,
     socket.TCP_USER_TIMEOUT: 120_000,
 }
-"""Seconds of silence before the first question, between questions, how many; ms for what was sent to be received."""
+"""Seconds of silence before the first question, between questions, how many; ms until sent bytes must be received."""
 
 
 def _find_codec(name: str) -> codecs.CodecInfo | None:
@@ -155,7 +155,7 @@ def _read_patiently(connection: Connection, access: ServerAccess) -> None:
     inside: Any = connection
     inside._rfile.close()
     inside._rfile = io.BufferedReader(PatientReader(inside._sock, access, answers, SILENT_S))
-    inside._read_timeout = inside._write_timeout = _STATEMENT_S  # for what is sent, and within a record of TLS
+    inside._read_timeout = inside._write_timeout = _STATEMENT_S  # of sending, and within a record of TLS
 
 
 def close_quietly(connection: Connection) -> None:
@@ -183,13 +183,13 @@ def _notice_a_dead_peer(connection: Connection) -> None:
 
 
 class _Connection(pymysql.connections.Connection):
-    """A connection that loads no certificates of authorities where it verifies none.
+    """A connection that loads the certificates of authorities only if it verifies a certificate.
 
-    PyMySQL loads those of the system for each connection, which takes longer than all else of it.
+    PyMySQL loads the certificates of the system for each connection, which takes longer than all else of it.
     """
 
     def _create_ssl_ctx(self, sslp: ssl.SSLContext | Mapping[str, Any]) -> ssl.SSLContext:
-        """Return the context of `_tls_options`; for TLS that is used only where the server has it, one that verifies nothing."""
+        """Return the context of `_tls_options`; for TLS that is used if the server has it, one that verifies nothing."""
         return sslp if isinstance(sslp, ssl.SSLContext) else _context(None)
 
 

@@ -51,7 +51,7 @@ class PatientReader(io.RawIOBase):
 
     @override
     def readinto(self, buffer: Any) -> int:
-        """Read what has come, at least one byte; 0 at the end of the stream."""
+        """Read the bytes that have come, at least one; 0 at the end of the stream."""
         if not self._has_decrypted() and not self._readable.poll(TURN_S * 1000):
             self._wait(time.monotonic() - TURN_S)
         return self._sock.recv_into(buffer)

@@ -1,4 +1,4 @@
-"""How a server of MySQL or MariaDB is reached: what a connection is made from."""
+"""The access to a server of MySQL or MariaDB, from which connections are made."""
 
 from __future__ import annotations
 

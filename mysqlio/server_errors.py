@@ -1,4 +1,4 @@
-"""Errors of the client as ours: what a server refuses, which a person must mend, and what another attempt may pass."""
+"""Errors of the client as ours: those that a person must mend, and those that another attempt may pass."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ServerError: TypeAlias = pymysql.MySQLError
 
 
 def server_code(error: BaseException | None) -> int:
-    """Return the server's number of an error, or of the error from which it was made; 0 if there is none."""
+    """Return the server's number of an error, or of the error from which it was made; 0 without one."""
     while error is not None and not isinstance(error, ServerError):
         error = error.__cause__
     code = error.args[0] if error is not None and error.args else 0

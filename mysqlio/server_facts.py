@@ -1,4 +1,4 @@
-"""What the source is: its variables, the grants of our account, where its log ends.
+"""The facts of a server: its variables, the grants of our account, the end of its log.
 
 What enters: a connection. What leaves: `ServerFacts`, log positions, `SourceError` if the server or a privilege is in the way.
 """
@@ -45,7 +45,7 @@ _GRANT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """A source server. Variables are upper case; "" where the server does not have one.
+    """A source server. Variables are upper case; "" if the server does not have one.
 
     `identity` names the server for the log offset: its UUID, or `server_id=<n>` on MariaDB, which has none.
     """
@@ -97,7 +97,7 @@ def is_mariadb(connection: Connection) -> bool:
 
 
 def identity_of(connection: Connection) -> str:
-    """Return what identifies a server: its UUID, or `server_id=<n>` on MariaDB, which has none."""
+    """Return the identity of a server: its UUID, or `server_id=<n>` on MariaDB, which has none."""
     mariadb = is_mariadb(connection)
     ((value,),) = ask(connection, "SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
     return f"{MARIADB_IDENTITY}{value}" if mariadb else str(value)
@@ -149,7 +149,7 @@ def account(connection: Connection) -> tuple[str, str]:
 
 
 def user_grants(connection: Connection) -> Mapping[str, frozenset[str]]:
-    """Privileges of the session's user and its active roles, upper case, by what they are granted on.
+    """Privileges of the session's user and its active roles, upper case, by the objects on which they are granted.
 
     Keys are as the server writes them: `*.*`, `` `db`.* ``, `` `db`.`table` ``.
     """
@@ -158,18 +158,18 @@ def user_grants(connection: Connection) -> Mapping[str, frozenset[str]]:
 
 def grants_of(statements: Iterable[str]) -> Mapping[str, frozenset[str]]:
     """Return the privileges of these GRANT statements, as `user_grants` does."""
-    found: dict[str, set[str]] = {}
+    grants: dict[str, set[str]] = {}
     for statement in statements:
         match = _GRANT.match(statement)
         if match is None:
             continue
         text = re.sub(r"\((?:`(?:[^`]|``)*`|[^)`])*\)", "", match["what"])
         privileges = {part.strip().upper() for part in text.split(",")}
-        found.setdefault(match["where"].strip(), set()).update(privileges)
-    return {where: frozenset(privileges) for where, privileges in found.items()}
+        grants.setdefault(match["where"].strip(), set()).update(privileges)
+    return {where: frozenset(privileges) for where, privileges in grants.items()}
 
 
-# ---- where the log ends
+# ---- the end of the log
 
 
 def current_position(connection: Connection, facts: ServerFacts | None = None) -> LogPosition:
@@ -192,7 +192,7 @@ def current_position(connection: Connection, facts: ServerFacts | None = None) -
 
 
 def log_status(connection: Connection, version_text: str) -> list[tuple[Any, ...]]:
-    """(file, position, databases logged, databases not logged, ...), or nothing where the log is off."""
+    """(file, position, databases logged, databases not logged, ...), or nothing if the log is off."""
     renamed = flavour_of(version_text) == "mysql" and version_of(version_text) >= LOG_STATUS_SINCE
     return ask(connection, "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
 
@@ -203,7 +203,7 @@ def is_denied(error: SourceError) -> bool:
 
 
 def ask(connection: Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement; `SourceError` also where the user lacks a privilege."""
+    """Return the rows of a statement; `SourceError` also if the user lacks a privilege."""
     where = f"{connection.host}:{connection.port}"
     with source_errors(where):
         try:

@@ -1,4 +1,4 @@
-"""What the log of the source has: its files, where to begin to read, databases that it leaves out, and other readers.
+"""What the log of the source has: its files, the first position to read, databases that it leaves out, and other readers.
 
 What enters: a connection. What leaves: log positions, sizes of files, sentences for errors; `SourceError` for a start that would
 lose rows.
@@ -36,12 +36,12 @@ def xa_recover(connection: Connection) -> tuple[str, ...]:
     """Return the prepared XA transactions, each as XA COMMIT takes it: `X'gtrid',X'bqual',format`."""
     if is_mariadb(connection):
         return tuple(str(row[3]) for row in ask(connection, "XA RECOVER FORMAT = 'SQL'"))
-    found = []
+    ids = []
     for format_id, gtrid_size, bqual_size, data in ask(connection, "XA RECOVER CONVERT XID"):
         digits = str(data)[2:]
         gtrid, bqual = digits[: 2 * int(gtrid_size)], digits[2 * int(gtrid_size) :][: 2 * int(bqual_size)]
-        found.append(f"X'{gtrid}',X'{bqual}',{int(format_id)}")
-    return tuple(found)
+        ids.append(f"X'{gtrid}',X'{bqual}',{int(format_id)}")
+    return tuple(ids)
 
 
 def require_logged(connection: Connection, facts: ServerFacts, databases: Iterable[str]) -> None:
@@ -74,10 +74,10 @@ def require_stored_name(facts: ServerFacts, setting: str, name: str | None) -> N
 def first_position(
     connection: Connection, patience_s: float = XA_PATIENCE_S
 ) -> tuple[LogPosition, LogPosition]:
-    """Return where to begin to read, and the first boundary to publish from: the same, unless XA transactions are open.
+    """Return the position to begin to read at, and the first boundary to publish from: the same, unless XA transactions are open.
 
     The rows of an XA transaction that is prepared now stand in the log before this place. So those are waited
-    for, and reading begins where the log stood before: every PREPARE whose COMMIT is still to come is behind
+    for, and reading begins at the end that the log had before: every PREPARE whose COMMIT is still to come is behind
     that. Raises `SourceError` naming those that do not end within `patience_s`.
     """
     begin = current_position(connection)
