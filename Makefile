@@ -21,7 +21,7 @@ DB ?= mysql
 BIN := .venv/bin
 RUN_EXTRAS := producer,page,spark,verify
 ALL_EXTRAS := $(RUN_EXTRAS),test,lint,dist,docs
-SOURCES := conformance devservers kernels mysqlio rowcodec schemas producer spark_jobs tidemark tests $(wildcard bench)
+SOURCES := conformance devservers kafkaio kernels mysqlio rowcodec schemas producer spark_jobs tidemark tests $(wildcard bench)
 
 .PHONY: help demo test test-all lint fuzz-ddl conformance chaos truth fuzz sinks mutations compose-test bench dist docs clean
 .DEFAULT_GOAL := help

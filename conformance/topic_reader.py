@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from conformance.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
-from producer.kafka.client import client_config, offsets_for_times, opened, watermarks
+from kafkaio.client import client_config, offsets_for_times, opened, watermarks
 from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
 from schemas.documents import OffsetDocument

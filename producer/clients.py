@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from kafkaio.topic_admin import TopicAdmin
 from mysqlio.connection import connect
 from mysqlio.kept_connection import KeptConnection
 from mysqlio.server_access import ServerAccess
 from producer.kafka.alternating_publisher import AlternatingPublisher
-from producer.kafka.client import TopicAdmin
 from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
 from producer.stream.routes import CapturedTables

@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as KafkaProducer
 
-from producer.kafka.client import client_config, opened
+from kafkaio.client import client_config, opened
 from producer.standstill import Standstill
 from schemas import topics
 from schemas.applied.kafka_security import client_options

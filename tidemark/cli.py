@@ -225,7 +225,7 @@ def _not_installed(error: ModuleNotFoundError, verb: str) -> int:
     extras = dict.fromkeys(("run", "repair", "snapshot", "schema", "offsets", "init"), "producer")
     extra = {**extras, "merge": "spark", "page": "producer,page,verify"}.get(verb, "producer,spark,verify")
     missing = (error.name or "").partition(".")[0]
-    if missing in {"mysqlio", "producer", "rowcodec", "spark_jobs", "schemas", "tidemark"}:
+    if missing in {"kafkaio", "mysqlio", "producer", "rowcodec", "spark_jobs", "schemas", "tidemark"}:
         raise error
     print(f"tidemark: {verb} needs {missing}: pip install 'tidemark-cdc[{extra}]'", file=sys.stderr)
     return USAGE

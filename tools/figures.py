@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-SOURCES: Final = ("devservers", "kernels", "mysqlio", "producer", "rowcodec", "schemas", "spark_jobs", "tidemark")
+SOURCES: Final = ("devservers", "kafkaio", "kernels", "mysqlio", "producer", "rowcodec", "schemas", "spark_jobs", "tidemark")
 FILE_LINES: Final = 500
 CLASS_LINES: Final = 400
 FUNCTION_LINES: Final = 60

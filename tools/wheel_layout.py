@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT_PACKAGE: Final = "tidemark"
-MOVED: Final = ("devservers", "kernels", "mysqlio", "producer", "rowcodec", "schemas", "spark_jobs")
+MOVED: Final = ("devservers", "kafkaio", "kernels", "mysqlio", "producer", "rowcodec", "schemas", "spark_jobs")
 """The packages that a wheel has below `tidemark`."""
 
 _IMPORT: Final = re.compile(rf"(from|import) +(?=({'|'.join(MOVED)})\b)")

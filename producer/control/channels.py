@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from kafkaio.client import client_config, opened
 from producer.control.signal_row import SignalRow
-from producer.kafka.client import client_config, opened
 from schemas.errors import PublishError, SignalError, StateError
 from schemas.overriding import override
 from schemas.signals import channel_signal

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from producer.kafka.publisher import TransactionalPublisher
 
 if TYPE_CHECKING:
-    from producer.kafka.client import TopicAdmin
+    from kafkaio.topic_admin import TopicAdmin
     from rowcodec import Records
 
 # A chunk's transaction waits for the log reader to meet its open row, and lasts as long as its SELECT.

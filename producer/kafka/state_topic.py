@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from producer.kafka.client import TopicAdmin, client_config, opened
+from kafkaio.client import client_config, opened
+from kafkaio.topic_admin import TopicAdmin
 from schemas.errors import PublishError, StateError
 from schemas.identity import SourceId
 from schemas.state import PARTITIONS, State, StateRecords, partition_of, value_of

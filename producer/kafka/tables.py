@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from producer.kafka.client import TopicAdmin
+from kafkaio.topic_admin import TopicAdmin
 from schemas import topics
 from schemas.documents import TopicsDocument
 from schemas.errors import StateError

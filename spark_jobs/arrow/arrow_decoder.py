@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
+from kafkaio.schema_registry import RegisteredSchema
 from schemas.errors import RegistryError, UnsupportedTypeError
 from schemas.markers import MARKER_KEY
 from spark_jobs.arrow import avro_kernels as kernels
@@ -27,7 +28,6 @@ from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import holds
 from spark_jobs.decode.table_layout import TableLayout, fill_value
 from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
-from spark_jobs.kafka.schema_registry import RegisteredSchema
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from kafkaio.librdkafka import END, LASTING, NO_BROKER, PASSING, BlockConsumer, KafkaReadError
+from kafkaio.slices import NUMBER, SNAPSHOT, Slice
 from spark_jobs.arrow.message_kernels import (
     ERROR,
     FIELDS,
@@ -31,8 +33,6 @@ from spark_jobs.arrow.message_kernels import (
     is_ascending,
     runs_of,
 )
-from spark_jobs.kafka.librdkafka import END, LASTING, NO_BROKER, PASSING, BlockConsumer, KafkaReadError
-from spark_jobs.kafka.slices import NUMBER, SNAPSHOT, Slice
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from kafkaio.schema_registry import RegisteredSchema
 from schemas.errors import RegistryError
 from spark_jobs.decode.spark_types import Field, field_of, without_logical_type
-from spark_jobs.kafka.schema_registry import RegisteredSchema
 
 Avro = dict[str, Any]
 

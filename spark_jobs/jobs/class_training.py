@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.avro.functions import from_avro
 
+from kafkaio.slices import Slice
 from schemas.errors import SinkError
 from schemas.settings import KafkaSettings, SparkSettings
 from spark_jobs.jobs.session import build_session
 from spark_jobs.kafka.read import kafka_options, read_slices
-from spark_jobs.kafka.slices import Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from structlog.contextvars import bound_contextvars
 
+from kafkaio.schema_registry import HttpRegistry, SchemaRegistry
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError, EndingError, RetriableSinkError, SinkError, TidemarkError
 from schemas.settings import Settings, why_no_merge
@@ -33,7 +34,6 @@ from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.jobs.trigger_pace import TriggerPace, interval_of
 from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_ids
 from spark_jobs.kafka.read import stream, topic_pattern
-from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
 from spark_jobs.merge.batch import BatchMerger, Step, no_step
 from spark_jobs.merge.context import MergeParts, checkpoint_of, merge_parts
 from spark_jobs.merge.job_state import JobState, JobStates

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import structlog
 from pyspark.sql import SparkSession
 
+from kafkaio.schema_registry import RegisteredSchema, SchemaRegistry
 from schemas.errors import ConfigError, SchemaMismatchError, SinkError
 from schemas.identity import SourceTable
 from schemas.settings import Settings
@@ -14,7 +15,6 @@ from schemas.topics import key_subject, state_topic, value_subject
 from spark_jobs.decode.table_layout import TableLayout, layout
 from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
 from spark_jobs.kafka.admin import topic_exists
-from spark_jobs.kafka.schema_registry import RegisteredSchema, SchemaRegistry
 from spark_jobs.kafka.state_reader import tables_with_topics
 from spark_jobs.merge.context import MergeParts
 from spark_jobs.merge.schema_sources import built

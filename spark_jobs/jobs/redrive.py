@@ -28,6 +28,8 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from kafkaio.schema_registry import HttpRegistry, SchemaRegistry
+from kafkaio.slices import EARLIEST, Slice
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
@@ -38,8 +40,6 @@ from spark_jobs.jobs.shared_folder import SharedFolder
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.kafka.admin import require_same_topics, topic_facts
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
-from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
-from spark_jobs.kafka.slices import EARLIEST, Slice
 from spark_jobs.merge.context import JobContext, checkpoint_of, merge_parts
 from spark_jobs.merge.job_state import JobStates, SourceRecord
 from spark_jobs.merge.progress_report import publish_again

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from kafkaio.librdkafka import END, LASTING, NO_BROKER, PASSING, KafkaReadError
+from kafkaio.slices import EARLIEST, Slice
 from schemas.errors import EndingError
 from schemas.overriding import override
 from schemas.settings import KafkaSettings
 from schemas.waiting import ENDING, WAITS, waiting
-from spark_jobs.kafka.librdkafka import END, LASTING, NO_BROKER, PASSING, KafkaReadError
-from spark_jobs.kafka.slices import EARLIEST, Slice
 from spark_jobs.kafka.worker_options import worker_options
 
 if TYPE_CHECKING:

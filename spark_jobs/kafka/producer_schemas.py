@@ -10,12 +10,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from kafkaio.schema_registry import RegisteredSchema
 from schemas.errors import EndingError, SinkError
 from schemas.settings import Settings
 from schemas.topics import state_topic
 from spark_jobs.kafka.admin import topic_exists
 from spark_jobs.kafka.few_records import FewRecords
-from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.kafka.state_reader import schemas_by_subject
 
 log = structlog.get_logger()

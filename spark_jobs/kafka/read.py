@@ -13,6 +13,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from kafkaio.slices import Slice
 from schemas.settings import KafkaSettings, Settings
 from schemas.topics import (
     change_topic,
@@ -20,7 +21,6 @@ from schemas.topics import (
     snapshot_topic_pattern,
 )
 from spark_jobs.kafka.security import security_options
-from spark_jobs.kafka.slices import Slice
 
 CONSUMERS: Final = "tidemark-merge"
 FEW_RECORDS: Final = 50_000

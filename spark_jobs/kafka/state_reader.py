@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from kafkaio.schema_registry import RegisteredSchema
 from schemas.documents import SchemaIdDocument, TopicsDocument
 from schemas.identity import SourceId
 from schemas.settings import Settings
@@ -15,7 +16,6 @@ from schemas.state import State, StateRecords, partition_of
 from schemas.topics import state_topic
 from spark_jobs.kafka.few_records import FewRecords
 from spark_jobs.kafka.read import kafka_options
-from spark_jobs.kafka.schema_registry import RegisteredSchema
 
 
 def tables_with_topics(spark: SparkSession, settings: Settings, few: FewRecords) -> set[tuple[str, str]]:

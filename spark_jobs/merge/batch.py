@@ -31,6 +31,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from structlog.contextvars import bind_contextvars
 
+from kafkaio.schema_registry import SchemaRegistry
+from kafkaio.slices import Slice
 from schemas.delay_histogram import DelayCounter
 from schemas.errors import RegistryError, SinkError
 from schemas.identity import SourceTable, Target
@@ -38,8 +40,6 @@ from schemas.settings import Settings
 from schemas.sink_figures import BatchCounts
 from schemas.topics import key_subject, value_subject
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
-from spark_jobs.kafka.schema_registry import SchemaRegistry
-from spark_jobs.kafka.slices import Slice
 from spark_jobs.merge.batch_loads import Loads
 from spark_jobs.merge.batch_times import StageClock, TableDelays
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches, EarlierBatch, RowSettings

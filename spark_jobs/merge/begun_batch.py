@@ -15,12 +15,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+from kafkaio.slices import Offsets
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.json_codec import decode, encode
 from schemas.settings import SchemaChangeSettings, Settings
 from schemas.settings.schema_change_section import KINDS, applied_kinds
-from spark_jobs.kafka.slices import Offsets
 from spark_jobs.merge.job_state import JobState, SourceRecord
 from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.pipeline.table_plan import require_same_batch

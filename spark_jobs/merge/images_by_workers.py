@@ -20,11 +20,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
+from kafkaio.slices import SNAPSHOT
 from schemas.errors import SinkError
 from schemas.identity import SourceTable
 from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
-from spark_jobs.kafka.slices import SNAPSHOT
 from spark_jobs.merge import rule
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_batch import Member, as_target, gone

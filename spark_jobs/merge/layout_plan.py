@@ -8,13 +8,13 @@ from typing import Final
 
 import structlog
 
+from kafkaio.schema_registry import RegisteredSchema
 from schemas.merge_rule import NOTHING
 from schemas.topics import key_subject, value_subject
 from spark_jobs.decode.avro_records import newest_positions
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.decode.table_layout import TableLayout, kept_to, layout
 from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
-from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.merge.evolution import outgrown
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.schema_sources import LOST, SchemaSources

@@ -12,9 +12,9 @@ from typing import Final, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from kafkaio.slices import NUMBER, SNAPSHOT, Slice
 from schemas.settings import KafkaSettings
 from spark_jobs.kafka.read import read_slices
-from spark_jobs.kafka.slices import NUMBER, SNAPSHOT, Slice
 from spark_jobs.kafka.worker_options import worker_options
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.worker_entries import Batches, with_own_records

@@ -9,10 +9,10 @@ from typing import Final
 
 import structlog
 
+from kafkaio.schema_registry import RegisteredSchema, SchemaRegistry
 from schemas.errors import RegistryError, UnsupportedTypeError
 from spark_jobs.decode.writer_schemas import Writer
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
-from spark_jobs.kafka.schema_registry import RegisteredSchema, SchemaRegistry
 from spark_jobs.merge.used_schemas import Part, UsedSchemas, chronological, reused_ids
 
 log = structlog.get_logger()

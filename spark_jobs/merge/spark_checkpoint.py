@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kafkaio.slices import Offsets
 from schemas.errors import SinkError
-from spark_jobs.kafka.slices import Offsets
 from spark_jobs.sinks.contract import REMEDY, StateStore
 from spark_jobs.store.files import FileStore
 

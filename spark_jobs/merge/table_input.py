@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from kafkaio.slices import EARLIEST, Offsets, Slice
 from schemas.errors import DecodeError, SinkError
 from schemas.identity import SourceId, SourceTable
 from schemas.markers import MARKER_KEY, MARKER_VERSION, Marker, parse_marker
@@ -20,7 +21,6 @@ from spark_jobs.decode.avro_records import framed_parts
 from spark_jobs.kafka.admin import first_offsets
 from spark_jobs.kafka.few_records import FewRecords, Record
 from spark_jobs.kafka.read import read_slices
-from spark_jobs.kafka.slices import EARLIEST, Offsets, Slice
 from spark_jobs.kafka.topic_tables import TopicTables
 
 

@@ -19,6 +19,7 @@ import structlog
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
+from kafkaio.slices import EARLIEST, Offsets, Slice
 from schemas.errors import (
     ConfigError,
     EndingError,
@@ -31,7 +32,6 @@ from schemas.errors import (
 from schemas.identity import SourceTable
 from schemas.merge_progress import SetAside
 from schemas.merge_rule import NOTHING
-from spark_jobs.kafka.slices import EARLIEST, Offsets, Slice
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.sinks.contract import FedBy, FencedSinkError, TargetRecord
 from spark_jobs.spark_errors import CANCELLED, lost_class, with_causes

@@ -19,10 +19,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
+from kafkaio.librdkafka import is_there
 from schemas.identity import SourceTable
 from schemas.settings import KafkaSettings
 from spark_jobs.arrow.decoder_plan import DecoderPlan
-from spark_jobs.kafka.librdkafka import is_there
 from spark_jobs.kafka.read import FEW_RECORDS
 from spark_jobs.merge.batch_times import TableDelays
 from spark_jobs.merge.context import JobContext

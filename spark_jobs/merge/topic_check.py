@@ -13,12 +13,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from kafkaio.slices import Offsets, Slice, lost_partitions, slices_between
 from schemas.errors import EndingError, SinkError
 from schemas.identity import SourceTable
 from schemas.settings import Settings
 from schemas.topics import state_topic
 from spark_jobs.kafka.admin import id_of_anchor, is_same_producer, require_same_topics, topic_ids
-from spark_jobs.kafka.slices import Offsets, Slice, lost_partitions, slices_between
 from spark_jobs.kafka.topic_tables import TopicTables
 from spark_jobs.merge.job_state import JobState, Naming, SourceRecord
 from spark_jobs.merge.table_set_aside import as_set_aside, ended_early, new_topics_read, reading_again, unread

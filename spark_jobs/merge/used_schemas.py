@@ -13,9 +13,9 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, ClassVar, Final, Literal
 
+from kafkaio.schema_registry import RegisteredSchema
 from schemas.errors import SinkError
 from schemas.json_codec import Form, decode, encode, json_field
-from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.store.files import FileStore
 
 Part = Literal["key", "value"]

@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.kafka.librdkafka import KafkaReadError
+from kafkaio.librdkafka import KafkaReadError
 from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.worker_task import KafkaReads, LoadTask, MemberTask, MergeTask
 from spark_jobs.sinks.contract import WorkerPut
@@ -23,7 +23,7 @@ Batches = Iterator["pa.RecordBatch"]
 def worker(tasks: Mapping[int, MergeTask]) -> Callable[[Batches], Batches]:
     """Return the function that a worker runs over all records of some tables.
 
-    In: `NUMBER` of the table, `SNAPSHOT`, partition, key, value (`kafka.slices`). Out: `RESULTS`, a row for each table with any.
+    In: `NUMBER` of the table, `SNAPSHOT`, partition, key, value (`kafkaio.slices`). Out: `RESULTS`, a row for each table with any.
     """
 
     def run(batches: Batches) -> Batches:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kafkaio.slices import Slice
 from schemas.delay_histogram import DelayHistogram
 from schemas.markers import LoadMarker
 from spark_jobs.arrow.decoder_plan import DecoderPlan, Observed
-from spark_jobs.kafka.slices import Slice
 from spark_jobs.sinks.contract import KeyRange, WorkerLoad, WorkerPut
 
 RESULTS: Final = "number int, result binary"

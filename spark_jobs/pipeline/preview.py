@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from kafkaio.schema_registry import RegisteredSchema
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from spark_jobs.decode import table_layout
 from spark_jobs.decode.record_columns import SOURCE
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.decode.writer_schemas import key_writer, value_writer
-from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.pipeline.row_images import Image, image_of
 from spark_jobs.pipeline.table_plan import plan_of, shape_of
 from spark_jobs.pipeline.table_routes import Feed, Routes

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from kafkaio.schema_registry import RegisteredSchema
 from schemas.avro import to_avro
 from schemas.columns import ColumnType
 from schemas.connect import TimeMode, ValueModes, key_schema
@@ -29,7 +30,6 @@ from spark_jobs.decode.record_columns import DELETED, OFFSET, POSITION, REASON
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.decode.table_layout import TableLayout, layout
 from spark_jobs.decode.writer_schemas import key_writer
-from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.merge import rule
 from spark_jobs.merge.rows_file import RowsFile
 from tests.merge.lake import at

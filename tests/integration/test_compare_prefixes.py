@@ -19,7 +19,8 @@ from conformance import topic_reader
 from conformance.__main__ import main
 from conformance.topic_reader import Side
 from conformance.wire_check import partition_of
-from producer.kafka.client import TopicAdmin, with_leaders
+from kafkaio.client import with_leaders
+from kafkaio.topic_admin import TopicAdmin
 from schemas.settings import from_mapping
 from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import log_is_at

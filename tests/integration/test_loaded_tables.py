@@ -19,11 +19,11 @@ import fastavro
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from kafkaio.schema_registry import HttpRegistry
 from producer.app import Producer
 from schemas.loads import LOAD_ANSWER, LoadAnswer
 from schemas.markers import CloseMarker, CompleteMarker, LoadMarker, is_marker, parse_marker
 from schemas.settings import Settings, SinkSettings
-from spark_jobs.kafka.schema_registry import HttpRegistry
 from tests.integration.among_changes import COLUMNS, create, ended, signal, writers
 from tests.support.played_loads import Pairs, pairs
 from tests.support.producers import Source, running

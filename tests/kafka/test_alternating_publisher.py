@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from devservers import Kafka
+from kafkaio.topic_admin import TopicAdmin
 from producer.kafka.alternating_publisher import AlternatingPublisher
-from producer.kafka.client import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import FencedError, PublishError
 from tests.support.servers import unique_name

@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from devservers import Kafka
-from producer.kafka import block_producer as block_producer_module
+from kafkaio import block_producer as block_producer_module
+from kafkaio.block_producer import Texts, block_producer
+from kafkaio.topic_admin import TopicAdmin
 from producer.kafka import publisher as publisher_module
-from producer.kafka.block_producer import block_producer
-from producer.kafka.client import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from rowcodec import Records
 from schemas.errors import FencedError, PublishError
@@ -91,9 +91,9 @@ def test_what_the_client_has_no_room_for_comes_later_and_in_order(kafka: Kafka) 
     asked: list[int] = []
     produce = publisher._blocks.produce
 
-    def counted(topic: str, records: Records, begin: int) -> object:
+    def counted(topic: str, values: Texts, keys: Texts | None, begin: int) -> object:
         asked.append(begin)
-        return produce(topic, records, begin)
+        return produce(topic, values, keys, begin)
 
     publisher._blocks.produce = counted  # type: ignore[method-assign, assignment]
     publisher.write(topic, block(pairs))

@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from devservers import Kafka
-from producer.kafka.client import TopicAdmin, client_config, offsets_for_times, opened, watermarks
+from kafkaio.client import client_config, offsets_for_times, opened, watermarks
+from kafkaio.topic_admin import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import KafkaAccessError, PublishError, SecretError
 from schemas.secrets import secret_of
@@ -64,11 +65,11 @@ def test_a_topic_that_was_just_made_is_waited_for(kafka: Kafka, monkeypatch: pyt
     wait = lasting._wait_for
 
     def wait_for_a_second(topics: Any) -> None:
-        monkeypatch.setattr("producer.kafka.client.ADMIN_TIMEOUT_S", 1.0)
+        monkeypatch.setattr("kafkaio.topic_admin.ADMIN_TIMEOUT_S", 1.0)
         wait(topics)
 
     monkeypatch.setattr(lasting, "_wait_for", wait_for_a_second)
-    monkeypatch.setattr("producer.kafka.client._TURN_S", 120.0)  # of a broker that takes its time
+    monkeypatch.setattr("kafkaio.topic_admin.TURN_S", 120.0)  # of a broker that takes its time
     with pytest.raises(PublishError, match=f"no broker reports their partitions, those of {topic}"):
         lasting.ensure({topic: 1})
 
@@ -109,11 +110,11 @@ def test_a_client_that_heard_of_no_leader_asks_the_brokers_for_it(kafka: Kafka) 
 
 
 def test_questions_that_failed_are_asked_by_another_client_the_next_time(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("producer.kafka.client.ADMIN_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("kafkaio.topic_admin.ADMIN_TIMEOUT_S", 0.5)
     topic, admin = unique_name("lost"), TopicAdmin(kafka.bootstrap_servers, {})
     monkeypatch.setattr(admin, "_admin", LostClient(admin._admin))
     with pytest.raises(PublishError, match="Kafka cannot be reached"):
         admin.ensure({topic: 2})
-    monkeypatch.setattr("producer.kafka.client.ADMIN_TIMEOUT_S", 60.0)
+    monkeypatch.setattr("kafkaio.topic_admin.ADMIN_TIMEOUT_S", 60.0)
     admin.ensure({topic: 2})
     assert admin.partitions_now([topic]) == {topic: 2}

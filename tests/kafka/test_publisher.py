@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from devservers import Kafka, start_kafka
+from kafkaio.topic_admin import TopicAdmin
 from producer.kafka.chunk_sink import KafkaChunkWriter
-from producer.kafka.client import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import PublishError
 from tests.support.servers import unique_name

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from producer.kafka.client import TopicAdmin
+from kafkaio.topic_admin import TopicAdmin
 from tests.support import topics
 from tests.support.servers import unique_name
 

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from devservers import Registry
+from kafkaio.schema_registry import HttpRegistry
 from producer.kafka.registry import RegistryWatch, SchemaRegistry
 from producer.kafka.schema_ids import SchemaIds
 from schemas.errors import (
@@ -21,7 +22,6 @@ from schemas.errors import (
     SecretError,
     is_of_one_table,
 )
-from spark_jobs.kafka.schema_registry import HttpRegistry
 from tests.support.servers import unique_name
 
 HTML = b"<html><body>no healthy upstream</body></html>"

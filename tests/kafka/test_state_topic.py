@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from devservers import start_kafka
-from producer.kafka.client import TopicAdmin
+from kafkaio.topic_admin import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
@@ -154,7 +154,7 @@ def test_a_transaction_is_long_open_by_a_share_of_the_timeout_that_the_options_n
 
 
 def test_ends_of_more_partitions_than_are_asked_for_at_once(admin, prefix, monkeypatch):
-    monkeypatch.setattr("producer.kafka.client._ASKED_AT_ONCE", 2)
+    monkeypatch.setattr("kafkaio.topic_admin._ASKED_AT_ONCE", 2)
     topics = {f"{prefix}.t{number}": number for number in range(1, 4)}
     admin.ensure(topics)
     assert admin.end_offsets(topics) == {name: dict.fromkeys(range(count), 0) for name, count in topics.items()}

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from devservers import Kafka
-from producer.kafka.client import TopicAdmin
+from kafkaio.topic_admin import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import FencedError
 from tests.support.servers import unique_name

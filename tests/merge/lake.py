@@ -12,13 +12,13 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from kafkaio.schema_registry import SchemaRegistry
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.markers import Marker
 from schemas.position import Position
 from schemas.settings import Settings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.sink_factory import open_sink
-from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.merge.context import checkpoint_of
 from spark_jobs.store.files import LOCK_WAIT_S
 from spark_jobs.store.sink_layout import SinkLayout

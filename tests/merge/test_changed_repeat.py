@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kafkaio.schema_registry import HttpRegistry, RegisteredSchema, SchemaRegistry
 from schemas.columns import ColumnType
 from schemas.errors import SinkError
 from schemas.identity import TableName
 from schemas.settings import RouteSettings, SchemaChangeSettings, Settings, TransformSettings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.target_rebuild import rebuild
-from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema, SchemaRegistry
 from spark_jobs.merge.batch import BatchMerger
 from spark_jobs.store.sink_layout import BATCH, SCHEMAS
 from tests.merge.conftest import SinkFactory

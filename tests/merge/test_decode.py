@@ -19,6 +19,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from kafkaio.schema_registry import RegisteredSchema
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import PRECISE, TimeMode, ValueModes, key_schema, value_schema
@@ -28,7 +29,6 @@ from spark_jobs.decode.record_columns import DELETED, OFFSET, POSITION, REASON
 from spark_jobs.decode.spark_types import widest
 from spark_jobs.decode.table_layout import fill_value, layout
 from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
-from spark_jobs.kafka.schema_registry import RegisteredSchema
 from tests.merge.lake import at
 
 KEY_ID, FIRST_VALUE_ID = 7, 100

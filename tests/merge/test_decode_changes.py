@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from kafkaio.schema_registry import RegisteredSchema
 from schemas.avro import to_avro
 from schemas.columns import ColumnType
 from schemas.connect import key_schema
@@ -19,7 +20,6 @@ from spark_jobs.decode.avro_records import decoded_changes
 from spark_jobs.decode.record_columns import AFTER, BEFORE, CHANGE, COMMITTED, KEYS, POSITION, REASON
 from spark_jobs.decode.table_layout import layout
 from spark_jobs.decode.writer_schemas import key_writer
-from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.files.files_sink import FilesSink
 from spark_jobs.sinks.stamp import Stamp

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
 from devservers import Kafka
+from kafkaio.slices import Slice
 from schemas.errors import SinkError
 from schemas.markers import MARKER_KEY, CompleteMarker, HeartbeatMarker
 from schemas.settings import KafkaSettings
 from schemas.waiting import Waits
 from spark_jobs.kafka import few_records
 from spark_jobs.kafka.few_records import FewRecords, Record
-from spark_jobs.kafka.slices import Slice
 from spark_jobs.merge import table_input
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import ORDERS, amounts, at, flush, marker, merge_all, progress, topics_of

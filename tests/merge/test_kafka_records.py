@@ -18,13 +18,14 @@ from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from devservers import Kafka
+from kafkaio import librdkafka
+from kafkaio.librdkafka import NO_BROKER, KafkaReadError
+from kafkaio.slices import NUMBER, SNAPSHOT, Slice
 from schemas.errors import SecretError
 from schemas.settings import KafkaSettings, from_mapping
 from spark_jobs.arrow import kafka_records
 from spark_jobs.arrow.kafka_records import record_batches
-from spark_jobs.kafka import few_records, librdkafka
-from spark_jobs.kafka.librdkafka import NO_BROKER, KafkaReadError
-from spark_jobs.kafka.slices import NUMBER, SNAPSHOT, Slice
+from spark_jobs.kafka import few_records
 from spark_jobs.kafka.worker_options import worker_options
 from tests.support.guarded_kafka import guarded_kafka, section
 from tests.support.servers import unique_name
@@ -244,7 +245,7 @@ def test_the_kernels_do_the_same_as_python(kafka: Kafka, new_topic: TopicFactory
     write(kafka, topic, records)
     script = f"""
 from spark_jobs.arrow.kafka_records import record_batches
-from spark_jobs.kafka.slices import Slice
+from kafkaio.slices import Slice
 found = [b for b in record_batches({options(kafka)!r}, [Slice({topic!r}, 0, 0, {end_of(kafka, topic)})], {{{topic!r}: 0}})]
 print([(row["key"], row["value"]) for batch in found for row in batch.to_pylist()])
 """

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from kafkaio.schema_registry import RegisteredSchema
 from schemas.errors import SinkError
 from schemas.identity import SourceId, SourceTable, Target
 from schemas.json_codec import decode
 from schemas.merge_progress import MergeProgress, SetAside
 from schemas.merge_rule import Gap
-from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.merge.job_state import JobState, JobStates, Naming
 from spark_jobs.merge.load_record import DoneLoad
 from spark_jobs.merge.progress_report import publish_progress

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from kafkaio.schema_registry import HttpRegistry, RegisteredSchema
 from schemas.columns import TableSchema
 from schemas.json_codec import decode, encode
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
@@ -15,7 +16,6 @@ from schemas.merge_rule import TableState
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
 from spark_jobs.jobs.redrive import Redrive
-from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.retried_table import Retried
 from tests.merge.conftest import SinkFactory

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kafkaio.slices import SNAPSHOT
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
-from spark_jobs.kafka.slices import SNAPSHOT
 from spark_jobs.merge.worker_records import TooManyRowsError
 from spark_jobs.merge.worker_run import newest_rows, put_rows
 from spark_jobs.merge.worker_task import DECLINED, Admission, MemberResult, MemberTask, TombstonePaths

@@ -11,12 +11,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from kafkaio.schema_registry import HttpRegistry, RegisteredSchema
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import SinkError
 from schemas.markers import CompleteMarker, HeartbeatMarker, Sweep
 from schemas.settings import Settings
 from spark_jobs.jobs.redrive import Redrive
-from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema
 from spark_jobs.merge.retried_table import Retried
 from spark_jobs.sinks.delta import quarantine_table as quarantine
 from spark_jobs.sinks.delta import writes as merge

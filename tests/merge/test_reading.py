@@ -15,6 +15,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
+from kafkaio import schema_registry as registry_module
+from kafkaio.schema_registry import HttpRegistry
+from kafkaio.slices import EARLIEST, Slice, slices_between
 from schemas.errors import (
     ConfigError,
     NoRegistryError,
@@ -27,11 +30,8 @@ from schemas.identity import SourceId
 from schemas.settings import KafkaSettings, SaslSettings, from_mapping
 from schemas.topics import change_topic, notifications_topic, snapshot_topic, state_topic
 from spark_jobs.jobs.merge_jobs import may_pass
-from spark_jobs.kafka import schema_registry as registry_module
 from spark_jobs.kafka import topic_tables as work
 from spark_jobs.kafka.read import FEW_RECORDS, kafka_options, read_slices, topic_pattern
-from spark_jobs.kafka.schema_registry import HttpRegistry
-from spark_jobs.kafka.slices import EARLIEST, Slice, slices_between
 from spark_jobs.kafka.topic_tables import TopicTables, table_of
 from spark_jobs.merge.job_state import JobState, JobStates, Naming, SourceRecord
 from spark_jobs.merge.spark_checkpoint import Checkpoint

@@ -13,10 +13,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import spark_jobs.jobs
+from kafkaio.slices import Slice
 from schemas.settings import KafkaSettings, SparkSettings
 from spark_jobs.jobs.session import configuration, master_with_retries
 from spark_jobs.kafka.read import read_slices
-from spark_jobs.kafka.slices import Slice
 from spark_jobs.merge import rule
 from spark_jobs.sinks.delta import writes as merge
 from spark_jobs.spark_errors import is_lost_executor

@@ -12,11 +12,11 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
+from kafkaio.librdkafka import KafkaReadError
 from schemas.columns import ColumnType, TableSchema
 from schemas.identity import SourceTable
 from schemas.markers import HeartbeatMarker
 from schemas.settings import Settings
-from spark_jobs.kafka.librdkafka import KafkaReadError
 from spark_jobs.merge import record_readers, tables_by_workers
 from spark_jobs.merge.tables_by_workers import TablesByWorkers
 from spark_jobs.merge.worker_task import KafkaReads, TaskFailure, TaskResult

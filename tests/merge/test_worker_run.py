@@ -11,9 +11,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from kafkaio.slices import NUMBER, SNAPSHOT
 from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.kafka.slices import NUMBER, SNAPSHOT
 from spark_jobs.merge import worker_records
 from spark_jobs.merge.worker_records import (
     Decoded,

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kafkaio.slices import NUMBER, SNAPSHOT
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.kafka.slices import NUMBER, SNAPSHOT
 from spark_jobs.merge import worker_run
 from spark_jobs.merge.worker_run import outcomes
 from spark_jobs.merge.worker_task import Admission, MergeTask, TaskFailure, TaskResult, TombstonePaths

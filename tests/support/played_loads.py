@@ -10,12 +10,12 @@ from typing import Any, Self
 
 import pytest
 
+from kafkaio.schema_registry import HttpRegistry, RegisteredSchema
 from mysqlio.server_facts import identity_of
 from schemas.loads import LoadAnswer
 from schemas.markers import LoadMarker
 from schemas.position import Position
 from schemas.settings import Settings, SinkSettings
-from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema
 from tests.support.memory_log import Durable, MemoryLog, begin, settings_for
 from tests.support.snapshots import Source
 from tidemark.loads.chunk_source import ChunkSource, open_source

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from producer.kafka.client import client_config, offsets_for_times, opened, watermarks
+from kafkaio.client import client_config, offsets_for_times, opened, watermarks
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.applied.registry_access import RegistryAccess

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from producer.kafka.client import TopicAdmin, client_config, opened
+from kafkaio.client import client_config, opened
+from kafkaio.topic_admin import TopicAdmin
 from schemas.applied.kafka_security import client_options
 from schemas.waiting import waiting
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from producer.kafka.client import client_config, opened, watermarks, with_leaders
+from kafkaio.client import client_config, opened, watermarks, with_leaders
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.errors import DecodeError, PublishError

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from producer.kafka.client import TopicAdmin, client_config, opened, watermarks
+from kafkaio.client import client_config, opened, watermarks
+from kafkaio.topic_admin import TopicAdmin
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.documents import SchemaIdDocument
@@ -210,7 +211,7 @@ class Observer:
             raise PublishError(f"topic {self._topic} cannot be read: {error.args[0].str()}. {advice}") from error
 
     def _renew(self) -> None:
-        """Continue with another client: this one may have lost every broker (`producer.kafka.client.leaders_of`)."""
+        """Continue with another client: this one may have lost every broker (`kafkaio.client.leaders_of`)."""
         try:
             fresh = opened(Consumer, self._config)
         except KafkaAccessError:  # a file that is missing for a moment: the next error comes here again

@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from producer.kafka.client import client_config, opened
+from kafkaio.client import client_config, opened
 from schemas.applied.kafka_security import client_options
 from schemas.pipeline_lag import LOST
 

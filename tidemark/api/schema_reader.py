@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from producer.kafka.client import client_config, opened, watermarks
+from kafkaio.client import client_config, opened, watermarks
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.applied.registry_access import RegistryAccess

@@ -96,7 +96,7 @@ def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> 
     _require_heard("kafka", settings)
     from confluent_kafka import KafkaException, Producer
 
-    from producer.kafka.client import client_config, opened
+    from kafkaio.client import client_config, opened
 
     topic = settings.signal.topic(settings.name)
     options = {**client_options(settings.kafka), "message.timeout.ms": int(_DELIVERY_S * 1000)}

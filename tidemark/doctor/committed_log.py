@@ -29,7 +29,7 @@ def committed_log(settings: Settings) -> LogStatus | None:
     """Return what the newest committed offset says; None if there is none, or Kafka does not answer: its own area reports that."""
     from confluent_kafka import Consumer, KafkaException
 
-    from producer.kafka.client import client_config, opened
+    from kafkaio.client import client_config, opened
 
     topic, key = topics.state_topic(settings.name, settings.kafka.topic_delimiter), OffsetDocument.KEY
     try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from producer.kafka.client import client_config, is_refusal, opened
+from kafkaio.client import client_config, is_refusal, opened
 from producer.kafka.publisher import TRANSACTION_TIMEOUT_MS
 from schemas import topics
 from schemas.applied.kafka_security import client_options

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from producer.kafka.client import client_config, opened
+from kafkaio.client import client_config, opened
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.findings import Finding, Remedy, Severity

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pymysql
 
+from kafkaio.schema_registry import HttpRegistry
 from mysqlio.connection import close_quietly, connect
 from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import is_mariadb
@@ -36,7 +37,6 @@ from rowcodec import ChunkContext
 from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError, LoadError, LoadImpossibleError, TidemarkError, UnsupportedTypeError
-from spark_jobs.kafka.schema_registry import HttpRegistry
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection

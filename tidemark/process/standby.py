@@ -18,7 +18,8 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from producer.kafka.client import TopicAdmin, client_config, is_refusal, opened
+from kafkaio.client import client_config, is_refusal, opened
+from kafkaio.topic_admin import TopicAdmin
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.errors import FencedError, KafkaAccessError, PublishError, SecretError, SourceError

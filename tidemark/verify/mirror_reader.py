@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from producer.kafka.client import client_config, opened
+from kafkaio.client import client_config, opened
 from schemas.applied.kafka_security import client_options
 from schemas.errors import SinkError
 from schemas.overriding import override

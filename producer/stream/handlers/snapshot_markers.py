@@ -11,7 +11,7 @@ from schemas.identity import SourceId
 from schemas.position import Position
 
 if TYPE_CHECKING:
-    from producer.kafka.client import TopicAdmin
+    from kafkaio.topic_admin import TopicAdmin
     from producer.kafka.tables import TableTopics
     from producer.snapshot.coordinator import MarkerDraft
     from producer.stream.handlers.set_aside import AsideTables

@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from kafkaio.slices import Slice
 from schemas.errors import SinkError
-from spark_jobs.kafka.slices import Slice
 
 _MAJOR: Final = 2
 _CONSUMER: Final = 1  # RD_KAFKA_CONSUMER
