@@ -65,6 +65,21 @@ class DdlChange:
     is_suspected: bool = False
 
     @property
+    def name(self) -> tuple[str, str]:
+        """The database and the name of the table; no name for all tables of a database."""
+        return self.database, self.table
+
+    @property
+    def new_name(self) -> tuple[str, str]:
+        """The new database and name of a table that is renamed."""
+        return self.new_database, self.new_table
+
+    @property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """The table, and its new name if it is renamed; none for all tables of a database."""
+        return tuple(dict.fromkeys(name for name in (self.name, self.new_name) if name[1]))
+
+    @property
     def added(self) -> tuple[ColumnDefinition, ...]:
         """The columns that the statement adds."""
         return tuple(clause.definition for clause in self.clauses if isinstance(clause, AddColumn))
@@ -109,16 +124,20 @@ def parse_ddl(
     lower_case_names: bool = False,
     sql_mode: int | None = None,
 ) -> tuple[DdlChange, ...]:
-    """Return the tables that a statement changes, in the order it changes them; one "other" where it changes none.
-
-    It never raises: a statement on a table that is not understood has the effect "snapshot". The parameters are those of
-    `parse_statement`.
-    """
+    """Return the changes of a text (`changes_of`), for those who need nothing else of it. Parameters as in `parse_statement`."""
     statement = parse_statement(
         sql, default_database, flavour, lower_case_names=lower_case_names, sql_mode=sql_mode
     )
-    other = DdlChange("other", default_database.lower() if lower_case_names else default_database, "")
-    return (*_changes(statement, flavour, other), *_suspected(statement)) or (other,)
+    return changes_of(statement, flavour)
+
+
+def changes_of(statement: Statement, flavour: str) -> tuple[DdlChange, ...]:
+    """Return the tables that a statement changes, in the order it changes them; one "other" if it changes none.
+
+    It never raises: a statement on a table that is not understood has the effect "snapshot".
+    """
+    changes = (*_changes(statement, flavour), *_suspected(statement))
+    return changes or (DdlChange("other", statement.database, ""),)
 
 
 def strongest(*effects: Effect) -> Effect:
@@ -126,16 +145,16 @@ def strongest(*effects: Effect) -> Effect:
     return max(effects, key=EFFECTS.index, default="none")
 
 
-def _changes(statement: Statement, flavour: str, other: DdlChange) -> Iterator[DdlChange]:
+def _changes(statement: Statement, flavour: str) -> Iterator[DdlChange]:
     kind = statement.kind
     if kind in ("create_database", "alter_database"):
         if statement.conditional:
             return  # the database may have been there
         if statement.replaces:
             yield _database_dropped(statement.database)
-        yield DdlChange("other", other.database, "", clauses=statement.clauses)
+        yield DdlChange("other", statement.database, "", clauses=statement.clauses)
     elif kind == "create_trigger":
-        yield DdlChange("other", other.database, "", clauses=statement.clauses)
+        yield DdlChange("other", statement.database, "", clauses=statement.clauses)
     elif kind == "drop_database":
         yield _database_dropped(statement.database)
     elif kind == "create_table":

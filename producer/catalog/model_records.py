@@ -10,8 +10,7 @@ models without definitions, so a model cannot be computed from a `TableState`, n
 
 * apply the clauses of an ALTER one after the other, where the server reads all of them against the old table;
 * know a key by its column names alone, and drop one by DROP PRIMARY KEY only;
-* see no CREATE INDEX, no DROP INDEX, no TRUNCATE and no SYSTEM VERSIONING;
-* do not know the session's sql_mode.
+* see no CREATE INDEX, no DROP INDEX, no TRUNCATE and no SYSTEM VERSIONING.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 from producer.catalog.model import UnclearError
 from producer.catalog.model_columns import converted, model_column, model_default
@@ -180,7 +179,7 @@ class TableModels:
         self._charsets: dict[str, str | None] = {}
         self._saved_charsets: dict[str, str] = {}
         self._unsaved: dict[Name, TableModel | None] = {}
-        self._records: dict[StatementKind, Callable[[Statement, str], list[SchemaChange]]] = {
+        self._records: dict[StatementKind, Callable[[Statement], list[SchemaChange]]] = {
             "create_database": self._create_database,
             "alter_database": self._alter_database,
             "drop_database": self._drop_database,
@@ -217,18 +216,17 @@ class TableModels:
 
     def define(self, database: str, sql: str) -> TableModel | None:
         """Remember and return the model of a CREATE TABLE statement; None for a view and all else that is no table."""
-        found = self.apply(sql, database)
-        return found[0].table if found else None
+        changes = self.apply(self._parse(sql, database))
+        return changes[0].table if changes else None
 
     def know(self, database: str) -> None:
         """Ask for the character set of a database now, before a statement of the log changes it."""
         self._charset_of(database)
 
-    def apply(self, sql: str, default_database: str) -> tuple[SchemaChange, ...]:
+    def apply(self, statement: Statement) -> tuple[SchemaChange, ...]:
         """Return the records of a statement, () for one that changes no table and no database."""
-        statement = self._parse(sql, default_database)
         records = self._records.get(statement.kind)
-        changes = [] if records is None else records(statement, sql)
+        changes = [] if records is None else records(statement)
         return tuple(change for change in changes if change.database.lower() not in _SYSTEM)
 
     def _parse(self, sql: str, default_database: str) -> Statement:
@@ -267,18 +265,18 @@ class TableModels:
 
     # ---- databases
 
-    def _create_database(self, statement: Statement, sql: str) -> list[SchemaChange]:
+    def _create_database(self, statement: Statement) -> list[SchemaChange]:
         name = statement.database
         self._set_charset(statement)
         if statement.replaces:
             self._forget_tables(name)
         if not (statement.conditional and self._charset_of(name)):
             self._charsets[name] = self._charsets.get(name) or self._charset_of("")
-        return [SchemaChange(sql, name)]
+        return [SchemaChange(statement.sql, name)]
 
-    def _alter_database(self, statement: Statement, sql: str) -> list[SchemaChange]:
+    def _alter_database(self, statement: Statement) -> list[SchemaChange]:
         self._set_charset(statement)
-        return [SchemaChange(sql, statement.database, tables="")]
+        return [SchemaChange(statement.sql, statement.database, tables="")]
 
     def _set_charset(self, statement: Statement) -> None:
         for clause in statement.of(DatabaseCharset):
@@ -288,14 +286,14 @@ class TableModels:
             if charset is not None:
                 self._charsets[clause.database] = charset
 
-    def _drop_database(self, statement: Statement, sql: str) -> list[SchemaChange]:
+    def _drop_database(self, statement: Statement) -> list[SchemaChange]:
         self._forget_tables(statement.database)
         self._charsets.pop(statement.database, None)
-        return [SchemaChange(sql, statement.database)]
+        return [SchemaChange(statement.sql, statement.database)]
 
     # ---- tables
 
-    def _create_table(self, statement: Statement, sql: str) -> list[SchemaChange]:
+    def _create_table(self, statement: Statement) -> list[SchemaChange]:
         name = statement.tables[0].name
         if not name[1] or (statement.conditional and name in self._tables):
             return []
@@ -306,7 +304,7 @@ class TableModels:
                 model = self._put(self._created(statement, name))
             except UnclearError:
                 model = self._ask(name)
-        return [_change("CREATE", sql, name, model)]
+        return [_change("CREATE", statement, name, model)]
 
     def _copied(self, origin: Name, name: Name) -> TableModel | None:
         model = self._tables.get(origin) or self._ask(origin)
@@ -326,7 +324,7 @@ class TableModels:
                 draft.apply(clause)
         return draft.model()
 
-    def _alter_table(self, statement: Statement, sql: str) -> list[SchemaChange]:
+    def _alter_table(self, statement: Statement) -> list[SchemaChange]:
         name = statement.tables[0].name
         renames = [clause.table.name for clause in statement.of(RenameTable)]
         new = renames[-1] if renames else name
@@ -334,7 +332,7 @@ class TableModels:
         model = self._ask(new) if known is None else self._altered(known, statement, new)
         if known is not None and new != name:
             self._forget(name)
-        return [_change("ALTER", sql, new, model)]
+        return [_change("ALTER", statement, new, model)]
 
     def _altered(self, known: TableModel, statement: Statement, new: Name) -> TableModel | None:
         columns, key = list(known.columns), list(known.primary_key)
@@ -347,16 +345,16 @@ class TableModels:
             return self._ask(new)
         return self._put(draft.model())
 
-    def _drop_tables(self, statement: Statement, sql: str) -> list[SchemaChange]:
+    def _drop_tables(self, statement: Statement) -> list[SchemaChange]:
         names = [table.name for table in statement.tables]
-        head = _DROP_HEAD.match(sql)
+        head = _DROP_HEAD.match(statement.sql)
         prefix = "DROP TABLE " if head is None else head[0]
         tables = ",".join(sorted(table for _, table in names))
         for name in names:
             self._forget(name)
         return [SchemaChange(f"{prefix}{_quoted(name)}", name[0], "DROP", name, None, tables) for name in names]
 
-    def _rename_tables(self, statement: Statement, _sql: str) -> list[SchemaChange]:
+    def _rename_tables(self, statement: Statement) -> list[SchemaChange]:
         tables = ",".join(sorted(new.table for new in statement.new_tables))
         pairs = zip(statement.tables, statement.new_tables, strict=True)
         return [self._renamed(old, new, tables) for old, new in pairs]
@@ -383,8 +381,8 @@ def _named_charset(clause: TableCharset | DatabaseCharset) -> str | None:
     return None if clause.collation is None else charset_of_collation(clause.collation)
 
 
-def _change(kind: str, sql: str, name: Name, model: TableModel | None) -> SchemaChange:
-    return SchemaChange(sql, name[0], "CREATE" if kind == "CREATE" else "ALTER", name, model, name[1])
+def _change(kind: Literal["CREATE", "ALTER"], statement: Statement, name: Name, model: TableModel | None) -> SchemaChange:
+    return SchemaChange(statement.sql, name[0], kind, name, model, name[1])
 
 
 def _quoted(name: Name) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from producer.catalog.effects import DdlChange
+    from producer.catalog.statements import Statement
     from producer.kafka.key_headers import KeyText
     from producer.snapshot.coordinator import MarkerDraft
     from producer.stream.routes import Route
@@ -159,15 +160,14 @@ class RunHandler(RowsHandler, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class LoggedStatement:
     """A statement of the log that is no data change, and what it does to tables (`changes`, refined by the catalog).
 
     `written_s` is the event's time in whole seconds since 1970. `is_in_kafka`: an earlier start has published its
     record.
     """
 
-    sql: str
-    database: str
+    parsed: Statement
     changes: Sequence[DdlChange]
     origin: ChangeOrigin
     written_s: int
@@ -177,7 +177,7 @@ class Statement:
 class StatementHandler(Protocol):
     """A consumer of DDL statements, each inside its transaction."""
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: LoggedStatement) -> None:
         """Handle one statement."""
 
 

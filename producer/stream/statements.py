@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from producer.catalog.doubted_changes import doubt_of_error, doubted, ignored
-from producer.catalog.effects import parse_ddl
-from producer.stream.ports import Statement
+from producer.catalog.effects import changes_of
+from producer.catalog.statements import parse_statement
+from producer.stream.ports import LoggedStatement
 from schemas.errors import SourceError, UnsupportedTypeError, is_of_one_table
 from schemas.schema_changes import ChangeOrigin
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from producer.binlog.events import QueryEvent
     from producer.catalog import Catalog
     from producer.catalog.effects import DdlChange
+    from producer.catalog.statements import Statement
     from producer.stream.ports import StatementHandler
     from producer.stream.routes import CapturedTables
     from producer.stream.steps import Definition
@@ -56,11 +58,12 @@ class Statements:
             gtid=transaction.gtid,
             server_id=int(batch.server_ids[index]),
         )
-        changes = self._changes(query)
-        statement = Statement(
-            sql=query.sql,
-            database=query.database,
-            changes=self._catalog.apply(changes),
+        parsed = parse_statement(
+            query.sql, query.database, self._flavour, lower_case_names=self._lower_case_names, sql_mode=query.sql_mode
+        )
+        statement = LoggedStatement(
+            parsed=parsed,
+            changes=self._catalog.apply(self._changes(query, parsed)),
             origin=origin,
             written_s=int(batch.timestamps[index]),
             is_in_kafka=transaction.in_kafka > 0,  # of CREATE ... SELECT, which is one transaction
@@ -68,16 +71,10 @@ class Statements:
         for handler in self._handlers:
             handler.statement(statement)
 
-    def _changes(self, query: QueryEvent) -> tuple[DdlChange, ...]:
+    def _changes(self, query: QueryEvent, parsed: Statement) -> tuple[DdlChange, ...]:
         """Return what the statement does: to stored tables only, and safe changes where its text is not certain."""
         self._temporary.note(query)
-        changes = parse_ddl(
-            query.sql,
-            query.database,
-            self._flavour,
-            lower_case_names=self._lower_case_names,
-            sql_mode=query.sql_mode,
-        )
+        changes = changes_of(parsed, self._flavour)
         changes = tuple(ignored(one) if self._temporary.holds(query, one) else one for one in changes)
         doubt = query.unclear or doubt_of_error(query.error_code) or self._temporary.doubt(query, changes)
         if not doubt:

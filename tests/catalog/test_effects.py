@@ -164,7 +164,7 @@ def test_what_keeps_all_values_has_no_effect(clause: str) -> None:
             [("alter", "db.t", "snapshot"), ("alter", "x.u", "snapshot")],
         ),
         ("ALTER TABLE t RENAME TO x.u", [("alter", "db.t", "none"), ("rename", "db.t", "snapshot")]),
-        ("ALTER DATABASE d CHARACTER SET utf8mb4", [("other", "db.", "none")]),
+        ("ALTER DATABASE d CHARACTER SET utf8mb4", [("other", "d.", "none")]),
         ("/* hello */ alter table t add a int # x", [("alter", "db.t", "fill")]),
         ('ALTER TABLE "t" ADD "a" INT', [("alter", "db.t", "fill")]),
         ("GRANT ALL ON *.* TO x", [("other", "db.", "none")]),
@@ -208,7 +208,7 @@ def test_mariadb_clauses() -> None:
     ]
     assert effects("CREATE OR REPLACE DATABASE x CHARACTER SET latin1", "mariadb") == [
         ("drop_database", "x.", "floor"),
-        ("other", "db.", "none"),
+        ("other", "x.", "none"),
     ]
 
 

@@ -108,12 +108,12 @@ def test_a_changed_column_has_its_position_and_its_key() -> None:
 
 def test_a_character_set_behind_another_option_is_in_the_record() -> None:
     models = TableModels("mysql", lambda *_: None, lambda _: "utf8mb4")
-    models.apply("CREATE TABLE t (a INT)", "d")
-    (change,) = models.apply("ALTER TABLE t COMMENT 'x' DEFAULT CHARSET latin1", "d")
+    models.apply(parse_statement("CREATE TABLE t (a INT)", "d"))
+    (change,) = models.apply(parse_statement("ALTER TABLE t COMMENT 'x' DEFAULT CHARSET latin1", "d"))
     assert change.table is not None
     assert (change.table.charset, change.table.comment) == ("latin1", "x")
 
 
 def test_an_option_of_a_database_is_not_taken_for_its_name() -> None:
-    (change,) = TableModels("mysql", lambda *_: None, lambda _: "utf8mb4").apply("ALTER DATABASE READ ONLY = 1", "d")
+    (change,) = TableModels("mysql", lambda *_: None, lambda _: "utf8mb4").apply(parse_statement("ALTER DATABASE READ ONLY = 1", "d"))
     assert (change.database, change.tables) == ("d", "")

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from producer.catalog.effects import parse_ddl
+from producer.catalog.effects import changes_of
+from producer.catalog.statements import parse_statement
 from producer.source.begun import Begun
 from producer.stream.checkpoint import BYTES_AT_MOST, INTERVAL_S, RECORDS_AT_MOST, Checkpoints
 from producer.stream.handlers.ddl_effects import FloorsAndSnapshots
@@ -17,7 +18,7 @@ from producer.stream.handlers.snapshot_markers import SnapshotMarkers
 from producer.stream.handlers.state_keepers import StartDocuments
 from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
 from producer.stream.offset import LogOffset, Part
-from producer.stream.ports import CheckpointParticipant, CheckpointWork, OutgoingRecord, Statement
+from producer.stream.ports import CheckpointParticipant, CheckpointWork, LoggedStatement, OutgoingRecord
 from producer.stream.reader_progress import LogProgress
 from producer.testing.log_handlers import MemoryParticipant, MemoryPublisher, MemoryStore
 from rowcodec import Records
@@ -274,8 +275,9 @@ class Emptied:
 
     def read(self) -> None:
         origin = SimpleNamespace(position=AFTER.position)
-        changes = parse_ddl("TRUNCATE TABLE t", "d")
-        self.participant.statement(Statement("TRUNCATE TABLE t", "d", changes, origin, 0, is_in_kafka=False))  # type: ignore[arg-type]
+        parsed = parse_statement("TRUNCATE TABLE t", "d")
+        changes = changes_of(parsed, "mysql")
+        self.participant.statement(LoggedStatement(parsed, changes, origin, 0, is_in_kafka=False))  # type: ignore[arg-type]
 
     def written(self, scene: Scene) -> int:
         markers = [parse_marker(one.value) for one in scene.publisher.visible if one.key == MARKER_KEY]

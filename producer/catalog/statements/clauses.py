@@ -251,7 +251,7 @@ StatementKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement. `tables` are those it names, in its order; `new_tables` are their new names (RENAME TABLE).
+    """One statement, of the text `sql`. `tables` are those it names, in its order; `new_tables` are their new names (RENAME TABLE).
 
     `database` is that of the statement: the default one, or the one that it creates, alters or drops. `conditional` marks IF
     NOT EXISTS; `replaces` OR REPLACE; `ignores` ALTER IGNORE; `may_have_rows` a CREATE TABLE with an engine whose tables can
@@ -270,6 +270,7 @@ class Statement:
     ignores: bool = False
     may_have_rows: bool = False
     suspects: tuple[TableRef, ...] = ()
+    sql: str = ""
 
     def of(self, kind: type[_AnyClause]) -> Iterator[_AnyClause]:
         """Yield the clauses of one kind."""

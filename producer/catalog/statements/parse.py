@@ -75,9 +75,10 @@ def parse_statement(
     tokens = without_set_statement(tokenise(sql, flavour, sql_mode))
     parser = _Parser(tokens, default_database, lower_case_names=lower_case_names)
     try:
-        return parser.statement(is_frame=classify_query(sql, flavour) is not QueryKind.OTHER)
+        statement = parser.statement(is_frame=classify_query(sql, flavour) is not QueryKind.OTHER)
     except UnreadError as error:
-        return parser.unclear(str(error))
+        statement = parser.unclear(str(error))
+    return replace(statement, sql=sql)
 
 
 class _Parser:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from producer.kafka.tables import TableTopics
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.stream.handlers.set_aside import AsideTables
-    from producer.stream.ports import Op, RowsEvent, State, Statement
+    from producer.stream.ports import LoggedStatement, Op, RowsEvent, State
     from producer.stream.routes import CapturedTables, Route
     from schemas.position import Position
     from schemas.settings import FormatSettings, RecordSettings
@@ -158,9 +158,9 @@ class Cascades:
 
     # ---- statements
 
-    def new_parents(self, statement: Statement) -> set[TableName]:
+    def new_parents(self, statement: LoggedStatement) -> set[TableName]:
         """Read the foreign keys that a DDL statement may change; return the tables that became parents by it."""
-        if self._are_logged(statement.written_s) or not _NAMES_KEYS.search(statement.sql):
+        if self._are_logged(statement.written_s) or not _NAMES_KEYS.search(statement.parsed.sql):
             return set()
         changes = statement.changes
         old = {(change.database, change.table) for change in changes}
@@ -168,7 +168,7 @@ class Cascades:
         tables = {table for table in (*old, *renamed) if all(table)}
         self._read_once()
         before = set(self._keys.parents)
-        dropped = {(quoted or plain).lower() for quoted, plain in _DROPS_KEY.findall(statement.sql)}
+        dropped = {(quoted or plain).lower() for quoted, plain in _DROPS_KEY.findall(statement.parsed.sql)}
         for table in tables:
             known = {key.name.lower() for key in self._keys.keys if key.child == table}
             if dropped - known and self._captured.holds_data(*table):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.stream.handlers.cascades import Cascades
     from producer.stream.handlers.set_aside import AsideTables
-    from producer.stream.ports import RecordPublisher, State, Statement
+    from producer.stream.ports import LoggedStatement, RecordPublisher, State
     from producer.stream.reader_progress import LogProgress
     from producer.stream.routes import CapturedTables, RouteBuilder, Router
     from schemas.position import Position
@@ -38,7 +38,7 @@ class ForgottenRoutes:
         self._router = router
         self._cascades = cascades
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: LoggedStatement) -> None:
         """Forget the routes of all tables of the statement, also of parents that are not captured."""
         if self._cascades is not None:
             for parent in self._cascades.new_parents(statement):
@@ -65,7 +65,7 @@ class FloorsAndSnapshots:
         self._aside = aside
         self._floors: list[tuple[Table, dict[str, object]]] = []
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: LoggedStatement) -> None:
         """Note the floors of a statement, and request its snapshots."""
         arrived = {(c.new_database, c.new_table) for c in statement.changes if c.kind == "rename" and c.new_table}
         for change in statement.changes:
@@ -182,7 +182,7 @@ class TruncateRecords:
         self._publisher = publisher
         self._progress = progress
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: LoggedStatement) -> None:
         """Write the record of each TRUNCATE."""
         for change in statement.changes:
             if change.kind == "truncate":

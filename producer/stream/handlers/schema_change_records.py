@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mysqlio.connection import Connection
     from producer.kafka.connect_records import RecordEncoder
-    from producer.stream.ports import RecordPublisher, State, Statement
+    from producer.stream.ports import LoggedStatement, RecordPublisher, State
     from schemas.connect import Connector
     from schemas.position import Position
 
@@ -109,9 +109,9 @@ class SchemaChanges:
                 if sql is not None:
                     self._write([SchemaChange(sql, database, "CREATE", name, model, name[1])], origin)
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: LoggedStatement) -> None:
         """Write the records of a statement of the log, unless they are in Kafka."""
-        changes = self._models.apply(statement.sql, statement.database)
+        changes = self._models.apply(statement.parsed)
         if not statement.is_in_kafka:
             self._write(changes, statement.origin)
 

@@ -32,7 +32,7 @@ from schemas.state import parse
 
 if TYPE_CHECKING:
     from producer.snapshot.coordinator import SnapshotCoordinator
-    from producer.stream.ports import Document, State, Statement
+    from producer.stream.ports import Document, LoggedStatement, State
     from producer.stream.routes import Router
 
 log = structlog.get_logger(__name__)
@@ -167,7 +167,7 @@ class AsideTables:
             self._unsaved[one.key] = None
         return one
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: LoggedStatement) -> None:
         """Note DDL of the log: it may have repaired a table, or dropped it.
 
         That another table is dropped repairs nothing: the topic that the two would share has its records. A dropped table

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.stream.cursor import LogCursor
     from producer.stream.handlers.change_records import ChunkRecords
-    from producer.stream.ports import EncodedRun, Op, RowsEvent, State, Statement
+    from producer.stream.ports import EncodedRun, LoggedStatement, Op, RowsEvent, State
     from producer.stream.routes import CapturedTables, Route
     from rowcodec import Records
     from schemas.position import Position
@@ -91,7 +91,7 @@ class InvalidatedChunks:
         self._coordinator = coordinator
         self._captured = captured
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: LoggedStatement) -> None:
         """Report each captured table that the statement changes."""
         for change in statement.changes:
             for database, table in ((change.database, change.table), (change.new_database, change.new_table)):
