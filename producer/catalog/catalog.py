@@ -22,12 +22,11 @@ import structlog
 from producer.catalog.column_types import default_text, to_column
 from producer.catalog.conversions import keeps_values, keeps_values_of_table
 from producer.catalog.declared_columns import completed_column, declared_after, same_default, with_default_of
-from producer.catalog.dropped_columns import DroppedColumns
 from producer.catalog.effects import DdlChange, Effect, strongest
 from producer.catalog.information_schema import TableFacts, read_table_facts, read_table_schema, wait_for_ddl
 from producer.catalog.online_ddl import is_kept_up, keeps_up, real_table
 from producer.catalog.statements.character_sets import charset_name, charset_of_collation
-from producer.catalog.statements.clauses import AddKey, Copy, TableCharset, Trigger
+from producer.catalog.statements.clauses import AddKey, Copy, DatabaseCharset, TableCharset, Trigger
 from producer.catalog.statements.column_definition import ColumnDefinition
 from producer.catalog.table_map import (
     announced_by_log,
@@ -54,6 +53,8 @@ if TYPE_CHECKING:
     from producer.catalog.tracking import TrackedTables
 
 log = structlog.get_logger(__name__)
+
+TableName = tuple[str, str]
 
 _DDL_WAIT_S: Final = 5
 _SHORT_WAIT_S: Final = 1
@@ -86,12 +87,18 @@ class _Known:
     charset: str = ""
     since_copy: Effect | None = None
     is_kept_up: bool = False
-    originals: tuple[tuple[str, str], ...] = ()
+    originals: tuple[TableName, ...] = ()
 
     def forget_server(self) -> None:
         """Forget what the server reported: after a DDL it may be out of date."""
         self.facts, self.facts_read = None, False
         self.versions.clear()
+
+    def note_text(self, change: DdlChange) -> None:
+        """Note what the text of a change says of the table, instead of what the server reported before."""
+        self.declared = {} if change.is_unclear else declared_after(change, self.declared)
+        self.charset = _named_charset(change) or self.charset
+        self.forget_server()
 
     def forget_text(self) -> None:
         """Forget all that DDL text and rows before it said: a text is not understood."""
@@ -105,17 +112,17 @@ class Catalog:
     def __init__(
         self,
         connect: Callable[[], AbstractContextManager[Connection]],
-        flavour: str = "mysql",
-        tracked: TrackedTables | None = None,
-        look: Callable[[str, str], TableFacts | str] | None = None,
+        flavour: str,
+        tracked: TrackedTables,
+        look: Callable[[str, str], TableFacts | str],
     ) -> None:
         """`look` reads a table from the server for the current position in the log, or returns why that is not possible."""
         self._connect = connect
         self._flavour = flavour
         self._tracked = tracked
-        self._dropped = DroppedColumns() if tracked is None else tracked.dropped_columns
+        self._dropped = tracked.dropped_columns
         self._look = look
-        self._tables: dict[tuple[str, str], _Known] = {}
+        self._tables: dict[TableName, _Known] = {}
 
     def version_of(self, table_map: TableMap) -> TableVersion:
         """Return the version that a TABLE_MAP announces; the server is asked once per table and DDL.
@@ -129,8 +136,7 @@ class Catalog:
             version = self._reconcile(table_map, known)
             known.versions[table_map.fingerprint] = version
             self._dropped.show(version.schema)
-            if self._tracked is not None:
-                self._tracked.show(table_map.database, table_map.table)
+            self._tracked.show(table_map.database, table_map.table)
             log.info("catalog.table_version", table=version.schema.full_name, columns=len(table_map.types))
         known.latest = version.schema
         return version
@@ -140,7 +146,7 @@ class Catalog:
         known = self._known(database, table)
         if known.latest is not None:
             return known.latest
-        state = self._state(database, table)
+        state = self._tracked.state(database, table)
         if state is not None:
             return state.schema
         with self._connect() as connection:
@@ -155,80 +161,100 @@ class Catalog:
     def apply(self, changes: Iterable[DdlChange]) -> tuple[DdlChange, ...]:
         """Note a DDL statement; return its changes, with effects refined by the columns known so far."""
         changes = tuple(changes)
-        leaving = {(change.database, change.table) for change in changes if change.kind == "rename"}
+        leaving = {change.name for change in changes if change.kind == "rename"}
         return tuple(self._apply(change, leaving) for change in changes)
 
     def pop_unsaved(self) -> dict[str, dict[str, Any] | None]:
         """Return the state documents of followed tables that changed since the last call; None deletes one."""
-        return {} if self._tracked is None else self._tracked.pop_unsaved()
+        return self._tracked.pop_unsaved()
 
     def _known(self, database: str, table: str) -> _Known:
         known = self._tables.get((database, table))
         if known is None:
-            known = self._tables[database, table] = _restored(self._state(database, table))
+            known = self._tables[database, table] = _restored(self._tracked.state(database, table))
         return known
 
     # ---- DDL
 
-    def _apply(self, change: DdlChange, leaving: set[tuple[str, str]]) -> DdlChange:
-        before = self._state(change.database, change.table)
-        if self._tracked is not None:
-            states = [] if change.kind == "other" else self._tracked.states(change.database, change.table)
-            for state in states:
-                self._dropped.show(state.schema)
-            self._tracked.apply(change)
-        refined = self._note(change, leaving, before)
-        self._dropped.apply(change)
+    def _apply(self, change: DdlChange, leaving: set[TableName]) -> DdlChange:
+        """Carry out a change on all that is kept of the table; return it with the effect that it has on the table `before`."""
+        before, tracked, dropped = self._tracked.state(*change.name), self._tracked, self._dropped
+        if change.kind == "other":
+            self._note_other(change)
+            return change
+        for state in tracked.states(*change.name):
+            dropped.show(state.schema)
+        match change.kind:
+            case "drop_database":
+                tracked.drop_database(change.database)
+                dropped.drop_database(change.database)
+                self._tables = {key: known for key, known in self._tables.items() if key[0] != change.database}
+            case "drop":
+                tracked.drop(change.name)
+                dropped.drop(change.name)
+                self._tables.pop(change.name, None)
+                self._rename_original(change.name, None)
+            case "rename":
+                tracked.rename(change.name, change.new_name)
+                dropped.rename(change.name, change.new_name)
+                return self._rename(change, leaving, before)
+            case "create":
+                tracked.create(change)
+                refined = self._create(change, before)
+                dropped.create(change)
+                self._note_shadow(change)
+                return refined
+            case "alter":
+                tracked.alter(change)
+                refined = self._alter(change, before)
+                dropped.alter(change)
+                return refined
+            case "truncate":
+                return self._change_rows(change, before)
+        return change
+
+    def _note_other(self, change: DdlChange) -> None:
         for clause in change.clauses:
-            if isinstance(clause, Trigger) and keeps_up(clause.name):
+            if isinstance(clause, DatabaseCharset):
+                self._tracked.set_charset(clause)
+            elif isinstance(clause, Trigger) and keeps_up(clause.name):
                 self._note_trigger(clause)
-        if change.kind == "create":
-            self._note_shadow(change)
+
+    def _create(self, change: DdlChange, before: TableState | None) -> DdlChange:
+        if not change.conditional:
+            self._tables.pop(change.name, None)
+        known = self._known(*change.name)
+        refined = self._refine(change, known, before)
+        if not change.conditional:
+            self._copy(change, known)
+        known.note_text(change)
         return refined
 
-    def _state(self, database: str, table: str) -> TableState | None:
-        """Return the table as it was followed to this position of the log."""
-        return None if self._tracked is None else self._tracked.state(database, table)
-
-    def _note(self, change: DdlChange, leaving: set[tuple[str, str]], before: TableState | None) -> DdlChange:
-        """Note a change of the table `before` it, but for its names; return it with the effect it has."""
-        if change.kind == "drop_database":
-            self._tables = {key: known for key, known in self._tables.items() if key[0] != change.database}
-            return change
-        if change.kind == "other":
-            return change
-        key = (change.database, change.table)
-        if change.is_suspected and not (change.table and key in self._tables):
+    def _alter(self, change: DdlChange, before: TableState | None) -> DdlChange:
+        if change.is_suspected and change.name not in self._tables:
             for (database, _), known in self._tables.items():
                 if not change.table and database == change.database:
                     known.forget_text()
             return change
-        if change.kind == "drop":
-            self._tables.pop(key, None)
-            self._rename_original(key, None)
-            return change
-        if change.kind == "rename":
-            return self._rename(change, leaving, before)
-        if change.kind == "create" and not change.conditional:
-            self._tables.pop(key, None)
-        known = self._known(*key)
-        refined = self._refine(change, known, before)
-        if known.since_copy is not None and change.kind != "create":
-            lossy: Effect = "snapshot" if _may_drop_rows(change) else "none"
-            known.since_copy = strongest(known.since_copy, refined.effect, lossy)
-            self._save_copy(*key, known)
-        if change.kind == "create" and not change.conditional:
-            self._copy(change, known)
-        known.declared = {} if change.is_unclear else declared_after(change, known.declared)
-        known.charset = _named_charset(change) or known.charset
-        known.forget_server()
-        if change.kind == "alter" and (change.touches_columns or refined.effect != "none"):
-            known.latest = None
+        refined = self._change_rows(change, before)
+        if change.touches_columns or refined.effect != "none":
+            self._tables[change.name].latest = None
         return refined
 
-    def _rename(self, change: DdlChange, leaving: set[tuple[str, str]], before: TableState | None) -> DdlChange:
+    def _change_rows(self, change: DdlChange, before: TableState | None) -> DdlChange:
+        """Note a change of a table that stays; return it with the effect it has."""
+        known = self._known(*change.name)
+        refined = self._refine(change, known, before)
+        if known.since_copy is not None:
+            lossy: Effect = "snapshot" if _may_drop_rows(change) else "none"
+            known.since_copy = strongest(known.since_copy, refined.effect, lossy)
+            self._save_copy(change.name, known)
+        known.note_text(change)
+        return refined
+
+    def _rename(self, change: DdlChange, leaving: set[TableName], before: TableState | None) -> DdlChange:
         """Return the same change; of no more effect than what a tool did to its copy of the table it now replaces."""
-        old, new = (change.database, change.table), (change.new_database, change.new_table)
+        old, new = change.name, change.new_name
         known = self._tables.pop(old, None) or _restored(before)
         known.forget_server()
         known.latest = None
@@ -248,7 +274,7 @@ class Catalog:
         known.declared = {name: replace(definition) for name, definition in original.declared.items()}
         known.charset = original.charset
 
-    def _rename_original(self, old: tuple[str, str], new: tuple[str, str] | None) -> None:
+    def _rename_original(self, old: TableName, new: TableName | None) -> None:
         """Have copies follow a table that they were made LIKE to its new name, and lose one that is gone."""
         for known in self._tables.values():
             if old in known.originals:
@@ -260,35 +286,35 @@ class Catalog:
         real = real_table(change.table)
         if real is None:
             return
-        original, known = self._tables.get((change.database, real), _Known()), self._known(change.database, change.table)
-        schema = _schema(original, self._state(change.database, real))
+        origin = (change.database, real)
+        original, known = self._tables.get(origin, _Known()), self._known(*change.name)
+        schema = _schema(original, self._tracked.state(*origin))
         if schema is None or not _is_copy(change, schema, self._flavour):
             return
         known.since_copy, known.is_kept_up = "none", is_kept_up(change.table)
-        self._save_copy(change.database, change.table, known)
+        self._save_copy(change.name, known)
         known.latest = replace(schema, name=change.table)
         known.declared = original.declared | known.declared
         known.charset = known.charset or original.charset
-        self._dropped.copy((change.database, real), (change.database, change.table))
+        self._dropped.copy(origin, change.name)
 
     def _note_trigger(self, trigger: Trigger) -> None:
         """Note that a tool has a table's changes made in its copy, too."""
-        followed = [] if self._tracked is None else self._tracked.states(trigger.database, "")
-        for database, table in {*self._tables, *((state.schema.database, state.schema.name) for state in followed)}:
-            if database == trigger.database and real_table(table) == trigger.table:
-                known = self._known(database, table)
+        followed = self._tracked.states(trigger.database, "")
+        for name in {*self._tables, *((state.schema.database, state.schema.name) for state in followed)}:
+            if name[0] == trigger.database and real_table(name[1]) == trigger.table:
+                known = self._known(*name)
                 known.is_kept_up = True
-                self._save_copy(database, table, known)
+                self._save_copy(name, known)
 
-    def _save_copy(self, database: str, table: str, known: _Known) -> None:
-        if self._tracked is not None:
-            self._tracked.note_copy(database, table, known.since_copy, is_kept_up=known.is_kept_up)
+    def _save_copy(self, name: TableName, known: _Known) -> None:
+        self._tracked.note_copy(*name, known.since_copy, is_kept_up=known.is_kept_up)
 
     def _refine(self, change: DdlChange, known: _Known, before: TableState | None) -> DdlChange:
         """Return the change with the effect it has on the table `before` it, whether or not this process has seen a row of it."""
         effect, schema = change.decided, _schema(known, before)
         names = {added.name.lower() for added in change.added}
-        if change.kind == "alter" and names & self._dropped.gone(change.database, change.table):
+        if change.kind == "alter" and names & self._dropped.gone(*change.name):
             effect = strongest(effect, "snapshot")  # the sink still has the former column's values
         if change.defaults and not self._are_known(change.defaults, known, before):
             # Older rows have the default the column was added with, which no table version has shown.
@@ -320,7 +346,7 @@ class Catalog:
 
     def _charset_for(self, change: DdlChange, known: _Known) -> str:
         """Return the character set of redefined columns that name none: the table's; "" where not known."""
-        state = self._state(change.database, change.table)
+        state = self._tracked.state(*change.name)
         return _named_charset(change) or (state.charset if state is not None else "") or known.charset
 
     # ---- TABLE_MAP
@@ -330,15 +356,12 @@ class Catalog:
         if metadata is None or not metadata.is_full:
             return TableVersion(self._known_schema(table_map), BinlogLayout(table_map.types, table_map.metas))
         version = self._announced_version(table_map, metadata, known)
-        if self._tracked is not None:
-            self._tracked.observe(version.schema, None if known.facts is None else known.facts.state)
+        self._tracked.observe(version.schema, None if known.facts is None else known.facts.state)
         return version
 
     def _known_schema(self, table_map: TableMap) -> TableSchema:
         """Return the table as it was followed, or else as the server has it: where that is certain."""
         database, table = table_map.database, table_map.table
-        if self._tracked is None or self._look is None:
-            raise nameless_columns(table_map, "tables are not followed")
         state = self._tracked.state(database, table)
         why = self._tracked.why(database, table) if state is None else disagreement(table_map, state.schema)
         if state is not None and not why:
@@ -361,7 +384,7 @@ class Catalog:
         facts = self._facts(table_map, known)
         if facts is not None and facts.refusal:
             raise SourceError(facts.refusal)
-        state = self._state(table_map.database, table_map.table)
+        state = self._tracked.state(table_map.database, table_map.table)
         columns = []
         for index, name in enumerate(metadata.names):
             server = None if facts is None else _named(name, facts.schema)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from producer.catalog.effects import DdlChange
     from schemas.columns import TableSchema
 
-
 TableName = tuple[str, str]
 
 
@@ -41,7 +40,7 @@ class _Names:
 class DroppedColumns:
     """Dropped columns by table. `wants` says which tables to remember."""
 
-    def __init__(self, wants: Callable[[str, str], bool] = lambda _database, _table: True) -> None:
+    def __init__(self, wants: Callable[[str, str], bool]) -> None:
         self._wants = wants
         self._tables: dict[TableName, _Names] = {}
         self._unsaved: dict[str, dict[str, Any] | None] = {}
@@ -74,30 +73,32 @@ class DroppedColumns:
             self._tables[table] = _Names(set(known.present), set(known.gone))
             self._save(table)
 
-    def apply(self, change: DdlChange) -> None:
-        """Apply one change of a statement, in its order."""
-        table = (change.database, change.table)
-        if change.kind == "drop_database":
-            for known in [known for known in self._tables if known[0] == change.database]:
-                self._become(known, ())
-        elif change.kind == "drop":
+    def drop_database(self, database: str) -> None:
+        """Note that all tables of a database are dropped."""
+        for table in [table for table in self._tables if table[0] == database]:
             self._become(table, ())
-        elif change.kind == "create" and not change.conditional:
-            self._become(table, self._created(change))
-        elif change.kind == "rename":
-            names = self._present(table)
-            self._become(table, ())
-            self._become((change.new_database, change.new_table), names)
-        elif change.kind == "alter":
-            self._alter(table, change)
 
-    def _created(self, change: DdlChange) -> set[str]:
+    def drop(self, table: TableName) -> None:
+        """Note that a table is dropped: another one of its name may follow."""
+        self._become(table, ())
+
+    def rename(self, old: TableName, new: TableName) -> None:
+        """Note that a table has another name, and that its columns are gone from the old one."""
+        names = self._present(old)
+        self._become(old, ())
+        self._become(new, names)
+
+    def create(self, change: DdlChange) -> None:
+        """Note the columns of a CREATE TABLE, unless there may have been such a table."""
+        if change.conditional:
+            return
         origin = next((clause for clause in change.clauses if isinstance(clause, Copy)), None)
-        if origin is not None:
-            return self._present((origin.database, origin.table))
-        return {added.name.lower() for added in change.added}
+        made = {added.name.lower() for added in change.added}
+        self._become(change.name, made if origin is None else self._present((origin.database, origin.table)))
 
-    def _alter(self, table: TableName, change: DdlChange) -> None:
+    def alter(self, change: DdlChange) -> None:
+        """Note the columns that an ALTER TABLE adds, renames and drops."""
+        table = change.name
         renamed = {clause.name: clause.new_name for clause in change.clauses if isinstance(clause, RenameColumn)}
         renamed |= {changed.name: changed.definition.name for changed in change.changed}
         left = {name.lower() for name in (*change.dropped, *renamed)}

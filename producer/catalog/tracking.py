@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from producer.catalog.dropped_columns import DroppedColumns
+from producer.catalog.dropped_columns import DroppedColumns, TableName
 from producer.catalog.model import Rules, TableState, from_document, keyed, renamed, to_document
 from producer.catalog.reduce import Unknown, altered, created
 from producer.catalog.statements.character_sets import charset_name, charset_of_collation
@@ -42,8 +42,8 @@ class TrackedTables:
         self._rules = rules
         self._wants = wants
         self.dropped_columns = DroppedColumns(wants)
-        self._states: dict[tuple[str, str], TableState] = {}
-        self._lost: dict[tuple[str, str], str] = {}
+        self._states: dict[TableName, TableState] = {}
+        self._lost: dict[TableName, str] = {}
         self._unsaved: dict[str, dict[str, Any] | None] = {}
         self._databases: dict[str, tuple[str, str]] | None = None
 
@@ -139,27 +139,15 @@ class TrackedTables:
 
     # ---- DDL
 
-    def apply(self, change: DdlChange) -> None:
-        """Apply one change of a statement, in its order."""
-        key = (change.database, change.table)
-        for clause in change.clauses:
-            if isinstance(clause, DatabaseCharset):
-                self._set_charset(clause)
-        if change.kind == "drop_database":
-            for state in self.states(change.database, ""):
-                self._drop((state.schema.database, state.schema.name))
-            if self._databases is not None and self._databases.pop(change.database, None) is not None:
-                self._save_databases()  # a statement that makes it again may not say it: IF NOT EXISTS
-        elif change.kind == "drop":
-            self._drop(key)
-        elif change.kind == "rename":
-            self._rename(key, (change.new_database, change.new_table))
-        elif change.kind == "create":
-            self._create(key, change)
-        elif change.kind == "alter":
-            self._alter(key, change)
+    def drop_database(self, database: str) -> None:
+        """Forget the tables of a database, and its character set: IF NOT EXISTS may make it again with another one."""
+        for state in self.states(database, ""):
+            self.drop((state.schema.database, state.schema.name))
+        if self._databases is not None and self._databases.pop(database, None) is not None:
+            self._save_databases()
 
-    def _set_charset(self, clause: DatabaseCharset) -> None:
+    def set_charset(self, clause: DatabaseCharset) -> None:
+        """Note what a statement says of the character set of a database."""
         says_nothing = clause.charset is None and clause.collation is None and not clause.is_new and not clause.is_unclear
         if self._databases is None or says_nothing:
             return
@@ -173,7 +161,9 @@ class TrackedTables:
     def _save_databases(self) -> None:
         self._unsaved[DatabasesDocument.KEY] = encode(DatabasesDocument(dict(self._databases or {})))
 
-    def _create(self, key: tuple[str, str], change: DdlChange) -> None:
+    def create(self, change: DdlChange) -> None:
+        """Make the table of a CREATE TABLE."""
+        key = change.name
         if change.conditional:
             if key not in self._states:
                 self._lose(key, "a CREATE TABLE IF NOT EXISTS, which may have found one")
@@ -189,41 +179,40 @@ class TrackedTables:
         charset, collation = (self._databases or {}).get(key[0], ("", ""))
         self._note(key, created(*key, change.clauses, self._rules, charset, collation))
 
-    def _alter(self, key: tuple[str, str], change: DdlChange) -> None:
-        if not key[1]:  # all tables of a database
-            for one in self.states(key[0], ""):
-                self._alter((key[0], one.schema.name), change)
-        state = self._states.get(key)
-        if state is not None:
-            self._note(key, altered(state, change.clauses, self._rules))
+    def alter(self, change: DdlChange) -> None:
+        """Apply the clauses of a statement to its table, or to all tables of its database."""
+        for state in self.states(*change.name):
+            self._note((state.schema.database, state.schema.name), altered(state, change.clauses, self._rules))
 
-    def _note(self, key: tuple[str, str], found: TableState | Unknown) -> None:
+    def _note(self, key: TableName, found: TableState | Unknown) -> None:
         if isinstance(found, Unknown):
             self._lose(key, found.why)
         else:
             self._put(key, found)
 
-    def _rename(self, old: tuple[str, str], new: tuple[str, str]) -> None:
+    def rename(self, old: TableName, new: TableName) -> None:
+        """Keep a table under its new name."""
         state, why = self._states.get(old), self._lost.get(old)
-        self._drop(old)
+        self.drop(old)
         if state is not None:
             self._put(new, renamed(state, *new))
         else:
             self._lose(new, why or f"a rename of {old[0]}.{old[1]}, which is not followed")
 
-    def _put(self, key: tuple[str, str], state: TableState) -> None:
-        self._drop(key)
+    def _put(self, key: TableName, state: TableState) -> None:
+        self.drop(key)
         if self._wants(*key):
             self._states[key] = state
             self._unsaved[_document_key(key)] = encode(to_document(state))
 
-    def _lose(self, key: tuple[str, str], why: str) -> None:
-        self._drop(key)
+    def _lose(self, key: TableName, why: str) -> None:
+        self.drop(key)
         if self._wants(*key):
             self._lost[key] = why
             log.info("catalog.history_lost", table=".".join(key), reason=why)
 
-    def _drop(self, key: tuple[str, str]) -> None:
+    def drop(self, key: TableName) -> None:
+        """Forget a table."""
         self._lost.pop(key, None)
         if self._states.pop(key, None) is not None:
             self._unsaved[_document_key(key)] = None
@@ -237,5 +226,5 @@ def _is_known(column: Column, known: Column | None) -> bool:
     return same == known
 
 
-def _document_key(key: tuple[str, str]) -> str:
+def _document_key(key: TableName) -> str:
     return f"{CatalogDocument.PREFIX}{key[0]}.{key[1]}"

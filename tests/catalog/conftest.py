@@ -6,10 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from producer.catalog import (
-    Catalog,
-)
-from tests.catalog.logged_source import Source, pinned
+from tests.catalog.logged_source import Source, catalog_of
 from tests.support.servers import database as start
 from tests.support.servers import drop_database, new_database
 
@@ -18,7 +15,7 @@ from tests.support.servers import drop_database, new_database
 def source(request: pytest.FixtureRequest) -> Iterator[Source]:
     server = start(request.param)
     name = new_database(server)
-    made = Source(server, name, server.connect(), Catalog(pinned(server), server.flavour))
+    made = Source(server, name, server.connect(), catalog_of(server))
     made.run(f"USE {name}", "SET SESSION time_zone = '+05:30'", "SET SESSION sql_mode = ''")
     yield made
     made.user.close()

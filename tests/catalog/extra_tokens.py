@@ -16,11 +16,12 @@ import pymysql
 
 from devservers import Database
 from producer.binlog.events import QueryEvent
-from producer.catalog import Catalog, TrackedTables, read_rules
+from producer.catalog import TrackedTables, read_rules
 from producer.catalog.effects import EFFECTS, DdlChange, parse_ddl
 from producer.catalog.information_schema import TableFacts, read_databases, read_table_facts
 from schemas.connect import column_default
 from tests.catalog.comparable_schemas import comparable, comparable_collation, comparable_keys
+from tests.catalog.logged_source import catalog_of
 from tests.catalog.server_log import end_of_log, parsed_since
 
 HERE, THERE = "clauses_here", "clauses_there"
@@ -214,7 +215,7 @@ class ClauseFuzzer:
         for one in self.facts.values():
             tracked.adopt(one.state)
         tracked.adopt_databases(self.databases)
-        catalog = Catalog(self.server.connect, self.server.flavour, tracked)
+        catalog = catalog_of(self.server, tracked, self.server.connect)
         changes: list[DdlChange] = []
         for event in events:
             mode = event.sql_mode

@@ -17,8 +17,10 @@ from producer.catalog import (
     read_rules,
     read_table_schema,
 )
+from producer.catalog.dropped_columns import DroppedColumns
 from producer.catalog.effects import DdlChange, parse_ddl
 from producer.catalog.information_schema import read_table_facts
+from producer.catalog.model import Rules
 from tests.catalog.server_log import end_of_log, events_since, table_maps_since
 
 
@@ -32,6 +34,16 @@ def pinned(server: Any) -> Callable[[], Any]:
         return connection
 
     return connect
+
+
+def catalog_of(
+    server: Any, tracked: TrackedTables | None = None, connect: Callable[[], Any] | None = None
+) -> Catalog:
+    """A catalog as the log reader has it; by default it follows no tables, and remembers only their former columns."""
+    if tracked is None:
+        tracked = TrackedTables(Rules(server.flavour, {}), lambda _database, _table: False)
+        tracked.dropped_columns = DroppedColumns(lambda _database, _table: True)
+    return Catalog(connect or pinned(server), server.flavour, tracked, lambda _database, _table: "it is not asked")
 
 
 @dataclass

@@ -23,7 +23,6 @@ import structlog
 
 from devservers import Database, start_database
 from producer.binlog.tablemap import TableMap
-from producer.catalog import Catalog
 from producer.catalog.effects import DdlChange, parse_ddl
 from producer.catalog.information_schema import read_rules, read_table_facts
 from producer.catalog.model import TableState, from_document, renamed, to_document
@@ -33,6 +32,7 @@ from schemas.documents import CatalogDocument
 from schemas.errors import RetriableSourceError, TidemarkError
 from schemas.json_codec import decode, encode
 from tests.catalog.comparable_schemas import comparable, comparable_collation, comparable_keys
+from tests.catalog.logged_source import catalog_of
 from tests.catalog.random_statements import RandomStatements, quoted
 from tests.catalog.server_log import LogPosition, end_of_log, events_since
 
@@ -89,7 +89,7 @@ class Fuzzer:
         with self.reader.cursor() as cursor:
             cursor.execute("SET SESSION time_zone = '+00:00'")
         self.rules = read_rules(self.reader)
-        self.catalog = Catalog(self._connect, server.flavour)
+        self.catalog = catalog_of(server, connect=self._connect)
         self.state: TableState | None = None
         self.before: TableState | None = None
         self.last = ""

@@ -11,14 +11,13 @@ import pytest
 from mysqlio.connection import connect
 from mysqlio.server_access import ServerAccess
 from producer.catalog import (
-    Catalog,
     list_tables,
 )
 from producer.catalog.information_schema import read_table_facts, wait_for_ddl
 from schemas.avro import to_avro
 from schemas.connect import column_default, value_schema
 from schemas.settings import SourceSettings
-from tests.catalog.logged_source import ALL_TYPES, Source, pinned
+from tests.catalog.logged_source import ALL_TYPES, Source, catalog_of, pinned
 
 
 def test_the_log_and_the_server_agree_on_every_type(source: Source) -> None:
@@ -162,5 +161,5 @@ def test_a_unique_index_on_prefixes_is_no_record_key_neither_for_the_log_nor_for
     assert version.schema.record_key == ("n",)
     source.run("ALTER TABLE p DROP INDEX n")
     table_map = source.map_of("INSERT INTO p VALUES ('b', 1)")
-    assert Catalog(pinned(source.server), source.server.flavour).version_of(table_map).schema == source.read("p")
+    assert catalog_of(source.server).version_of(table_map).schema == source.read("p")
     assert source.read("p").record_key == ()

@@ -9,7 +9,6 @@ import pytest
 
 from producer.binlog.tablemap import TableMap
 from producer.catalog import (
-    Catalog,
     TrackedTables,
     read_rules,
 )
@@ -17,7 +16,7 @@ from producer.catalog.effects import parse_ddl
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import column_default
 from tests.catalog.comparable_schemas import comparable
-from tests.catalog.logged_source import Source, known_now, pinned
+from tests.catalog.logged_source import Source, catalog_of, known_now
 from tests.catalog.server_log import end_of_log, events_since
 
 
@@ -128,9 +127,7 @@ def late(
         if catalog is None or restarts:
             tracked = TrackedTables(read_rules(source.user), lambda database, _: database == source.database)
             tracked.restore(documents)
-            catalog = Catalog(
-                pinned(source.server), flavour, tracked if follows else None, lambda _database, _table: "it is not asked"
-            )
+            catalog = catalog_of(source.server, tracked if follows else None)
         if isinstance(event, TableMap):
             yield catalog.version_of(event).schema
         else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from producer.catalog import Catalog, TrackedTables, read_rules
+from producer.catalog import TrackedTables, read_rules
 from producer.catalog.effects import parse_ddl
-from tests.catalog.logged_source import Source, known_now, pinned
+from tests.catalog.logged_source import Source, catalog_of, known_now
 from tests.catalog.server_log import end_of_log, events_since
 
 
@@ -110,7 +110,7 @@ def test_a_default_from_a_server_ahead_of_the_log_wants_a_snapshot(source: Sourc
     source.run("ALTER TABLE t ADD COLUMN a INT NOT NULL DEFAULT 7")
     position = end_of_log(source.user)
     source.run("INSERT INTO t (id) VALUES (2)", "ALTER TABLE t ALTER COLUMN a SET DEFAULT 9")
-    source.catalog = Catalog(pinned(source.server), source.server.flavour)
+    source.catalog = catalog_of(source.server)
     _, (change,) = source.replay(position)
     assert change.effect == "snapshot"
     source.version_after("INSERT INTO t (id) VALUES (4)")
@@ -170,7 +170,7 @@ def test_a_process_that_has_seen_no_row_decides_as_one_that_has(source: Source, 
         if not found or restarts != "once":
             tracked = TrackedTables(read_rules(source.user), lambda database, _: database == source.database)
             tracked.restore(documents)
-            source.catalog = Catalog(pinned(source.server), source.server.flavour, tracked)
+            source.catalog = catalog_of(source.server, tracked)
         changes = [
             change for event in events_since(position) if isinstance(event, str)
             for change in source.catalog.apply(parse_ddl(event, source.database, source.server.flavour))
@@ -183,12 +183,12 @@ def test_a_process_that_has_seen_no_row_decides_as_one_that_has(source: Source, 
 def test_a_table_whose_state_was_lost_is_known_again_after_its_next_row(source: Source) -> None:
     source.run("CREATE TABLE t (id INT PRIMARY KEY, a INT DEFAULT 5, v VARCHAR(10))", "INSERT INTO t VALUES (1, 1, 'x')")
     tracked = TrackedTables(read_rules(source.user), lambda database, _: database == source.database)
-    source.catalog = Catalog(pinned(source.server), source.server.flavour, tracked)
+    source.catalog = catalog_of(source.server, tracked)
     source.version_after("INSERT INTO t VALUES (2, 2, 'y')")
     documents = source.catalog.pop_unsaved()
     again = TrackedTables(read_rules(source.user), lambda database, _: database == source.database)
     again.restore({key: one for key, one in documents.items() if one is not None})
-    source.catalog = Catalog(pinned(source.server), source.server.flavour, again)
+    source.catalog = catalog_of(source.server, again)
     _, (change,) = source.version_after("ALTER TABLE t DROP a", "INSERT INTO t VALUES (3, 'z')")
     assert change.effect == "none"
 
@@ -202,7 +202,7 @@ def test_columns_of_a_document_that_does_not_say_whether_rows_have_shown_them_co
     for rows, effect in (((), "snapshot"), (("INSERT INTO t (id) VALUES (2)",), "none")):
         tracked = TrackedTables(read_rules(source.user), lambda database, _: database == source.database)
         tracked.restore(documents)
-        source.catalog = Catalog(pinned(source.server), source.server.flavour, tracked)
+        source.catalog = catalog_of(source.server, tracked)
         _, changes = source.version_after(*rows, "ALTER TABLE t ALTER a SET DEFAULT 9", f"INSERT INTO t (id) VALUES ({3 + len(rows)})")
         assert [change.effect for change in changes] == [effect]
         source.run("ALTER TABLE t ALTER a SET DEFAULT 5")

@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from producer.catalog import (
-    Catalog,
-)
 from producer.catalog.statements.character_sets import SUPPORTED, charset_name
 from schemas.columns import SPATIAL_TYPES, ColumnType
 from schemas.connect import column_default
 from schemas.errors import SourceError, UnsupportedTypeError
-from tests.catalog.logged_source import Source, pinned
+from tests.catalog.logged_source import Source, catalog_of
 from tests.support.servers import drop_database, new_database
 
 
@@ -64,7 +61,7 @@ def test_spatial_columns_are_distinguished_by_the_log_alone(source: Source) -> N
 def test_what_mariadb_can_t_give_is_refused_and_its_addresses_are_not_taken_for_binary(mariadb114: Any) -> None:
     with closing(mariadb114.connect()) as user:
         name = new_database(mariadb114)
-        made = Source(mariadb114, name, user, Catalog(pinned(mariadb114), "mariadb"))
+        made = Source(mariadb114, name, user, catalog_of(mariadb114))
         made.run(
             f"USE {name}",
             "CREATE TABLE u (id UUID PRIMARY KEY DEFAULT '123E4567-E89B-12D3-A456-426655440000', "
@@ -99,7 +96,7 @@ def test_what_mariadb_can_t_give_is_refused_and_its_addresses_are_not_taken_for_
 def test_a_hidden_column_of_an_index_on_an_expression_is_refused(mysql80: Any) -> None:
     with closing(mysql80.connect()) as user:
         name = new_database(mysql80)
-        made = Source(mysql80, name, user, Catalog(pinned(mysql80)))
+        made = Source(mysql80, name, user, catalog_of(mysql80))
         made.run(f"USE {name}", "CREATE TABLE f (id INT PRIMARY KEY, a INT, KEY ((a + 1)))")
         with pytest.raises(SourceError, match="hidden column"):
             made.check("f")
