@@ -90,12 +90,12 @@ class _Known:
     originals: tuple[TableName, ...] = ()
 
     def forget_server(self) -> None:
-        """Forget what the server reported: after a DDL it may be out of date."""
+        """Forget the server's answers: after a DDL they may be out of date."""
         self.facts, self.facts_read = None, False
         self.versions.clear()
 
     def note_text(self, change: DdlChange) -> None:
-        """Note what the text of a change says of the table, instead of what the server reported before."""
+        """Note the definitions in the text of a change, and forget the server's answers."""
         self.declared = {} if change.is_unclear else declared_after(change, self.declared)
         self.charset = _named_charset(change) or self.charset
         self.forget_server()
@@ -253,7 +253,7 @@ class Catalog:
         return refined
 
     def _rename(self, change: DdlChange, leaving: set[TableName], before: TableState | None) -> DdlChange:
-        """Return the same change; of no more effect than what a tool did to its copy of the table it now replaces."""
+        """Return the same change; of no more effect than the changes that a tool made to its copy of the table it now replaces."""
         old, new = change.name, change.new_name
         known = self._tables.pop(old, None) or _restored(before)
         known.forget_server()
@@ -265,7 +265,7 @@ class Catalog:
         return replace(change, effect=effect) if is_swap and effect is not None else change
 
     def _copy(self, change: DdlChange, known: _Known) -> None:
-        """Copy what is known of the table that a new one is made LIKE."""
+        """Copy the definitions of the table that a new one is made LIKE."""
         origin = next((clause for clause in change.clauses if isinstance(clause, Copy)), None)
         if origin is None:
             return
@@ -423,7 +423,7 @@ class Catalog:
 
 
 def _restored(state: TableState | None) -> _Known:
-    """Return what this process, which has seen nothing of a table yet, knows of it."""
+    """Return the followed part of a table of which this process has seen nothing yet."""
     return _Known() if state is None else _Known(since_copy=state.since_copy, is_kept_up=state.is_kept_up)
 
 

@@ -46,7 +46,7 @@ class DroppedColumns:
         self._unsaved: dict[str, dict[str, Any] | None] = {}
 
     def restore(self, documents: Mapping[str, Any]) -> None:
-        """Restore what an earlier process knew at the committed offset."""
+        """Restore the columns of an earlier process at the committed offset."""
         for key, document in documents.items():
             if key.startswith(ColumnsDocument.PREFIX):
                 one = parse(ColumnsDocument, key, document)

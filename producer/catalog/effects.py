@@ -1,7 +1,7 @@
 """What a DDL statement does to rows that leave no events: a `Statement` enters, one `DdlChange` per table leaves.
 
 The text is a hint; TABLE_MAP metadata decides what columns a table has. But only the text says that stored
-rows changed without row events, so what is not understood here counts as such a change (effect "snapshot").
+rows changed without row events, so a text that is not understood counts as such a change (effect "snapshot").
 
 Effects, weakest first: `none` · `fill` (a column was added, every stored row got the same constant or NULL) ·
 `snapshot` (stored values may have changed: read the table again) · `floor` (all older rows are gone).
@@ -218,7 +218,7 @@ def _altered(statement: Statement, table: tuple[str, str], flavour: str) -> Iter
 
 
 def _effect(clause: Clause, flavour: str) -> Effect:
-    """Return what a clause does to stored rows, whatever the old columns were."""
+    """Return the effect of a clause on stored rows, whatever the old columns were."""
     if isinstance(clause, AddColumn):
         return added_effect(clause.definition, flavour)
     if isinstance(clause, ChangeColumn):
@@ -243,7 +243,7 @@ def _renamed(old: tuple[str, str], new: tuple[str, str]) -> DdlChange:
 
 
 def added_effect(definition: ColumnDefinition, flavour: str) -> Effect:
-    """Return what ADD COLUMN does to stored rows: "fill" where all get NULL or one constant we know exactly."""
+    """Return the effect of ADD COLUMN on stored rows: "fill" if all get NULL or one constant that is known exactly."""
     if (
         not definition.understood
         or definition.generated

@@ -62,7 +62,7 @@ class TrackedTables:
         self._unsaved |= {key: None for key in documents if key == DatabasesDocument.KEY or key.startswith(CatalogDocument.PREFIX)}
 
     def restore(self, documents: Mapping[str, Any]) -> None:
-        """Restore what an earlier process knew at the committed offset."""
+        """Restore the tables and databases of an earlier process at the committed offset."""
         self.dropped_columns.restore(documents)
         if DatabasesDocument.KEY in documents:
             databases = parse(DatabasesDocument, DatabasesDocument.KEY, documents[DatabasesDocument.KEY])
@@ -95,11 +95,11 @@ class TrackedTables:
         return self._lost.get((database, table), _NEVER_READ)
 
     def adopt(self, state: TableState) -> None:
-        """Replace what was known of a table by what was read from the server."""
+        """Replace the state of a table by the one that was read from the server."""
         self._put((state.schema.database, state.schema.name), state)
 
     def adopt_databases(self, charsets: Mapping[str, tuple[str, str]]) -> None:
-        """(character set, collation) of tables that name none, by database; what is not in it is not known."""
+        """(character set, collation) of tables that name none, by database; of others they are not known."""
         self._databases = dict(charsets)
         self._save_databases()
 
@@ -147,7 +147,7 @@ class TrackedTables:
             self._save_databases()
 
     def set_charset(self, clause: DatabaseCharset) -> None:
-        """Note what a statement says of the character set of a database."""
+        """Note the character set that a statement gives a database."""
         says_nothing = clause.charset is None and clause.collation is None and not clause.is_new and not clause.is_unclear
         if self._databases is None or says_nothing:
             return

@@ -106,7 +106,7 @@ class _Parser:
         }
 
     def clauses(self, tokens: list[Token]) -> list[Clause]:
-        """Return what one clause asks for; an `Unclear` one if a token of it is not understood."""
+        """Return the clauses of one part of an ALTER TABLE; an `Unclear` one if a token of it is not understood."""
         word = Cursor(tokens).word()
         clauses = read_whole(tokens, self._clause)
         is_known = word in self._parsers and word not in _NAMES_TABLES

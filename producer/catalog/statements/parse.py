@@ -67,7 +67,7 @@ def parse_statement(
     lower_case_names: bool = False,
     sql_mode: int | None = None,
 ) -> Statement:
-    """Return what a statement asks for; the kind "other" where it changes no table and no database.
+    """Return the clauses of a statement; the kind "other" if it changes no table and no database.
 
     A part of an ALTER TABLE that is not understood is an `Unclear` clause. With `lower_case_names` (lower_case_table_names=1)
     names of databases and tables are as the server stores them. `sql_mode` is that of the session, where the log gives it.
@@ -113,7 +113,7 @@ class _Parser:
         return statement
 
     def unclear(self, why: str) -> Statement:
-        """Return what to assume of a text that is not understood: it changes any table that it may name."""
+        """Return the statement to assume for a text that is not understood: it changes any table that it may name."""
         known = () if self._last is None else (self._last,)
         suspects = self._suspects({table.name for table in known})
         return Statement("unclear", self._database, known, clauses=(Unclear(f"a statement in which {why}"),), suspects=suspects)
