@@ -102,8 +102,8 @@ class DdlChange:
     @property
     def charset(self) -> str | None:
         """The character set that the columns are converted to: "default" is the database's; None for no conversion."""
-        found = [clause for clause in self.clauses if isinstance(clause, Convert)]
-        return charset_name(found[-1].charset or "default") if found else None
+        conversions = [clause for clause in self.clauses if isinstance(clause, Convert)]
+        return charset_name(conversions[-1].charset or "default") if conversions else None
 
     @property
     def is_unclear(self) -> bool:

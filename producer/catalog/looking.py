@@ -52,12 +52,12 @@ class TableLooks:
         wanted = list(tables)
         connection = self._connect()
         try:
-            found = {}
+            answers = {}
             for database, table in wanted:
                 wait_for_ddl(connection, database, table, _DDL_WAIT_S)
                 facts = read_table_facts(connection, database, table)
                 if facts is not None:
-                    found[database, table] = facts
+                    answers[database, table] = facts
             databases = read_databases(connection)
             end = current_position(connection, self._facts)
         finally:
@@ -66,7 +66,7 @@ class TableLooks:
         queries_between(self._settings, start, end, touched.add)
         changed = frozenset(name for name in wanted if touched.holds(name))
         return Looked(
-            {name: facts for name, facts in found.items() if name not in changed},
+            {name: facts for name, facts in answers.items() if name not in changed},
             changed,
             {name: charset for name, charset in databases.items() if name not in touched.databases},
         )

@@ -184,11 +184,11 @@ class TrackedTables:
         for state in self.states(*change.name):
             self._note((state.schema.database, state.schema.name), altered(state, change.clauses, self._rules))
 
-    def _note(self, key: TableName, found: TableState | Unknown) -> None:
-        if isinstance(found, Unknown):
-            self._lose(key, found.why)
+    def _note(self, key: TableName, outcome: TableState | Unknown) -> None:
+        if isinstance(outcome, Unknown):
+            self._lose(key, outcome.why)
         else:
-            self._put(key, found)
+            self._put(key, outcome)
 
     def rename(self, old: TableName, new: TableName) -> None:
         """Keep a table under its new name."""

@@ -193,11 +193,11 @@ class TruncateRecords:
         if not self._captured.holds_data(database, table) or self._aside.has(database, table):
             return
         with self._aside.errors_of(database, table, origin.position):
-            found = self._routes.for_truncate(database, table)
-            if found is None:
+            route = self._routes.for_truncate(database, table)
+            if route is None:
                 log.warning("log.truncate_not_published", table=f"{database}.{table}", reason="it was dropped")
                 return
-            topic, codec = found
+            topic, codec = route
             self._publisher.write(topic, codec.encode_truncate(_context(origin)))
             self._progress.records += 1
 
