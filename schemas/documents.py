@@ -1,7 +1,8 @@
 """The documents of the state topic `<name>.state`: what a producer must know after a restart, and what others read of it.
 
-One frozen dataclass per document, and the key it has in the topic; `schemas.json_codec` is the JSON form. Fields keep their names,
-since other versions read them. One that was added later has a default, which is what its absence in an older document means.
+One dataclass per document, and the key it has in the topic; `schemas.json_codec` is the JSON form. Fields keep their names, since
+other versions read them. One that was added later may be missing: its default is what its absence in an older document means.
+Requests, tasks and windows are not frozen: the producer's own inherit their fields (`producer.snapshot.snapshot_state`).
 
     offset                    OffsetDocument         where reading resumes
     alive                     schemas.liveness.Sign  the producer's liveness record
@@ -126,9 +127,12 @@ class OffsetDocument:
         return Position(self.epoch, file_number(self.file), self.pos, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestDocument:
-    """A snapshot request; `number` orders requests by arrival, `position` is that of its signal."""
+    """A snapshot request; `number` orders requests by arrival, `position` is that of its signal.
+
+    `blocking`: its tables are read in one view, while the log reader waits.
+    """
 
     JSON: ClassVar = VERSION_1
     PREFIX: ClassVar = "request/"
@@ -137,14 +141,14 @@ class RequestDocument:
     number: int
     origin: Origin
     tables: tuple[str, ...]
-    state: SnapshotState
-    started: bool
-    pause_told: bool
-    position: Position | None
-    reason: str
-    error: str
-    created_ms: int
-    finished_ms: int | None
+    state: SnapshotState = json_field(SnapshotState.QUEUED, required=True)
+    started: bool = json_field(default=False, required=True)
+    pause_told: bool = json_field(default=False, required=True)
+    position: Position | None = json_field(None, required=True)
+    reason: str = json_field("", required=True)
+    error: str = json_field("", required=True)
+    created_ms: int = json_field(0, required=True)
+    finished_ms: int | None = json_field(None, required=True)
     blocking: bool = False
 
     @property
@@ -155,15 +159,18 @@ class RequestDocument:
 
 @dataclass(frozen=True, slots=True)
 class PlanDocument:
-    """How far a table is divided into chunks: up to the key `upto`, at most up to `cap`, its largest key at `cap_low`."""
+    """How far a table is divided into chunks: up to the key `upto`, at most up to `cap`, its largest key, read behind a barrier.
 
-    key: tuple[tuple[str, str, str], ...]
-    upto: KeyTexts | None
-    cap: KeyTexts | None
-    cap_low: Position | None
-    step: int | None
-    rows_per_chunk: int
-    complete: bool
+    `step` means arithmetic. Rows with larger keys than `cap` have positions behind `cap_low`, the barrier's low watermark.
+    """
+
+    key: tuple[tuple[str, str, str], ...] = json_field((), required=True)
+    upto: KeyTexts | None = json_field(None, required=True)
+    cap: KeyTexts | None = json_field(None, required=True)
+    cap_low: Position | None = json_field(None, required=True)
+    step: int | None = json_field(None, required=True)
+    rows_per_chunk: int = json_field(0, required=True)
+    complete: bool = json_field(default=False, required=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +192,18 @@ class ChildRowsDocument:
 
     columns: tuple[str, ...]
     old: frozenset[KeyTexts]
-    new: frozenset[KeyTexts]
-    nulled: tuple[str, ...]
+    new: frozenset[KeyTexts] = json_field(frozenset(), required=True)
+    nulled: tuple[str, ...] = json_field((), required=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class TaskDocument:
     """A table of a request: what is done stays done, the rest is planned or read again. With `children` it is of no request.
 
-    `via` is the way of its rows: "kafka", or "spark", where the merge job reads them itself. `asked_via` is what its signal says of
-    that, `via_reason` why they go through Kafka although they could have gone the other way.
+    `merge` is who merges its rows with the log, `surrogate` the column its signal divides it by. `via` is the way of its rows:
+    "kafka", or "spark", where the merge job reads them itself. `asked_via` is what its signal says of that, `via_reason` why they
+    go through Kafka although they could have gone the other way. `chunk_rows` is the size of its next chunks, 0 until one was
+    read: that of the plan then.
     """
 
     JSON: ClassVar = VERSION_1
@@ -203,21 +212,21 @@ class TaskDocument:
 
     request: str
     table: str
-    condition: str | None
+    condition: str | None = json_field(None, required=True)
     merge: str = "spark"
     surrogate: str | None = None
     children: ChildRowsDocument | None = None
-    state: SnapshotState
-    status: str
-    error: str
-    rows: int
-    estimate: int | None
-    chunks_done: int
-    next_chunk: int
-    plan: PlanDocument
-    outstanding: tuple[ChunkDocument, ...]
-    first_bound: Position | None
-    last_close: Position | None
+    state: SnapshotState = json_field(SnapshotState.QUEUED, required=True)
+    status: str = json_field("", required=True)
+    error: str = json_field("", required=True)
+    rows: int = json_field(0, required=True)
+    estimate: int | None = json_field(None, required=True)
+    chunks_done: int = json_field(0, required=True)
+    next_chunk: int = json_field(0, required=True)
+    plan: PlanDocument = json_field(PlanDocument(), required=True)
+    outstanding: tuple[ChunkDocument, ...] = json_field((), required=True)
+    first_bound: Position | None = json_field(None, required=True)
+    last_close: Position | None = json_field(None, required=True)
     chunk_rows: int = json_field(0, omits_default=True)
     via: str = json_field("kafka", omits_default=True)
     asked_via: str = json_field("", omits_default=True)
@@ -229,7 +238,7 @@ class TaskDocument:
         return f"{self.PREFIX}{self.request}/{self.table}" if self.children is None else f"{self.CHILDREN}{self.request}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WindowDocument:
     """A registered window: one attempt at one chunk. `readers` are the slots to fence before it may leave the register."""
 

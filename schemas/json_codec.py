@@ -1,4 +1,4 @@
-"""The one codec between frozen dataclasses and JSON.
+"""The one codec between dataclasses and JSON.
 
 `encode` turns a dataclass into what `json.dumps` writes, `decode` does the opposite; both follow the annotations of the fields and
 are compiled once per class:

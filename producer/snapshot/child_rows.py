@@ -14,6 +14,7 @@ from typing import Final
 from mysqlio.quoting import quoted
 from producer.snapshot.ranges import literal, rows_query
 from schemas.columns import Column, ColumnType, TableSchema
+from schemas.documents import ChildRowsDocument
 from schemas.errors import TidemarkError
 from schemas.markers import Sweep
 
@@ -40,13 +41,8 @@ class ChildrenUnreadableError(TidemarkError):
 
 
 @dataclass(frozen=True, slots=True)
-class ChildRows:
+class ChildRows(ChildRowsDocument):
     """Rows of a child by the values of `columns`: `old` ones, `new` ones, or NULL in all of `nulled`."""
-
-    columns: tuple[str, ...]
-    old: frozenset[Value]
-    new: frozenset[Value] = frozenset()
-    nulled: tuple[str, ...] = ()
 
     @property
     def is_large(self) -> bool:

@@ -36,7 +36,7 @@ from producer.snapshot.reader import ChunkReader
 from producer.snapshot.row_rate import RowRate
 from producer.snapshot.shared_ledger import SharedLedger
 from producer.snapshot.signal_commands import SnapshotCommands
-from producer.snapshot.snapshot_state import CHILDREN, TableId
+from producer.snapshot.snapshot_state import TableId
 from producer.snapshot.start_requests import INITIAL_REQUEST, StartRequests
 from producer.snapshot.strategies.read_only import ReadOnly
 from producer.snapshot.strategies.signal_rows import SignalRows
@@ -69,7 +69,6 @@ log = structlog.get_logger(__name__)
 WAITS_FOR_WINDOWS: Final = "it waits for a signal table: set source.signal_table"
 GATHER_S: Final = 1.0  # children of one foreign key are gathered so long, to be read together
 ASK_INTERVAL_S: Final = 0.005
-_DOCUMENTS: Final = ("request/", "table/", "window/", CHILDREN)
 
 
 class SnapshotCoordinator:
@@ -133,9 +132,7 @@ class SnapshotCoordinator:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Adopt the documents of the state topic; before anything else is called."""
-        documents = {key: value for key, value in state.items() if key.startswith(_DOCUMENTS)}
-        slots = self._shared.ledger.restore(documents)
-        self._shared.unfenced = set(range(slots))
+        self._shared.unfenced = set(range(self._shared.ledger.restore(state)))
         self._control.restore(state)
 
     def leave_out_others(self, holds_data: Callable[[str, str], bool]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from producer.snapshot.ranges import KeyRange
-from producer.snapshot.snapshot_state import Chunk, Plan, State, TableTask
+from producer.snapshot.snapshot_state import Chunk, State, TableTask
 from producer.snapshot.tasks import TaskOwner
+from schemas.documents import PlanDocument
 from schemas.notifications import TableStatus
 from schemas.overriding import override
 
@@ -64,9 +65,8 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def restore(self, document: Mapping[str, Any]) -> None:
+    def restore(self, task: TableTask) -> None:
         """Adopt a task of an earlier process."""
-        task = TableTask.parse(document)
         self._tasks[task.request] = task
 
     # ---- what is followed
@@ -91,7 +91,7 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
             self._new_id(),
             table,
             merge="spark",
-            plan=Plan(complete=True),
+            plan=PlanDocument(complete=True),
             chunks={0: Chunk(0, KeyRange(), not_before=not_before)},
         )
         task.children = rows

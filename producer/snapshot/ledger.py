@@ -30,13 +30,15 @@ from producer.snapshot.outbox import MarkerDraft, Outbox, SnapshotWork
 from producer.snapshot.publishability import Publishability
 from producer.snapshot.reports import RequestReports
 from producer.snapshot.requests import NOT_CAPTURED, SnapshotRequests
-from producer.snapshot.snapshot_state import CHILDREN, State, TableTask, Window
+from producer.snapshot.snapshot_state import Request, State, TableTask, Window
 from producer.snapshot.tasks import TableTasks
 from producer.snapshot.turns import Turns
 from producer.snapshot.view_requests import ViewRequests
 from producer.snapshot.window_register import WindowRegister, void
+from schemas.json_codec import encode
 from schemas.notifications import TableStatus
 from schemas.position import Position
+from schemas.state import parse
 
 if TYPE_CHECKING:
     from producer.snapshot.chunk_size import ChunkSizes
@@ -95,21 +97,19 @@ class SnapshotLedger:
 
     def restore(self, documents: Mapping[str, Any]) -> int:
         """Adopt an earlier process's documents; return how many slots it may have had."""
-        slots = 0
         requests, tasks = [], []
         for key, document in documents.items():
-            kind = key.partition("/")[0]
-            if kind == "request":
-                requests.append(document)
-            elif kind == "table":
-                tasks.append(document)
-            elif key.startswith(CHILDREN):
-                self.followed.restore(document)
-            elif kind == "window":
-                slots = max(slots, self.windows.restore(document))
+            if key.startswith(Request.PREFIX):
+                requests.append(parse(Request, key, document))
+            elif key.startswith(TableTask.PREFIX):
+                tasks.append(parse(TableTask, key, document))
+            elif key.startswith(TableTask.CHILDREN):
+                self.followed.restore(parse(TableTask, key, document))
+            elif key.startswith(Window.PREFIX):
+                self.windows.restore(parse(Window, key, document))
         self.requests.restore(requests, tasks)
         self.loads.check(self.requests.unfinished())
-        return slots
+        return max((window.readers for window in self.windows.values()), default=0)
 
     def prepare(self, boundary: Position, now_s: float) -> SnapshotWork:
         """Return what goes into the log reader's Kafka transaction; `boundary` is the position it commits."""
@@ -121,10 +121,9 @@ class SnapshotLedger:
         self.requests.report_pauses()
         self.windows.forget_ended()
         self.requests.forget_old()
-        tasks = {task.key: task for task in self.tasks.all()}
-        return self.outbox.drain(
-            lambda key: self._document(key, tasks), self.windows.horizon(boundary), now_s
-        )
+        kept: list[Window | Request | TableTask] = [*self.windows.values(), *self.requests.values(), *self.tasks.all()]
+        documents = {one.key: one for one in kept}
+        return self.outbox.drain(lambda key: _form(documents.get(key)), self.windows.horizon(boundary), now_s)
 
     def committed(self) -> list[Window]:
         """Note that the checkpoint is committed: its registrations are durable; return these windows."""
@@ -137,15 +136,6 @@ class SnapshotLedger:
         if self.publishability.has_found or (self.publishability.has_aside and self.asked_for_aside()):
             return True
         return self.outbox.wants_checkpoint(now_s) or self.turns.needs_windows(now_s)
-
-    def _document(self, key: str, tasks: Mapping[str, TableTask]) -> Mapping[str, Any] | None:
-        kind, _, ident = key.partition("/")
-        if kind == "window":
-            return self.windows.document(ident)
-        if kind == "request":
-            return self.requests.document(ident)
-        task = tasks.get(key)
-        return None if task is None else task.document()
 
     # ---- the log
 
@@ -220,3 +210,11 @@ class SnapshotLedger:
         if not task.state.final:
             self.tasks.owner(task).finish(task, State.FAILED, TableStatus.SKIPPED, words)
         return True
+
+
+def _form(document: Window | Request | TableTask | None) -> Mapping[str, Any] | None:
+    """Return the JSON form of a document as it is now."""
+    if isinstance(document, TableTask):
+        document.note_outstanding()
+    form: Mapping[str, Any] | None = None if document is None else encode(document)
+    return form

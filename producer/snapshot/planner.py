@@ -27,14 +27,15 @@ from producer.snapshot.ranges import (
     after_by_level,
     as_text,
     is_plain_integer,
+    key_identity,
     range_key,
     table_name,
     up_to,
     where,
 )
-from producer.snapshot.snapshot_state import Plan, key_identity
 from producer.snapshot.strategies.watermark import LowWatermark
 from schemas.columns import TableSchema
+from schemas.documents import PlanDocument
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
@@ -83,7 +84,7 @@ class TablePlanner:
         self._sizes = sizes
         self._barrier = barrier
 
-    def next(self, plan: Plan, rows: int = 0) -> tuple[KeyRange, Plan] | None:
+    def next(self, plan: PlanDocument, rows: int = 0) -> tuple[KeyRange, PlanDocument] | None:
         """Return the next range, of about `rows` rows, and the plan that includes it; None when the plan is complete.
 
         0 rows: as many as the table's first chunks. The plan does not rest on the sizes of its chunks: another process may
@@ -100,9 +101,9 @@ class TablePlanner:
             return self._by_arithmetic(plan, max(1, plan.step * rows // plan.rows_per_chunk))
         return _planned(plan, self._probe(plan, rows) or plan.cap)
 
-    def _begin(self) -> Plan:
+    def _begin(self) -> PlanDocument:
         rows, size_bytes = estimated_rows(self._connection, self._table)
-        plan = Plan(
+        plan = PlanDocument(
             key=key_identity(self._table, self._surrogate),
             rows_per_chunk=self._sizes.first(rows, size_bytes),
         )
@@ -124,7 +125,7 @@ class TablePlanner:
             return None
         return max(1, int(per_chunk * max(sparseness, 1.0)))
 
-    def _by_arithmetic(self, plan: Plan, step: int) -> tuple[KeyRange, Plan]:
+    def _by_arithmetic(self, plan: PlanDocument, step: int) -> tuple[KeyRange, PlanDocument]:
         assert plan.cap is not None
         cap = int(plan.cap[0])
         if plan.upto is None:
@@ -134,7 +135,7 @@ class TablePlanner:
             upper = int(plan.upto[0]) + step
         return _planned(plan, plan.cap if upper >= cap else (str(upper),))
 
-    def _probe(self, plan: Plan, rows_ahead: int) -> Key | None:
+    def _probe(self, plan: PlanDocument, rows_ahead: int) -> Key | None:
         """Return the key that is so many rows behind the last range; None when there are fewer. The index is read so far only."""
         key = self._key
         levels = [""] if plan.upto is None else [f" WHERE {one}" for one in after_by_level(key.columns, plan.upto)]
@@ -211,7 +212,7 @@ def split_bounds(
             found.append(key_at)
 
 
-def _planned(plan: Plan, upper: Key) -> tuple[KeyRange, Plan]:
+def _planned(plan: PlanDocument, upper: Key) -> tuple[KeyRange, PlanDocument]:
     return KeyRange(plan.upto, upper), replace(plan, upto=upper, complete=upper == plan.cap)
 
 

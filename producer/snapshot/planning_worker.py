@@ -13,11 +13,11 @@ from producer.snapshot.chunk_size import ChunkSizes
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
 from producer.snapshot.filters import FilterRefusedError
 from producer.snapshot.planner import TablePlanner, estimated_rows
-from producer.snapshot.ranges import SurrogateKeyError
+from producer.snapshot.ranges import SurrogateKeyError, key_identity
 from producer.snapshot.reader import AbandonedError
 from producer.snapshot.scope import scope_of
 from producer.snapshot.shared_ledger import POLL_S, SharedLedger
-from producer.snapshot.snapshot_state import TableTask, key_identity
+from producer.snapshot.snapshot_state import TableTask
 from producer.snapshot.strategies import Windowing
 from producer.snapshot.strategies.watermark import (
     XA_PATIENCE_S,

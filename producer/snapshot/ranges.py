@@ -20,6 +20,7 @@ from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, YEAR_DIGITS, Column, C
 from schemas.errors import SourceError, StateError
 
 Key = tuple[str, ...]
+KeyIdentity = tuple[tuple[str, str, str], ...]
 
 _INTEGERS: Final = frozenset(
     {ColumnType.TINYINT, ColumnType.SMALLINT, ColumnType.MEDIUMINT, ColumnType.INT, ColumnType.BIGINT}
@@ -112,6 +113,20 @@ def _surrogate(table: TableSchema, name: str) -> Column:
         message = f"surrogate-key: {table.full_name}.{name} is {found.type.value}, by which rows have no order"
         raise SurrogateKeyError(message)
     return found
+
+
+def key_identity(table: TableSchema, surrogate: str | None = None) -> KeyIdentity:
+    """Return what a plan rests on: names, types and order of the key. If it changes, key ranges mean nothing."""
+    return tuple(
+        (column.name, _type_of(column), column.collation or column.charset or "")
+        for column in range_key(table, surrogate).columns
+    )
+
+
+def _type_of(column: Column) -> str:
+    details = [str(column.type), "unsigned" if column.unsigned else ""]
+    details += [str(column.precision or ""), str(column.scale or ""), ",".join(column.members)]
+    return " ".join(details).strip()
 
 
 class SurrogateKeyError(SourceError):

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from producer.snapshot.snapshot_state import Chunk, Origin, Request, TableTask
+from producer.snapshot.snapshot_state import Chunk, Request, TableTask
+from schemas.documents import Origin
 from schemas.notifications import (
     INCREMENTAL,
     INITIAL,

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from producer.snapshot.scope import scope_of
-from producer.snapshot.snapshot_state import Origin, Request, State
+from producer.snapshot.snapshot_state import Request, State
+from schemas.documents import Origin
 from schemas.notifications import TableStatus
 
 if TYPE_CHECKING:

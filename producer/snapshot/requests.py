@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from producer.snapshot.request_history import forgettable
 from producer.snapshot.scope import scope_of
-from producer.snapshot.snapshot_state import Chunk, Origin, Request, State, TableTask
+from producer.snapshot.snapshot_state import Chunk, Request, State, TableTask
 from producer.snapshot.tasks import TaskOwner
+from schemas.documents import Origin
 from schemas.notifications import TableStatus
 from schemas.overriding import override
 from schemas.position import Position
@@ -68,23 +69,17 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
 
     # ---- restart
 
-    def restore(self, requests: Iterable[Mapping[str, Any]], tasks: Iterable[Mapping[str, Any]]) -> None:
+    def restore(self, requests: Iterable[Request], tasks: Iterable[TableTask]) -> None:
         """Adopt the requests and tasks of an earlier process, in order of arrival."""
-        known = sorted((Request.parse(document) for document in requests), key=lambda request: request.number)
+        known = sorted(requests, key=lambda request: request.number)
         self._requests = {request.id: request for request in known}
         order = {
             (request.id, table): (request.number, index)
             for request in known
             for index, table in enumerate(request.tables)
         }
-        found = [TableTask.parse(document) for document in tasks]
-        found.sort(key=lambda task: order.get((task.request, task.table), (1 << 62, 0)))
-        self.tasks = {(task.request, task.table): task for task in found}
-
-    def document(self, request_id: str) -> Mapping[str, Any] | None:
-        """Return the document of a request, None for one that is forgotten."""
-        request = self._requests.get(request_id)
-        return None if request is None else request.document()
+        ordered = sorted(tasks, key=lambda task: order.get((task.request, task.table), (1 << 62, 0)))
+        self.tasks = {(task.request, task.table): task for task in ordered}
 
     def forget_old(self) -> None:
         """Forget ended requests that nobody needs any more (`request_history`)."""

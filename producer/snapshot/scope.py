@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from producer.snapshot.child_rows import ChildrenUnreadableError, ChildRows
 from producer.snapshot.filters import is_of_values, refusal, require_filter
-from producer.snapshot.ranges import KeyRange, chunk_query
-from producer.snapshot.snapshot_state import TableTask, key_identity
+from producer.snapshot.ranges import KeyIdentity, KeyRange, chunk_query, key_identity
+from producer.snapshot.snapshot_state import TableTask
 from schemas.overriding import override
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from schemas.columns import TableSchema
 
-KeyIdentity = tuple[tuple[str, str, str], ...]
 MAX_KEY_ROWS: Final = 500_000
 """Rows of one window by their parents; beyond that the table is read whole, in chunks."""
 

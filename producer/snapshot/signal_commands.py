@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from producer.snapshot.requests import SnapshotRequests, used_before
-from producer.snapshot.snapshot_state import Origin
+from schemas.documents import Origin
 from schemas.errors import SignalError
 from schemas.signals import Command, ExecuteSnapshot, PauseSnapshot, ResumeSnapshot, StopSnapshot
 

@@ -1,36 +1,29 @@
-"""Requests, tables, chunks and windows as a process knows them, and what is remembered of them in the state topic (pure)."""
+"""Requests, tables, chunks and windows as a process knows them (pure).
+
+Each inherits the fields of its document in the state topic (`schemas.documents`). The fields here are those that no restart keeps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
+from producer.snapshot.buffered_chunk import BufferedChunk
 from producer.snapshot.child_rows import ChildRows
-from producer.snapshot.ranges import Key, KeyRange, range_key
-from schemas.columns import TableSchema
-from schemas.documents import (
-    ChildRowsDocument,
-    ChunkDocument,
-    PlanDocument,
-    RequestDocument,
-    SnapshotState,
-    TaskDocument,
-    WindowDocument,
-)
-from schemas.documents import Origin as Origin  # noqa: PLC0414 - exported
-from schemas.json_codec import encode
+from producer.snapshot.ranges import KeyRange
+from schemas.documents import ChunkDocument, RequestDocument, SnapshotState, TaskDocument, WindowDocument
+from schemas.json_codec import json_field
 from schemas.loads import LoadAnswer
 from schemas.position import Position
-from schemas.state import parse
 
-if TYPE_CHECKING:
-    from producer.snapshot.buffered_chunk import BufferedChunk
-
-CHILDREN: Final = TaskDocument.CHILDREN
 TableId = tuple[str, str]
 State = SnapshotState
+MAX_ATTEMPTS: Final = 8
+MAX_OUTAGE_ATTEMPTS: Final = 60
+FIRST_DELAY_S: Final = 0.5
+MAX_DELAY_S: Final = 30.0
 
 
 class WindowState(Enum):
@@ -53,52 +46,32 @@ class LoadAttempt:
 
 
 @dataclass(slots=True)
-class Window:
-    """A registered window: one attempt at one chunk. `buffered` are its buffered rows, which wait for the close row.
+class Window(WindowDocument):
+    """A registered window. `buffered` are its buffered rows, which wait for the close row.
 
     `written` says that they were written there. `closes_at` is where the log ended when the rows had been read, for a
     window without a close row: it closes at the first transaction boundary that is not before that. `load` is of a window whose
     rows the merge job reads.
     """
 
-    id: str
-    request: str
-    table: str
-    chunk: int
-    bound: Position
-    state: WindowState = WindowState.REGISTERING
-    generation: int = 0
-    low: Position | None = None
-    opened_at: Position | None = None
-    closes_at: Position | None = None
-    rows_read: int = 0
-    rows: int = 0
-    first_offsets: Mapping[int, int] = field(default_factory=dict)
-    buffered: BufferedChunk | None = None
-    written: bool = False
-    reread: bool = False
-    cancelled: bool = False
-    load: LoadAttempt | None = None
-
-    @property
-    def key(self) -> str:
-        """Key of its document."""
-        return f"window/{self.id}"
+    state: WindowState = json_field(WindowState.REGISTERING, absent=True)
+    generation: int = json_field(0, absent=True)
+    low: Position | None = json_field(None, absent=True)
+    opened_at: Position | None = json_field(None, absent=True)
+    closes_at: Position | None = json_field(None, absent=True)
+    rows_read: int = json_field(0, absent=True)
+    rows: int = json_field(0, absent=True)
+    first_offsets: Mapping[int, int] = json_field(factory=dict, absent=True)
+    buffered: BufferedChunk | None = json_field(None, absent=True)
+    written: bool = json_field(default=False, absent=True)
+    reread: bool = json_field(default=False, absent=True)
+    cancelled: bool = json_field(default=False, absent=True)
+    load: LoadAttempt | None = json_field(None, absent=True)
 
     @property
     def is_watched(self) -> bool:
         """Whether what the log changes in its rows may still be asked for, in this process."""
         return self.state not in (WindowState.ORPHAN, WindowState.ENDED) and not self.reread
-
-    def document(self, readers: int) -> dict[str, Any]:
-        """Return the JSON form; `readers` are the slots to fence before the window may leave the register."""
-        return _form(WindowDocument(self.id, self.request, self.table, self.chunk, self.bound, readers))
-
-    @staticmethod
-    def parse(document: Mapping[str, Any]) -> Window:
-        """Return a window of an earlier process."""
-        one = parse(WindowDocument, f"{WindowDocument.PREFIX}{document.get('id')}", document)
-        return Window(one.id, one.request, one.table, one.chunk, one.bound, WindowState.ORPHAN)
 
 
 @dataclass(slots=True)
@@ -114,6 +87,16 @@ class Tries:
         self.all += 1
         self.faults += not heals
         self.outages += heals and not waits
+
+    @property
+    def are_exhausted(self) -> bool:
+        """Whether no further attempt is made."""
+        return self.faults >= MAX_ATTEMPTS or self.outages >= MAX_OUTAGE_ATTEMPTS
+
+    @property
+    def delay_s(self) -> float:
+        """The back-off before the next attempt."""
+        return min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self.all - 1, 20))
 
 
 @dataclass(slots=True)
@@ -138,102 +121,30 @@ class Chunk:
         return ChunkDocument(self.id, self.range.lower, self.range.upper, self.tries.all, self.error)
 
     @staticmethod
-    def parse(document: ChunkDocument) -> Chunk:
+    def of(document: ChunkDocument) -> Chunk:
         """Return the chunk of a document, without the attempts before it: a new process may succeed."""
         return Chunk(document.id, KeyRange(document.lower, document.upper), error=document.error)
 
 
 @dataclass(slots=True)
-class Plan:
-    """How far a table is cut. `cap` is its largest key, read behind a barrier; `step` means arithmetic.
+class TableTask(TaskDocument):
+    """One table of one request, with its `chunks` by id. `generation` changes when the plan is thrown away.
 
-    Rows with larger keys have positions behind `cap_low`, the barrier's low.
+    `begun_ms` and `begun_rows` say when this process began to read it, and how many rows were read before. With `children`, only
+    these rows are read, in one chunk.
     """
 
-    key: tuple[tuple[str, str, str], ...] = ()
-    upto: Key | None = None
-    cap: Key | None = None
-    cap_low: Position | None = None
-    step: int | None = None
-    rows_per_chunk: int = 0
-    complete: bool = False
-
-    def document(self) -> PlanDocument:
-        """Return what is remembered of the plan."""
-        return PlanDocument(
-            self.key, self.upto, self.cap, self.cap_low, self.step, self.rows_per_chunk, self.complete
-        )
-
-    @staticmethod
-    def parse(document: PlanDocument) -> Plan:
-        """Return the plan of a document."""
-        return Plan(
-            document.key,
-            document.upto,
-            document.cap,
-            document.cap_low,
-            document.step,
-            document.rows_per_chunk,
-            document.complete,
-        )
-
-
-def key_identity(table: TableSchema, surrogate: str | None = None) -> tuple[tuple[str, str, str], ...]:
-    """Return what a plan rests on: names, types and order of the key. If it changes, key ranges mean nothing."""
-    return tuple(
-        (column.name, _type_of(column), column.collation or column.charset or "")
-        for column in range_key(table, surrogate).columns
-    )
-
-
-def _type_of(column: Any) -> str:
-    details = [str(column.type), "unsigned" if column.unsigned else ""]
-    details += [str(column.precision or ""), str(column.scale or ""), ",".join(column.members)]
-    return " ".join(details).strip()
-
-
-@dataclass(slots=True)
-class TableTask:
-    """One table of one request. `generation` changes when the plan is thrown away.
-
-    `merge` is who merges its rows with the log, `surrogate` the column its signal cuts it by. `begun_ms` and
-    `begun_rows` say when this process began to read it, and how many rows were read before. `chunk_rows` is the size of its
-    next chunks, 0 until one was read: that of the plan then. With `children` it is of no request: only these rows are read,
-    in one chunk. `via`, `asked_via` and `via_reason` are those of its document.
-    """
-
-    request: str
-    table: str
-    condition: str | None = None
-    merge: str = "spark"
-    surrogate: str | None = None
     children: ChildRows | None = None
-    via: str = "kafka"
-    asked_via: str = ""
-    via_reason: str = ""
-    state: State = State.QUEUED
-    status: str = ""
-    error: str = ""
-    rows: int = 0
-    estimate: int | None = None
-    chunks_done: int = 0
-    next_chunk: int = 0
-    chunk_rows: int = 0
-    plan: Plan = field(default_factory=Plan)
-    chunks: dict[int, Chunk] = field(default_factory=dict)
-    first_bound: Position | None = None
-    last_close: Position | None = None
-    changed_at: Position | None = None
-    generation: int = 0
-    begun_ms: int | None = None
-    begun_rows: int = 0
-    plan_tries: Tries = field(default_factory=Tries)
-    plan_not_before: float = 0.0
+    chunks: dict[int, Chunk] = json_field(factory=dict, absent=True)
+    changed_at: Position | None = json_field(None, absent=True)
+    generation: int = json_field(0, absent=True)
+    begun_ms: int | None = json_field(None, absent=True)
+    begun_rows: int = json_field(0, absent=True)
+    plan_tries: Tries = json_field(factory=Tries, absent=True)
+    plan_not_before: float = json_field(0.0, absent=True)
 
-    @property
-    def key(self) -> str:
-        """Key of its document."""
-        return f"table/{self.request}/{self.table}" if self.children is None else f"{CHILDREN}{self.request}"
+    def __post_init__(self) -> None:
+        self.chunks.update({chunk.id: Chunk.of(chunk) for chunk in self.outstanding})
 
     @property
     def is_loaded(self) -> bool:
@@ -245,138 +156,14 @@ class TableTask:
         """Whether every chunk is planned and done."""
         return self.plan.complete and not self.chunks
 
-    def document(self) -> dict[str, Any]:
-        """Return the JSON form: what is done stays done, the rest is planned or read again."""
-        children = self.children
-        return _form(
-            TaskDocument(
-                request=self.request,
-                table=self.table,
-                condition=self.condition,
-                merge=self.merge,
-                surrogate=self.surrogate,
-                children=None
-                if children is None
-                else ChildRowsDocument(children.columns, children.old, children.new, children.nulled),
-                state=self.state,
-                status=self.status,
-                error=self.error,
-                rows=self.rows,
-                estimate=self.estimate,
-                chunks_done=self.chunks_done,
-                next_chunk=self.next_chunk,
-                chunk_rows=self.chunk_rows,
-                plan=self.plan.document(),
-                outstanding=tuple(chunk.document() for chunk in self.chunks.values()),
-                first_bound=self.first_bound,
-                last_close=self.last_close,
-                via=self.via,
-                asked_via=self.asked_via,
-                via_reason=self.via_reason,
-            )
-        )
-
-    @staticmethod
-    def parse(document: Mapping[str, Any]) -> TableTask:
-        """Return the table of a document."""
-        one = parse(TaskDocument, f"{TaskDocument.PREFIX}{document.get('request')}/{document.get('table')}", document)
-        children = one.children
-        return TableTask(
-            request=one.request,
-            table=one.table,
-            condition=one.condition,
-            merge=one.merge,
-            surrogate=one.surrogate,
-            children=None
-            if children is None
-            else ChildRows(children.columns, children.old, children.new, children.nulled),
-            state=one.state,
-            status=one.status,
-            error=one.error,
-            rows=one.rows,
-            estimate=one.estimate,
-            chunks_done=one.chunks_done,
-            next_chunk=one.next_chunk,
-            chunk_rows=one.chunk_rows,
-            plan=Plan.parse(one.plan),
-            chunks={chunk.id: Chunk.parse(chunk) for chunk in one.outstanding},
-            first_bound=one.first_bound,
-            last_close=one.last_close,
-            via=one.via,
-            asked_via=one.asked_via,
-            via_reason=one.via_reason,
-        )
+    def note_outstanding(self) -> None:
+        """Bring `outstanding` up to date: what is done stays done, the rest is planned or read again."""
+        self.outstanding = tuple(chunk.document() for chunk in self.chunks.values())
 
 
 @dataclass(slots=True)
-class Request:
-    """One snapshot request. `number` orders requests by arrival; `position` is that of its signal.
+class Request(RequestDocument):
+    """One snapshot request. `not_before` is on the process's clock."""
 
-    `blocking`: its tables are read in one view, while the log reader waits. `not_before` is on the process's clock.
-    """
-
-    id: str
-    number: int
-    origin: Origin
-    tables: tuple[str, ...]
-    state: State = State.QUEUED
-    started: bool = False
-    pause_told: bool = False
-    position: Position | None = None
-    reason: str = ""
-    error: str = ""
-    created_ms: int = 0
-    finished_ms: int | None = None
-    blocking: bool = False
-    tries: Tries = field(default_factory=Tries)
-    not_before: float = 0.0
-
-    @property
-    def key(self) -> str:
-        """Key of its document."""
-        return f"request/{self.id}"
-
-    def document(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return _form(
-            RequestDocument(
-                self.id,
-                self.number,
-                self.origin,
-                self.tables,
-                self.state,
-                self.started,
-                self.pause_told,
-                self.position,
-                self.reason,
-                self.error,
-                self.created_ms,
-                self.finished_ms,
-                self.blocking,
-            )
-        )
-
-    @staticmethod
-    def parse(document: Mapping[str, Any]) -> Request:
-        """Return the request of a document."""
-        one = parse(RequestDocument, f"{RequestDocument.PREFIX}{document.get('id')}", document)
-        return Request(
-            id=one.id,
-            number=one.number,
-            origin=one.origin,
-            tables=one.tables,
-            state=one.state,
-            started=one.started,
-            pause_told=one.pause_told,
-            position=one.position,
-            reason=one.reason,
-            error=one.error,
-            created_ms=one.created_ms,
-            finished_ms=one.finished_ms,
-            blocking=one.blocking,
-        )
-
-
-def _form(document: object) -> dict[str, Any]:
-    form: dict[str, Any] = encode(document)
-    return form
+    tries: Tries = json_field(factory=Tries, absent=True)
+    not_before: float = json_field(0.0, absent=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from producer.snapshot.snapshot_state import Origin, State
+from producer.snapshot.snapshot_state import State
+from schemas.documents import Origin
 from schemas.errors import SourceError
 
 if TYPE_CHECKING:

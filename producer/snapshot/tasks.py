@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from producer.snapshot.ranges import Key, KeyRange
-from producer.snapshot.retries import delay_s, is_exhausted
 from producer.snapshot.scope import scope_of
-from producer.snapshot.snapshot_state import Chunk, Plan, State, TableTask, Tries, Window, WindowState
+from producer.snapshot.snapshot_state import Chunk, State, TableTask, Tries, Window, WindowState
+from schemas.documents import PlanDocument
 from schemas.markers import MarkerType
 from schemas.notifications import TableStatus
 from schemas.overriding import override
@@ -115,7 +115,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
             task.error = ""
         self.owner(task).start(task)
 
-    def planned(self, task: TableTask, generation: int, bounds: KeyRange, plan: Plan, rows: int = 0) -> None:
+    def planned(self, task: TableTask, generation: int, bounds: KeyRange, plan: PlanDocument, rows: int = 0) -> None:
         """Add a chunk of that range, of about `rows` rows (0: as the plan says); ignored when the plan was thrown away."""
         if task.generation != generation or task.state.final:
             return
@@ -132,10 +132,10 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
             return
         task.plan_tries.count(heals=heals, waits=waits)
         task.error = error
-        if is_exhausted(task.plan_tries):
+        if task.plan_tries.are_exhausted:
             self.owner(task).fail(task, error)
         else:
-            task.plan_not_before = now_s + delay_s(task.plan_tries.all)
+            task.plan_not_before = now_s + task.plan_tries.delay_s
         self._outbox.touch(task.key)
 
     def refuse(self, task: TableTask, status: TableStatus, reason: str) -> None:
@@ -148,7 +148,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
         task.generation += 1
         self._windows.withdraw(task)
         task.chunks.clear()
-        task.plan = Plan()
+        task.plan = PlanDocument()
         task.rows = task.chunks_done = 0
         task.first_bound = task.last_close = None
         self._outbox.touch(task.key)
@@ -240,8 +240,8 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
         chunk.tries.count(heals=heals, waits=waits)
         chunk.error = error
         task.error = error
-        chunk.not_before = now_s + delay_s(chunk.tries.all)
-        if is_exhausted(chunk.tries):
+        chunk.not_before = now_s + chunk.tries.delay_s
+        if chunk.tries.are_exhausted:
             self.owner(task).fail(task, error)
         self._outbox.touch(task.key)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from producer.snapshot.retries import delay_s, is_exhausted
-from producer.snapshot.snapshot_state import Plan, Request, State, TableTask
+from producer.snapshot.snapshot_state import Request, State, TableTask
+from schemas.documents import PlanDocument
 from schemas.position import Position
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ViewRequests:
         """End a task all of whose rows were written, as versions of `position`."""
         if task.state.final:
             return
-        task.plan = Plan(complete=True)
+        task.plan = PlanDocument(complete=True)
         task.chunks_done = 1
         task.first_bound = task.last_close = position
         self._tasks.complete_if_done(task)
@@ -68,12 +68,12 @@ class ViewRequests:
         if request.state.final:
             return
         request.tries.count(heals=heals, waits=waits)
-        request.not_before = now_s + delay_s(request.tries.all)
+        request.not_before = now_s + request.tries.delay_s
         unfinished = [task for task in self._requests.tasks_of(request) if not task.state.final]
         for task in unfinished:
             task.error = error
             self._outbox.touch(task.key)
-        if not heals or is_exhausted(request.tries):
+        if not heals or request.tries.are_exhausted:
             for task in unfinished:
                 self._requests.fail(task, error)
 

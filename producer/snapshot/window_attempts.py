@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from producer.snapshot.reader import AbandonedError, Assignment
 from producer.snapshot.scope import scope_of
 from producer.snapshot.shared_ledger import POLL_S, SharedLedger
-from producer.snapshot.snapshot_state import Origin
 from schemas import topics
+from schemas.documents import Origin
 
 if TYPE_CHECKING:
     from producer.snapshot.snapshot_state import Window

@@ -51,22 +51,16 @@ class WindowRegister(Mapping[str, Window]):
 
     # ---- restart
 
-    def restore(self, document: Mapping[str, Any]) -> int:
-        """Adopt a window of an earlier process; return how many slots that process may have had."""
-        window = Window.parse(document)
+    def restore(self, window: Window) -> None:
+        """Adopt a window of an earlier process."""
+        window.state = WindowState.ORPHAN
         self._windows[window.id] = window
-        return int(document.get("readers", 0))
 
     def slots_fenced(self) -> None:
         """End the windows of the earlier process: none of its producers can write any more."""
         for window in self._windows.values():
             if window.state is WindowState.ORPHAN:
                 self.end(window)
-
-    def document(self, window_id: str) -> Mapping[str, Any] | None:
-        """Return the document of a window, None for one that has left the register."""
-        window = self._windows.get(window_id)
-        return None if window is None else window.document(self._readers)
 
     # ---- the life of a window
 
@@ -78,6 +72,7 @@ class WindowRegister(Mapping[str, Window]):
             table=task.table,
             chunk=chunk.id,
             bound=bound,
+            readers=self._readers,
             generation=task.generation,
         )
         chunk.window = window

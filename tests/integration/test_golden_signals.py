@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from producer.app import Producer
-from producer.snapshot import retries
+from producer.snapshot import snapshot_state
 from schemas.position import Position
 from schemas.settings import from_mapping
 from tests.support.golden import GoldenRecord, Scenario, load
@@ -50,8 +50,8 @@ def ours(scenario: Scenario, mysql80: Any, kafka: Any) -> dict[str, list[Record]
         }
     )
     patch = pytest.MonkeyPatch()
-    patch.setattr(retries, "FIRST_DELAY_S", 0.01)
-    patch.setattr(retries, "MAX_DELAY_S", 0.02)
+    patch.setattr(snapshot_state, "FIRST_DELAY_S", 0.01)
+    patch.setattr(snapshot_state, "MAX_DELAY_S", 0.02)
     with mysql80.connect() as user, user.cursor() as cursor:
         for statement in scenario.before:
             cursor.execute(statement)

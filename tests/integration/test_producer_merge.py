@@ -20,7 +20,7 @@ import pytest
 
 import tidemark
 from devservers.processes import GuardedProcess
-from producer.snapshot import retries
+from producer.snapshot import snapshot_state
 from schemas.windows import OpenWindows
 from tests.integration.among_changes import (
     COLUMNS,
@@ -236,8 +236,8 @@ def test_too_many_touched_keys_cost_a_second_reading_and_no_memory(site, monkeyp
 
 @pytest.fixture
 def impatient(monkeypatch) -> None:
-    monkeypatch.setattr(retries, "FIRST_DELAY_S", 0.01)
-    monkeypatch.setattr(retries, "MAX_DELAY_S", 0.02)
+    monkeypatch.setattr(snapshot_state, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(snapshot_state, "MAX_DELAY_S", 0.02)
 
 NOT_TO_ITS_END = """
 import sys

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from producer.snapshot import retries
+from producer.snapshot import snapshot_state
 from tests.integration.among_changes import (
     Site,
     before_the_close_row,
@@ -71,8 +71,8 @@ def test_rows_are_distinguished_by_the_primary_key_where_the_record_key_is_anoth
 
 @pytest.fixture
 def impatient(monkeypatch) -> None:
-    monkeypatch.setattr(retries, "FIRST_DELAY_S", 0.01)
-    monkeypatch.setattr(retries, "MAX_DELAY_S", 0.02)
+    monkeypatch.setattr(snapshot_state, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(snapshot_state, "MAX_DELAY_S", 0.02)
 
 
 def all_rows(source: Source, table: str) -> list[dict[str, Any]]:
@@ -148,7 +148,7 @@ def test_equal_rows_that_change_while_they_are_read_are_read_again(site, monkeyp
 
 @pytest.mark.usefixtures("impatient")
 def test_a_table_without_any_key_that_does_not_fit_into_memory_fails_with_a_clear_error(narrow_site, monkeypatch):
-    monkeypatch.setattr(retries, "MAX_ATTEMPTS", 2)
+    monkeypatch.setattr(snapshot_state, "MAX_ATTEMPTS", 2)
     t = narrow_site.create("x LONGTEXT", [("x" * 30_000,)] * 5)
     progress = narrow_site.snapshot(t)
     assert progress.state == "failed"

@@ -22,7 +22,7 @@ from mysqlio.connection import Connection, connect, server_version
 from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import current_position, flavour_of
 from producer.binlog import events
-from producer.snapshot import retries
+from producer.snapshot import snapshot_state
 from producer.snapshot.snapshot_state import State
 from producer.snapshot.strategies.read_only import ReadOnly
 from producer.snapshot.strategies.watermark import WindowRow
@@ -270,7 +270,7 @@ def test_a_server_that_gives_up_gtids_while_we_run_is_refused_with_a_clear_error
     kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its log is read further, nothing is lost of it; but nothing shows any more what a chunk would contain."""
-    monkeypatch.setattr(retries, "MAX_ATTEMPTS", 2)
+    monkeypatch.setattr(snapshot_state, "MAX_ATTEMPTS", 2)
     with start_database("mysql80", tmp_path) as server:
         source = Source(server, new_database(server), kafka.bootstrap_servers)
         source.execute(SIGNAL, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")

@@ -93,7 +93,7 @@ def test_initial_only_under_load_ends_at_a_position_from_which_another_mode_cont
 
 
 def test_initial_only_ends_with_an_error_when_a_table_cannot_be_read(source, monkeypatch):
-    monkeypatch.setattr("producer.snapshot.retries.MAX_ATTEMPTS", 2)
+    monkeypatch.setattr("producer.snapshot.snapshot_state.MAX_ATTEMPTS", 2)
     source.execute("CREATE TABLE broken (id INT PRIMARY KEY, v INT)")
     failing = "the rows cannot be read (on purpose)"
 

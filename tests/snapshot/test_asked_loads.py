@@ -12,7 +12,8 @@ from producer.snapshot.child_rows import ChildRows
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
 from producer.snapshot.load_choice import LoadRequest, LoadRule
 from producer.snapshot.ranges import KeyRange
-from producer.snapshot.snapshot_state import Origin, Plan, TableTask, Window, WindowState
+from producer.snapshot.snapshot_state import TableTask, Window, WindowState
+from schemas.documents import Origin, PlanDocument
 from schemas.loads import LoadAnswer
 from schemas.settings import Settings, SinkSettings, from_mapping
 from tests.support.ledgers import READERS, at
@@ -40,7 +41,7 @@ def plan_on(ledger: SnapshotLedger, chunks: int = 40) -> None:
         ledger.loads.choose(task)
         lower = None if task.plan.upto is None else task.plan.upto
         upper = (str(int(lower[0]) + 1 if lower else 1),)
-        plan = Plan(key=(("id", "int", ""),), upto=upper, rows_per_chunk=200, complete=upper == (str(chunks),))
+        plan = PlanDocument(key=(("id", "int", ""),), upto=upper, rows_per_chunk=200, complete=upper == (str(chunks),))
         ledger.tasks.planned(task, task.generation, KeyRange(lower, upper), plan)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from producer.snapshot.child_rows import ChildRows
 from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.ranges import KeyRange
-from producer.snapshot.snapshot_state import Origin, Plan, State
+from producer.snapshot.snapshot_state import State
+from schemas.documents import Origin, PlanDocument
 from tests.support.ledgers import READERS, at
 
 
@@ -38,7 +39,7 @@ def test_a_child_that_is_read_whole_again_and_again_rests_in_between() -> None:
             now_ms += 100
         begun.append(now_ms)
         ledger.tasks.planning(task, None)
-        ledger.tasks.planned(task, 0, KeyRange(), Plan(key=key, complete=True))
+        ledger.tasks.planned(task, 0, KeyRange(), PlanDocument(key=key, complete=True))
         ledger.prepare(at(10), 0.0)
         ledger.committed()
         window = ledger.turns.start_next_window()
@@ -63,7 +64,7 @@ def test_a_child_that_rests_keeps_nobody_else_from_its_table() -> None:
         planned.append(task.request)
         ledger.tasks.planning(task, None)
         ends = (None, None) if complete else (None, ("5",))
-        ledger.tasks.planned(task, 0, KeyRange(*ends), Plan(key=key, upto=ends[1], complete=complete))
+        ledger.tasks.planned(task, 0, KeyRange(*ends), PlanDocument(key=key, upto=ends[1], complete=complete))
         ledger.prepare(at(10), 0.0)
         ledger.committed()
         window = ledger.turns.start_next_window()
@@ -103,7 +104,7 @@ def test_a_child_that_rested_before_a_restart_keeps_nobody_else_from_its_table()
         task = ledger.turns.to_plan(0.0)
         assert task is not None
         ledger.tasks.planning(task, None)
-        ledger.tasks.planned(task, task.generation, KeyRange(), Plan(key=key, complete=True))
+        ledger.tasks.planned(task, task.generation, KeyRange(), PlanDocument(key=key, complete=True))
         commit(position)
         window = ledger.turns.start_next_window()
         assert window is not None
@@ -122,7 +123,7 @@ def test_a_child_that_rested_before_a_restart_keeps_nobody_else_from_its_table()
         assert task.request == "asked"
         ledger.tasks.planning(task, None)
         upto = (str(task.next_chunk),)
-        ledger.tasks.planned(task, 0, KeyRange(task.plan.upto, upto), Plan(key=key, upto=upto, cap=("999",)))
+        ledger.tasks.planned(task, 0, KeyRange(task.plan.upto, upto), PlanDocument(key=key, upto=upto, cap=("999",)))
     commit(30)
     ledger = SnapshotLedger("srv", READERS, lambda: now_ms, lambda: f"w{next(ids)}")
     ledger.restore({name: document for name, document in durable.items() if document is not None})

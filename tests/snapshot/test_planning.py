@@ -17,7 +17,7 @@ from producer.catalog import read_table_schema
 from producer.snapshot.chunk_size import ChunkSizes
 from producer.snapshot.planner import TablePlanner, explain
 from producer.snapshot.ranges import KeyRange, chunk_query, literal, range_key
-from producer.snapshot.snapshot_state import Chunk, Plan
+from producer.snapshot.snapshot_state import Chunk
 from producer.snapshot.strategies.watermark import LowWatermark
 from schemas.columns import Column, ColumnType
 from schemas.documents import ChunkDocument, PlanDocument
@@ -200,11 +200,11 @@ def planned(connection: Any, schema: str, chunk_rows: int) -> list[KeyRange]:
     table = read_table_schema(connection, schema, "t")
     assert table is not None
     planner = TablePlanner(connection, table, ChunkSizes(chunk_rows), lambda: NOWHERE)
-    plan, ranges = Plan(), []
+    plan, ranges = PlanDocument(), []
     while (step := planner.next(plan)) is not None:
         bounds, plan = step
-        ranges.append(Chunk.parse(decode(ChunkDocument, encode(Chunk(0, bounds).document()))).range)
-        plan = Plan.parse(decode(PlanDocument, encode(plan.document())))
+        ranges.append(Chunk.of(decode(ChunkDocument, encode(Chunk(0, bounds).document()))).range)
+        plan = PlanDocument.parse(decode(PlanDocument, encode(plan.document())))
         assert len(ranges) < 1000, "the planner does not end"
     return ranges
 
@@ -299,7 +299,7 @@ def test_a_table_that_fits_one_chunk_is_one_unbounded_range_without_a_barrier(
     def no_barrier() -> LowWatermark:
         raise AssertionError
 
-    bounds, plan = TablePlanner(connection, table, ChunkSizes(1000), no_barrier).next(Plan()) or pytest.fail("no range")
+    bounds, plan = TablePlanner(connection, table, ChunkSizes(1000), no_barrier).next(PlanDocument()) or pytest.fail("no range")
     assert bounds == KeyRange()
     assert plan.complete
 
@@ -310,7 +310,7 @@ def test_rows_inserted_and_deleted_while_planning_leave_no_gap(schema: tuple[Dat
     table = read_table_schema(connection, database_name, "t")
     assert table is not None
     planner = TablePlanner(connection, table, ChunkSizes(7), lambda: NOWHERE)
-    plan, ranges = Plan(), []
+    plan, ranges = PlanDocument(), []
     rng = random.Random(SEED)
     with connection.cursor() as cursor:
         cursor.execute("SELECT MAX(id) FROM t")
@@ -330,13 +330,13 @@ def test_planning_continues_where_a_stored_plan_ends(schema: tuple[Database, Any
     table = read_table_schema(connection, database_name, "t")
     assert table is not None
     whole = planned(connection, database_name, 7)
-    plan, ranges = Plan(), []
+    plan, ranges = PlanDocument(), []
     while True:
         step = TablePlanner(connection, table, ChunkSizes(7), lambda: NOWHERE).next(plan)
         if step is None:
             break
         ranges.append(step[0])
-        plan = Plan.parse(decode(PlanDocument, encode(step[1].document())))
+        plan = PlanDocument.parse(decode(PlanDocument, encode(step[1].document())))
     assert ranges == whole
 
 

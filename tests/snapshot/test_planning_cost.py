@@ -12,9 +12,9 @@ from producer.catalog import read_table_schema
 from producer.snapshot.chunk_size import ChunkSizes
 from producer.snapshot.planner import TablePlanner, explain, split_bounds
 from producer.snapshot.ranges import KeyRange, chunk_query
-from producer.snapshot.snapshot_state import Plan
 from producer.snapshot.strategies.watermark import LowWatermark
 from schemas.columns import TableSchema
+from schemas.documents import PlanDocument
 from schemas.position import Position
 from tests.support.servers import database, drop_database, new_database
 
@@ -101,10 +101,10 @@ TABLES = (*KEYS, "unique_only")
 def test_planning_and_reading_touch_the_rows_of_a_chunk(site: Site, name: str) -> None:
     table = site.table(name)
     planner = TablePlanner(site.connection, table, ChunkSizes(CHUNK), lambda: NOWHERE)
-    steps: list[tuple[KeyRange, Plan]] = []
+    steps: list[tuple[KeyRange, PlanDocument]] = []
 
     def plan() -> None:
-        step = planner.next(steps[-1][1] if steps else Plan())
+        step = planner.next(steps[-1][1] if steps else PlanDocument())
         assert step is not None
         steps.append(step)
 
@@ -116,7 +116,7 @@ def test_planning_and_reading_touch_the_rows_of_a_chunk(site: Site, name: str) -
     assert sum(site.read(table, bounds) for bounds, _ in steps) > 100 * CHUNK, "it is in the middle of the table by now"
 
     resumed = TablePlanner(site.connection, site.table(name), ChunkSizes(10 * CHUNK), lambda: NOWHERE)
-    step: list[tuple[KeyRange, Plan] | None] = []
+    step: list[tuple[KeyRange, PlanDocument] | None] = []
     cost = site.rows_touched(lambda: step.append(resumed.next(steps[-1][1], CHUNK // 2)))
     assert cost <= 3 * (CHUNK // 2) + SOME, "another process continues there, with another size"
     assert step[0] is not None
@@ -127,7 +127,7 @@ def test_planning_and_reading_touch_the_rows_of_a_chunk(site: Site, name: str) -
 def test_dividing_a_chunk_touches_its_own_rows(site: Site, name: str) -> None:
     table = site.table(name)
     planner = TablePlanner(site.connection, table, ChunkSizes(10 * CHUNK), lambda: NOWHERE)
-    plan = Plan()
+    plan = PlanDocument()
     for _ in range(8):
         step = planner.next(plan)
         assert step is not None
@@ -142,7 +142,7 @@ def test_dividing_a_chunk_touches_its_own_rows(site: Site, name: str) -> None:
 def test_the_server_plans_a_range_of_the_key(site: Site, name: str) -> None:
     table = site.table(name)
     planner = TablePlanner(site.connection, table, ChunkSizes(CHUNK), lambda: NOWHERE)
-    plan = Plan()
+    plan = PlanDocument()
     for _ in range(50):
         step = planner.next(plan)
         assert step is not None

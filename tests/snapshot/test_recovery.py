@@ -12,7 +12,7 @@ import pymysql
 import pytest
 
 from devservers import Database
-from producer.snapshot import retries
+from producer.snapshot import snapshot_state
 from producer.snapshot.chunk_writer import FaultyChunkWriter, MemoryTopics, broken
 from tests.support.memory_log import PATIENCE_S, MemoryLog, running
 from tests.support.servers import database
@@ -31,8 +31,8 @@ def source(request: pytest.FixtureRequest, fresh_database: Callable[[Database], 
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "FIRST_DELAY_S", 0.02)
-    monkeypatch.setattr(retries, "MAX_DELAY_S", 0.1)
+    monkeypatch.setattr(snapshot_state, "FIRST_DELAY_S", 0.02)
+    monkeypatch.setattr(snapshot_state, "MAX_DELAY_S", 0.1)
 
 
 def start_snapshot(source: Source, log: MemoryLog, *, chunks: int = 2) -> None:

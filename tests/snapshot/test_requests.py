@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.request_history import KEPT_REQUESTS
-from producer.snapshot.snapshot_state import Origin, State
+from producer.snapshot.snapshot_state import State
+from schemas.documents import Origin
 from schemas.notifications import TableStatus
 from tests.support.ledgers import READERS, at, everything
 

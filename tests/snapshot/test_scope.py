@@ -11,9 +11,9 @@ import pytest
 from producer.snapshot import scope
 from producer.snapshot.child_rows import ChildrenUnreadableError, ChildRows
 from producer.snapshot.coordinator import record_field_name
-from producer.snapshot.ranges import KeyRange
+from producer.snapshot.ranges import KeyRange, key_identity
 from producer.snapshot.scope import scope_of
-from producer.snapshot.snapshot_state import TableTask, key_identity
+from producer.snapshot.snapshot_state import TableTask
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import ValueModes, row_schema

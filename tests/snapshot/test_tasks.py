@@ -6,8 +6,8 @@ import pytest
 
 from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.ranges import KeyRange
-from producer.snapshot.retries import MAX_ATTEMPTS, delay_s
-from producer.snapshot.snapshot_state import Origin, Plan, State
+from producer.snapshot.snapshot_state import MAX_ATTEMPTS, State, Tries
+from schemas.documents import Origin, PlanDocument
 from tests.support.ledgers import READERS, at, everything, running_ledger
 
 
@@ -31,7 +31,7 @@ def test_a_chunk_is_retried_later_and_later_and_then_its_table_fails() -> None:
         if window is None:
             pytest.fail("the chunk was not given out again")
         ledger.tasks.fail(window, "no such column", now, heals=False)
-        waits.append(delay_s(len(waits) + 1))
+        waits.append(Tries(len(waits) + 1).delay_s)
         assert not ledger.wants_checkpoint(now + waits[-1] - 0.1) or ledger.prepare(at(11), now) is not None
         now += waits[-1] + 0.01
     (task,) = ledger.tasks.values()
@@ -73,7 +73,7 @@ def test_what_was_paused_or_stopped_while_its_table_was_looked_at_does_not_begin
     assert task is not None
     assert ledger.requests.pause()
     ledger.tasks.planning(task, 5)
-    ledger.tasks.planned(task, 0, KeyRange(), Plan(key=(("id", "int", ""),), complete=True))
+    ledger.tasks.planned(task, 0, KeyRange(), PlanDocument(key=(("id", "int", ""),), complete=True))
     sent = ledger.prepare(at(10), 0.0).notifications
     assert (ledger.requests["paused"].state, [one.type for one in sent]) == (State.PAUSED, ["PAUSED"])
     ledger.committed()

@@ -7,7 +7,8 @@ import pytest
 from producer.snapshot.child_rows import ChildRows
 from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.ranges import KeyRange
-from producer.snapshot.snapshot_state import Origin, Plan, Window
+from producer.snapshot.snapshot_state import Window
+from schemas.documents import Origin, PlanDocument
 from tests.support.ledgers import READERS, at
 
 
@@ -24,7 +25,7 @@ def test_children_and_requests_share_the_readers_while_both_have_ever_more_to_re
     for number in range(60):
         while (task := ledger.turns.to_plan(0.0)) is not None:
             bounds = KeyRange((str(task.next_chunk),), (str(task.next_chunk + 1),))
-            ledger.tasks.planned(task, 0, bounds, Plan(key=(("id", "int", ""),)))
+            ledger.tasks.planned(task, 0, bounds, PlanDocument(key=(("id", "int", ""),)))
         for child in range(2 * READERS):  # another table each: they are not read together
             ledger.followed.follow(f"db.child{number}_{child}", ChildRows(("parent",), frozenset({("1",)})))
         ledger.prepare(at(10 * number + 10), 0.0)

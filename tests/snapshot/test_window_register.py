@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from producer.snapshot.outbox import Outbox
 from producer.snapshot.ranges import KeyRange
-from producer.snapshot.snapshot_state import Chunk, TableTask, WindowState
+from producer.snapshot.snapshot_state import Chunk, TableTask, Window, WindowState
 from producer.snapshot.window_register import WindowRegister, is_read_now
+from schemas.json_codec import decode, encode
 from schemas.markers import MarkerType
 from tests.support.ledgers import at
 
@@ -36,10 +37,9 @@ def test_the_horizon_is_the_smallest_bound_until_its_window_has_ended_and_left()
 
 def test_a_window_of_an_earlier_process_is_an_orphan_that_ends_with_its_slots() -> None:
     register, _, _ = register_of(10)
-    document = register.document("w0")
-    assert document is not None
     restored = WindowRegister(Outbox(), 9, lambda: "new")
-    assert restored.restore(document) == 2
+    restored.restore(decode(Window, encode(register["w0"])))
+    assert restored["w0"].readers == 2
     assert restored.committed() == []
     assert restored["w0"].state is WindowState.ORPHAN
     assert restored.horizon(at(50)) == at(10)

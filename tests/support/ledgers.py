@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.ranges import KeyRange
-from producer.snapshot.snapshot_state import Origin, Plan
+from schemas.documents import Origin, PlanDocument
 from schemas.position import Position
 
 READERS = 2
@@ -22,7 +22,7 @@ def running_ledger() -> SnapshotLedger:
     ledger.requests.submit("r", Origin.SIGNAL, [("db.t", None)])
     task = ledger.turns.to_plan(0.0)
     assert task is not None
-    ledger.tasks.planned(task, 0, KeyRange(), Plan(key=(("id", "int", ""),), complete=True))
+    ledger.tasks.planned(task, 0, KeyRange(), PlanDocument(key=(("id", "int", ""),), complete=True))
     return ledger
 
 
