@@ -39,7 +39,7 @@ from producer.preparation import (
 from producer.recapture import NEW, RETURNED, Recapture, Recaptured, gone_while_released
 from producer.reloads import Reloads
 from producer.resume import Resumption, find_resumption
-from producer.snapshot.request_history import RESTART_PREFIX
+from producer.snapshot.requests import RESTART_PREFIX
 from producer.source.log_facts import require_logged, require_stored_name
 from producer.source.retention import ResumePosition, RetentionWatch
 from producer.source.source_preflight import preflight

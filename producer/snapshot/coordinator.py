@@ -287,7 +287,7 @@ class SnapshotCoordinator:
     def resume_table(self, table: str, report: Notification | None = None) -> None:
         """[log] Read the table again: it is not set aside any more."""
         with self._shared.changed:
-            self._shared.ledger.publishability.resume_table(table)
+            self._shared.ledger.requests.aside.pop(table, None)
             if report is not None:
                 self._shared.ledger.outbox.notify(report)
             self._shared.changed.notify_all()
@@ -301,7 +301,7 @@ class SnapshotCoordinator:
         """[log] Return the tables that a snapshot has found to be unfit to be published, and why; each once."""
         shared = self._shared
         with shared.changed:
-            found = shared.ledger.publishability.drain_found()
+            found = shared.ledger.drain_unpublishable()
             return {shared.table_id(name): reason for name, reason in found.items()}
 
     # ---- the log (`LogWindows`)

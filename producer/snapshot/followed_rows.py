@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from producer.snapshot.ranges import KeyRange
-from producer.snapshot.snapshot_state import Chunk, State, TableTask
-from producer.snapshot.tasks import TaskOwner
+from producer.snapshot.snapshot_state import Chunk, State, TableTask, TaskOwner
 from schemas.documents import PlanDocument
 from schemas.notifications import TableStatus
 from schemas.overriding import override
@@ -17,7 +16,6 @@ from schemas.overriding import override
 if TYPE_CHECKING:
     from producer.snapshot.child_rows import ChildRows
     from producer.snapshot.outbox import Outbox
-    from producer.snapshot.publishability import Publishability
     from producer.snapshot.requests import SnapshotRequests
     from producer.snapshot.window_register import WindowRegister
 
@@ -39,14 +37,12 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
         requests: SnapshotRequests,
         windows: WindowRegister,
         outbox: Outbox,
-        publishability: Publishability,
         now_ms: Callable[[], int],
         new_id: Callable[[], str],
     ) -> None:
         self._requests = requests
         self._windows = windows
         self._outbox = outbox
-        self._publishability = publishability
         self._now_ms = now_ms
         self._new_id = new_id
         self._tasks: dict[str, TableTask] = {}
@@ -77,7 +73,7 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
         Not before then, on the process's clock: every reading costs two rows in the signal table. They join those of the
         same foreign key that nobody has begun to read; too many are read as a whole table.
         """
-        if table in self._publishability:  # it is read whole when it is taken up
+        if table in self._requests.aside:  # it is read whole when it is taken up
             return
         known = next((task for task in self._tasks.values() if _accepts(task, table, rows)), None)
         if known is not None and known.children is not None:
@@ -100,7 +96,7 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
 
     def follow_whole(self, table: str, reason: str) -> None:
         """Read a child whole and sweep it. If it was only just read so, it rests for some time first."""
-        if table in self._publishability:
+        if table in self._requests.aside:
             return
         request_id = self._requests.submit_automatic(table, reason, merge="spark")
         if request_id is not None:

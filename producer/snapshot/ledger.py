@@ -5,7 +5,6 @@ here blocks, sleeps or does I/O. The ledger is composed of parts; each owns its 
 
     outbox           what leaves with the next checkpoint: changed documents, markers, notifications
     windows          the window register, and the horizon
-    publishability   tables that cannot be published at present
     requests         who asked for what, and the tasks of its tables
     followed         tasks of key rows, whose parents changed
     tasks            the life of a task and its chunks: planned, read, retried, complete, failed
@@ -27,14 +26,13 @@ from producer.snapshot.asked_loads import TableLoads
 from producer.snapshot.followed_rows import FollowedRows
 from producer.snapshot.load_choice import LoadRule
 from producer.snapshot.outbox import MarkerDraft, Outbox, SnapshotWork
-from producer.snapshot.publishability import Publishability
-from producer.snapshot.reports import RequestReports
 from producer.snapshot.requests import NOT_CAPTURED, SnapshotRequests
 from producer.snapshot.snapshot_state import Request, State, TableTask, Window
 from producer.snapshot.tasks import TableTasks
 from producer.snapshot.turns import Turns
 from producer.snapshot.view_requests import ViewRequests
 from producer.snapshot.window_register import WindowRegister, void
+from schemas.errors import is_of_one_table
 from schemas.json_codec import encode
 from schemas.notifications import TableStatus
 from schemas.position import Position
@@ -78,20 +76,16 @@ class SnapshotLedger:
         options = options or LedgerOptions()
         self.outbox = Outbox()
         self.windows = WindowRegister(self.outbox, readers, new_id)
-        self.publishability = Publishability(sets_aside=options.sets_aside)
-        reports = RequestReports(name, self.outbox, now_ms)
-        self.requests = SnapshotRequests(self.outbox, self.windows, reports, now_ms, new_id, options.merge)
-        self.followed = FollowedRows(
-            self.requests, self.windows, self.outbox, self.publishability, now_ms, new_id
-        )
+        self.requests = SnapshotRequests(name, self.outbox, self.windows, now_ms, new_id, options.merge)
+        self.followed = FollowedRows(self.requests, self.windows, self.outbox, now_ms, new_id)
         self.tasks = TableTasks(
             self.requests, self.followed, self.windows, self.outbox, options.field_name, options.sizes
         )
         self.loads = TableLoads(options.loads, self.tasks, self.windows, self.outbox)
-        self.turns = Turns(
-            self.tasks, self.requests, self.followed, self.windows, self.publishability, readers, options.load_workers
-        )
-        self.views = ViewRequests(self.requests, self.tasks, self.outbox, self.publishability)
+        self.turns = Turns(self.tasks, self.requests, self.followed, self.windows, readers, options.load_workers)
+        self.views = ViewRequests(self.requests, self.tasks, self.outbox)
+        self._sets_aside = options.sets_aside
+        self._unpublishable: dict[str, str] = {}
 
     # ---- checkpoints
 
@@ -133,7 +127,7 @@ class SnapshotLedger:
         """Return whether somebody waits for what only a checkpoint gives; `boundary` is the position it would commit."""
         if boundary is not None and self.windows.closable(boundary):
             return True
-        if self.publishability.has_found or (self.publishability.has_aside and self.asked_for_aside()):
+        if self._unpublishable or (self.requests.aside and self.asked_for_aside()):
             return True
         return self.outbox.wants_checkpoint(now_s) or self.turns.needs_windows(now_s)
 
@@ -187,12 +181,12 @@ class SnapshotLedger:
 
     def set_aside(self, table: str, reason: str) -> None:
         """Read nothing of a table until it is taken up: its changes are not published meanwhile, and it is read whole then."""
-        self.publishability.set_aside(table, reason)
+        self.requests.aside[table] = reason
         self.refuse_aside(table)
 
     def refuse_aside(self, table: str) -> None:
         """End what was asked for of a table that still cannot be published."""
-        reason = self.publishability.reason(table)
+        reason = f"{table} is set aside: {self.requests.aside[table]}"
         for task in [task for task in self.requests.unfinished() if task.table == table]:
             void(task)
             self.requests.finish(task, State.FAILED, TableStatus.SKIPPED, reason)
@@ -201,15 +195,21 @@ class SnapshotLedger:
 
     def asked_for_aside(self) -> set[str]:
         """Return the tables set aside that somebody wants to have read: whether they can be has to be found out."""
-        return {task.table for task in self.requests.unfinished() if task.table in self.publishability}
+        return {task.table for task in self.requests.unfinished() if task.table in self.requests.aside}
 
     def cannot_publish(self, task: TableTask, error: BaseException, words: str) -> bool:
-        """Return whether the error is one for which a table is set aside, and end the task; it was about to be read."""
-        if not self.publishability.find(task, error, words):
+        """Return whether the error is one for which a table is set aside; if so, end the task and have the log reader do it."""
+        if not (self._sets_aside and is_of_one_table(error)):
             return False
+        self._unpublishable[task.table] = words
         if not task.state.final:
             self.tasks.owner(task).finish(task, State.FAILED, TableStatus.SKIPPED, words)
         return True
+
+    def drain_unpublishable(self) -> dict[str, str]:
+        """Return the tables that readers found to be unfit to be published, and why; each once."""
+        found, self._unpublishable = self._unpublishable, {}
+        return found
 
 
 def _form(document: Window | Request | TableTask | None) -> Mapping[str, Any] | None:

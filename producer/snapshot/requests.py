@@ -4,55 +4,65 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.snapshot.request_history import forgettable
 from producer.snapshot.scope import scope_of
-from producer.snapshot.snapshot_state import Chunk, Request, State, TableTask
-from producer.snapshot.tasks import TaskOwner
+from producer.snapshot.snapshot_state import Chunk, Request, State, TableTask, TaskOwner
 from schemas.documents import Origin
-from schemas.notifications import TableStatus
+from schemas.notifications import (
+    INCREMENTAL,
+    INITIAL,
+    ChunkProgress,
+    Notification,
+    SnapshotNotifier,
+    TableStatus,
+)
 from schemas.overriding import override
 from schemas.position import Position
 
 if TYPE_CHECKING:
     from producer.snapshot.outbox import Outbox
-    from producer.snapshot.reports import RequestReports
     from producer.snapshot.window_register import WindowRegister
 
 log = structlog.get_logger(__name__)
 
 STOPPED: Final = "stopped by a signal"
 NOT_CAPTURED: Final = "the table is not captured any more (source.tables, source.exclude_tables)"
+KEPT_REQUESTS: Final = 100
+RESTART_PREFIX: Final = "anew-"
+"""The prefix of the ids of requests for all tables where a stretch of the log was lost."""
 _REPEAT: Final = "; ask for these tables again when the cause is gone"
 
 
 class SnapshotRequests(Mapping[str, Request], TaskOwner):
     """Requests by id, in order of arrival; `tasks` are their tables, in that order too.
 
-    It owns the tasks of its requests: it reports their progress, and a request ends
-    when all its tasks have. `merge` is who merges the rows of requests that do not say it.
+    It owns the tasks of its requests: it reports their progress by Debezium's notifications, and a request ends when all its tasks
+    have. `aside` are the tables that are set aside, with the reason: nothing of them is read. `name` is the connector's, `merge` is
+    who merges the rows of requests that do not say it.
     """
 
     def __init__(
         self,
+        name: str,
         outbox: Outbox,
         windows: WindowRegister,
-        reports: RequestReports,
         now_ms: Callable[[], int],
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         merge: str = "spark",
     ) -> None:
+        self._name = name
         self._outbox = outbox
         self._windows = windows
-        self._reports = reports
         self._now_ms = now_ms
         self._new_id = new_id
         self._merge = merge
         self._requests: dict[str, Request] = {}
         self.tasks: dict[tuple[str, str], TableTask] = {}
+        self.aside: dict[str, str] = {}
         self._has_ended = True  # a request, since old ones were last forgotten
 
     @override
@@ -82,11 +92,15 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         self.tasks = {(task.request, task.table): task for task in ordered}
 
     def forget_old(self) -> None:
-        """Forget ended requests that nobody needs any more (`request_history`)."""
+        """Forget ended requests that nobody needs any more.
+
+        They are remembered for a while, to answer a repeated id and for lists. Those that say of a table that it had to be read
+        again, and was not, are remembered until it has been: the status calls the table inexact because of them.
+        """
         if not self._has_ended:
             return
         self._has_ended = False
-        for request in forgettable(self._requests, self.tasks.values()):
+        for request in _forgettable(self._requests, self.tasks.values()):
             for task in self.tasks_of(request):
                 del self.tasks[task.request, task.table]
                 self._outbox.touch(task.key)
@@ -130,9 +144,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
             self.tasks[request_id, table] = task
             self._outbox.touch(task.key)
         for table in unknown:
-            self._reports.scanned(
-                request, request.tables, TableTask(request_id, table), TableStatus.UNKNOWN_SCHEMA
-            )
+            self._report_scan(request, request.tables, TableTask(request_id, table), TableStatus.UNKNOWN_SCHEMA)
         log.info("snapshot.requested", request=request_id, origin=str(origin), tables=len(tables))
         self._settle(request)
 
@@ -193,7 +205,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         for request in paused:
             request.state = State.RUNNING if request.started else State.QUEUED
             self._outbox.touch(request.key)
-            self._reports.resumed(request, self._open_tables(request))
+            self._outbox.notify(self._notifier(request).resumed(self._now_ms(), self._open_tables(request)))
         return bool(paused)
 
     def report_pauses(self) -> None:
@@ -203,7 +215,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
                 continue
             request.pause_told = True
             self._outbox.touch(request.key)
-            self._reports.paused(request, self._open_tables(request))
+            self._outbox.notify(self._notifier(request).paused(self._now_ms(), self._open_tables(request)))
 
     def wait_for(self, reason: str) -> list[str]:
         """Say of each unfinished table that is read in chunks what it waits for; return the tables."""
@@ -241,13 +253,21 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
             request.started = True
             request.state = State.RUNNING
             self._outbox.touch(request.key)
-            self._reports.started(request)
+            self._outbox.notify(self._notifier(request).started(self._now_ms(), request.tables))
 
     @override
     def report_progress(self, task: TableTask, chunk: Chunk | None = None) -> None:
         """Report how far a task is; `chunk` was read last."""
         request = self._requests[task.request]
-        self._reports.progress(request, self._open_tables(request), task, chunk)
+        progress = ChunkProgress(
+            rows_done=task.rows,
+            rows_estimated=task.estimate,
+            eta_ms=self._eta_ms(task),
+            maximum_key=task.plan.cap or (),
+            last_processed_key=() if chunk is None else chunk.range.upper or (),
+        )
+        notifier, unfinished = self._notifier(request), self._open_tables(request)
+        self._outbox.notify(notifier.in_progress(self._now_ms(), unfinished, task.table, progress))
 
     @override
     def complete(self, task: TableTask) -> None:
@@ -273,7 +293,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         task.status = str(status)
         task.error = error
         self._outbox.touch(task.key)
-        self._reports.scanned(request, unfinished, task, status)
+        self._report_scan(request, unfinished, task, status)
         self._settle(request, error or STOPPED)
 
     # ---- inside
@@ -291,15 +311,62 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         self._has_ended = True
         self._outbox.touch(request.key)
         if request.state is State.DONE:
-            self._reports.completed(request)
+            self._outbox.notify(self._notifier(request).completed(self._now_ms()))
         else:
-            self._reports.aborted(request, request.error + _REPEAT if failed else reason)
+            aborted = self._notifier(request).aborted(self._now_ms(), request.tables)
+            self._outbox.notify(_with_reason(aborted, request.error + _REPEAT if failed else reason))
         log.info("snapshot.request_ended", request=request.id, state=str(request.state), error=request.error)
 
     def _open_tables(self, request: Request) -> list[str]:
         return [task.table for task in self.tasks_of(request) if not task.state.final]
 
+    def _notifier(self, request: Request) -> SnapshotNotifier:
+        aggregate = INITIAL if request.origin is Origin.INITIAL or request.blocking else INCREMENTAL
+        return SnapshotNotifier(self._name, request.id, aggregate)
+
+    def _report_scan(self, request: Request, tables: Iterable[str], task: TableTask, status: TableStatus) -> None:
+        """Report how the reading of a table ended."""
+        scanned = self._notifier(request).table_scan_completed(self._now_ms(), tables, task.table, task.rows, status)
+        self._outbox.notify(_with_reason(scanned, task.error) if task.error else scanned)
+
+    def _eta_ms(self, task: TableTask) -> int | None:
+        """Return milliseconds till all estimated rows are read, at the speed of this process so far."""
+        read = task.rows - task.begun_rows
+        if task.estimate is None or task.begun_ms is None or read <= 0:
+            return None
+        return (self._now_ms() - task.begun_ms) * max(0, task.estimate - task.rows) // read
+
 
 def used_before(known: Request) -> str:
     """Return why a second request of that id is rejected."""
     return f"the id {known.id!r} was used before, its snapshot is {known.state}; use a new id"
+
+
+def _with_reason(notification: Notification, reason: str) -> Notification:
+    return replace(notification, additional_data={**notification.additional_data, "reason": reason})
+
+
+def _forgettable(requests: Mapping[str, Request], tasks: Iterable[TableTask]) -> list[Request]:
+    """Return the ended requests that need not be remembered; `tasks` in order of their requests."""
+    ended = [request for request in requests.values() if request.state.final]
+    old = ended[: max(0, len(ended) - KEPT_REQUESTS)]
+    if not old:
+        return []
+    kept = _inexact(requests, tasks)
+    return [request for request in old if request.id not in kept]
+
+
+def _inexact(requests: Mapping[str, Request], tasks: Iterable[TableTask]) -> set[str]:
+    """Return requests because of which tables are inexact, and those that say of others in them that they were read since."""
+    unread: dict[str, str] = {}
+    read: dict[str, str] = {}
+    for task in tasks:
+        is_read = task.state is State.DONE and scope_of(task).is_whole_table
+        if is_read or task.status == TableStatus.UNKNOWN_SCHEMA:
+            unread.pop(task.table, None)
+            read[task.table] = task.request
+        elif requests[task.request].origin is Origin.AUTOMATIC or task.request.startswith(RESTART_PREFIX):
+            unread[task.table] = task.request
+    inexact = set(unread.values())
+    tables = {table for request in inexact for table in requests[request].tables}
+    return inexact | {read[table] for table in tables & read.keys()}

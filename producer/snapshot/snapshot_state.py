@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final
+from typing import Final, Protocol
 
 from producer.snapshot.buffered_chunk import BufferedChunk
 from producer.snapshot.child_rows import ChildRows
@@ -16,6 +16,7 @@ from producer.snapshot.ranges import KeyRange
 from schemas.documents import ChunkDocument, RequestDocument, SnapshotState, TaskDocument, WindowDocument
 from schemas.json_codec import json_field
 from schemas.loads import LoadAnswer
+from schemas.notifications import TableStatus
 from schemas.position import Position
 
 TableId = tuple[str, str]
@@ -167,3 +168,22 @@ class Request(RequestDocument):
 
     tries: Tries = json_field(factory=Tries, absent=True)
     not_before: float = json_field(0.0, absent=True)
+
+
+class TaskOwner(Protocol):
+    """Who wanted the rows of a task, and decides what its outcome means: `SnapshotRequests`, `FollowedRows`."""
+
+    def start(self, task: TableTask) -> None:
+        """Note that the task is being planned or read; called more than once."""
+
+    def report_progress(self, task: TableTask, chunk: Chunk | None = None) -> None:
+        """Report how far the task is; `chunk` was read last."""
+
+    def complete(self, task: TableTask) -> None:
+        """End the task: every row has been read."""
+
+    def fail(self, task: TableTask, error: str) -> None:
+        """End the task: no further attempt is made."""
+
+    def finish(self, task: TableTask, state: State, status: TableStatus, error: str) -> None:
+        """End the task as that says."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
 from producer.snapshot.ranges import Key, KeyRange
 from producer.snapshot.scope import scope_of
-from producer.snapshot.snapshot_state import Chunk, State, TableTask, Tries, Window, WindowState
+from producer.snapshot.snapshot_state import Chunk, State, TableTask, TaskOwner, Tries, Window, WindowState
 from schemas.documents import PlanDocument
 from schemas.markers import MarkerType
 from schemas.notifications import TableStatus
@@ -25,25 +25,6 @@ if TYPE_CHECKING:
     from producer.snapshot.window_register import WindowRegister
 
 log = structlog.get_logger(__name__)
-
-
-class TaskOwner(Protocol):
-    """Who wanted the rows of a task, and decides what its outcome means: `SnapshotRequests`, `FollowedRows`."""
-
-    def start(self, task: TableTask) -> None:
-        """Note that the task is being planned or read; called more than once."""
-
-    def report_progress(self, task: TableTask, chunk: Chunk | None = None) -> None:
-        """Report how far the task is; `chunk` was read last."""
-
-    def complete(self, task: TableTask) -> None:
-        """End the task: every row has been read."""
-
-    def fail(self, task: TableTask, error: str) -> None:
-        """End the task: no further attempt is made."""
-
-    def finish(self, task: TableTask, state: State, status: TableStatus, error: str) -> None:
-        """End the task as that says."""
 
 
 class TableTasks(Mapping[tuple[str, str], TableTask]):

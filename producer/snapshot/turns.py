@@ -13,7 +13,6 @@ from schemas.position import Position
 
 if TYPE_CHECKING:
     from producer.snapshot.followed_rows import FollowedRows
-    from producer.snapshot.publishability import Publishability
     from producer.snapshot.requests import SnapshotRequests
     from producer.snapshot.tasks import TableTasks
     from producer.snapshot.window_register import WindowRegister
@@ -32,7 +31,6 @@ class Turns:
         requests: SnapshotRequests,
         followed: FollowedRows,
         windows: WindowRegister,
-        publishability: Publishability,
         readers: int,
         loads: int = 0,
     ) -> None:
@@ -40,7 +38,6 @@ class Turns:
         self._requests = requests
         self._followed = followed
         self._windows = windows
-        self._publishability = publishability
         self._workers = {False: readers, True: loads}  # by whether the merge job reads the task
         self._followed_last = False
         self.waits_because = ""
@@ -141,7 +138,7 @@ class Turns:
             request = self._requests[task.request]
             if task.state.final or request.blocking or task.table in seen or self._followed.is_resting(task):
                 continue
-            if task.table in self._publishability:
+            if task.table in self._requests.aside:
                 continue
             seen.add(task.table)
             if request.state is not State.PAUSED:

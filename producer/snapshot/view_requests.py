@@ -10,7 +10,6 @@ from schemas.position import Position
 
 if TYPE_CHECKING:
     from producer.snapshot.outbox import Outbox
-    from producer.snapshot.publishability import Publishability
     from producer.snapshot.requests import SnapshotRequests
     from producer.snapshot.tasks import TableTasks
 
@@ -19,12 +18,11 @@ class ViewRequests:
     """Blocking requests. Planner and chunk readers leave them alone; it has no state of its own."""
 
     def __init__(
-        self, requests: SnapshotRequests, tasks: TableTasks, outbox: Outbox, publishability: Publishability
+        self, requests: SnapshotRequests, tasks: TableTasks, outbox: Outbox
     ) -> None:
         self._requests = requests
         self._tasks = tasks
         self._outbox = outbox
-        self._publishability = publishability
 
     def next_request(self, now_s: float) -> Request | None:
         """Return the oldest request that is to be read in one view now."""
@@ -78,4 +76,4 @@ class ViewRequests:
                 self._requests.fail(task, error)
 
     def _is_set_aside(self, task: TableTask) -> bool:
-        return not task.state.final and task.table in self._publishability
+        return not task.state.final and task.table in self._requests.aside

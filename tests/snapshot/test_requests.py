@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from producer.snapshot.ledger import SnapshotLedger
-from producer.snapshot.request_history import KEPT_REQUESTS
+from producer.snapshot.requests import KEPT_REQUESTS
 from producer.snapshot.snapshot_state import State
 from schemas.documents import Origin
 from schemas.notifications import TableStatus
