@@ -39,7 +39,6 @@ from producer.snapshot.resultset import require_columns
 from producer.snapshot.scope import scope_of
 from producer.snapshot.strategies.watermark import end_of_binlog
 from producer.snapshot.view import View, open_view
-from producer.snapshot.window_attempts import TopicNames
 from producer.source.query import DEFAULT_BUFFER_BYTES, PACKET_HEADER, BinaryQuery, Block, Buffer, last_row
 from rowcodec import ChunkContext
 from schemas.errors import PreparedXaError, RetriableSourceError, TidemarkError, UnsupportedTypeError
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from producer.snapshot.shared_ledger import SharedLedger
     from producer.snapshot.snapshot_state import Request, TableTask
     from producer.snapshot.strategies.watermark import SignalTable
-    from producer.snapshot.table_access import TableAccess
+    from producer.snapshot.table_access import TableAccess, TopicNames
     from rowcodec import Records
     from rowcodec.types import SnapshotMark
     from schemas.columns import TableSchema

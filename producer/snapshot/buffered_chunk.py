@@ -18,9 +18,8 @@ from schemas.windows import Touched
 
 if TYPE_CHECKING:
     from producer.kafka.codecs import RowIdentity
-    from producer.snapshot.table_access import ChunkCodec
     from producer.source.query import Buffer
-    from rowcodec import EventContext
+    from rowcodec import EventContext, TableCodec
 
 
 class ChunkTooLargeError(TidemarkError):
@@ -41,7 +40,7 @@ class BufferedChunk:
     def __init__(
         self,
         topic: str,
-        codec: ChunkCodec,
+        codec: TableCodec,
         identity: RowIdentity,
         context: ChunkContext,
         limit_bytes: int,

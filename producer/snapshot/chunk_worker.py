@@ -4,41 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pymysql
 import structlog
 
-from mysqlio.connection import close_quietly
 from producer.snapshot.buffered_chunk import ChunkTooLargeError
 from producer.snapshot.child_rows import ChildrenUnreadableError
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
 from producer.snapshot.filters import FilterRefusedError
 from producer.snapshot.planner import split_bounds
 from producer.snapshot.ranges import Key
-from producer.snapshot.reader import (
-    AbandonedError,
-    ChunkReader,
-    KeyChangedError,
-    TableGoneError,
-)
+from producer.snapshot.reader import ChunkReader
 from producer.snapshot.shared_ledger import POLL_S, LedgerWatch, SharedLedger
 from producer.snapshot.snapshot_state import Window, WindowState
-from producer.snapshot.window_attempts import TopicNames, WindowAttempts
-from schemas.errors import PreparedXaError
+from producer.snapshot.workers import WindowWorker
+from schemas.overriding import override
 
 if TYPE_CHECKING:
-    from mysqlio.connection import Connection
-    from producer.snapshot.chunk_writer import ChunkWriter
-    from producer.snapshot.table_access import TableAccess
+    from producer.snapshot.reader import ChunkWriter
+    from producer.snapshot.strategies import Windowing
+    from producer.snapshot.table_access import TableAccess, TopicNames
 
 log = structlog.get_logger(__name__)
 
 _MAX_FENCE_DELAY_S: Final = 10.0
 
 
-class ChunkWorker:
-    """The worker of slot `number`. Where it does not `reads`, the slot was an earlier process's and is only fenced."""
+class ChunkWorker(WindowWorker):
+    """The worker of slot `number`, whose writer is opened by `writer`.
+
+    Without a `windowing` the slot is only fenced: an earlier process had it.
+    """
+
+    _writer: ChunkWriter
+    _reader: ChunkReader
 
     def __init__(
         self,
@@ -46,48 +47,37 @@ class ChunkWorker:
         shared: SharedLedger,
         access: TableAccess,
         writer: Callable[[int], ChunkWriter],
-        reader: Callable[[ChunkWriter], ChunkReader],
+        windowing: Windowing | None,
         names: TopicNames,
-        *,
-        reads: bool,
+        chunk_bytes: int,
     ) -> None:
+        super().__init__(shared, access, names, shared.ledger.turns.start_next_window)
         self._number = number
-        self._shared = shared
-        self._access = access
         self._make_writer = writer
-        self._make_reader = reader
-        self._reads = reads
-        self._connection: Connection | None = None
-        self._attempts = WindowAttempts(shared, names, shared.ledger.turns.start_next_window)
+        self._windowing = windowing
+        self._chunk_bytes = chunk_bytes
 
-    def run(self) -> None:
+    @override
+    def _work(self) -> None:
         """Fence the slot, then read until the process stops."""
-        writer = self._make_writer(self._number)
+        writer = self._writer = self._make_writer(self._number)
         try:
-            if not self._fence(writer):
+            if not self._fence():
                 return
             self._note_fenced()
-            if not self._reads:
-                return
-            reader = self._make_reader(writer)
-            while (window := self._attempts.next_window()) is not None:
-                self._read(writer, reader, window)
+            if self._windowing is not None:
+                self._reader = ChunkReader(writer, self._windowing, self._access, self._chunk_bytes)
+                super()._work()
         finally:
             self.break_off()
             writer.close()
 
-    def break_off(self) -> None:
-        """Close the connection, also under a reader that waits for it."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            close_quietly(connection)
-
-    def _fence(self, writer: ChunkWriter) -> bool:
+    def _fence(self) -> bool:
         """Take the slot over, however long it takes; return False when the process stops meanwhile."""
         delay = POLL_S
         while not self._shared.stopping:
             try:
-                writer.fence()
+                self._writer.fence()
             except EXPECTED as error:
                 log.warning("snapshot.slot_not_fenced", slot=self._number, error=str(error))
                 self._shared.sleep(delay)
@@ -105,52 +95,38 @@ class ChunkWorker:
                 shared.ledger.windows.slots_fenced()
             shared.changed.notify_all()
 
-    def _read(self, writer: ChunkWriter, reader: ChunkReader, window: Window) -> None:
-        """Make one attempt at one chunk, and note what its end means."""
+    @override
+    def _attempt(self, window: Window) -> int:
         try:
-            assignment = self._attempts.assignment(window)
-            reader.read(self._connected(), assignment, LedgerWatch(self._shared, window))
+            assignment = self._assignment(window)
+            self._reader.read(self._connected(), assignment, LedgerWatch(self._shared, window))
         except EXPECTED as error:
             self.break_off()
             visible = window.state is WindowState.CLOSING
             with suppress(*EXPECTED):
-                writer.abort()
-            if visible or self._fence(writer):
+                self._writer.abort()
+            if visible or self._fence():
                 self._give_up(window, error)
-        finally:
-            self._attempts.settle(window.rows_read)
+        return window.rows_read
 
-    def _give_up(self, window: Window, error: BaseException) -> None:
-        shared, tasks = self._shared, self._shared.ledger.tasks
-        bounds = self._split(window, error) if isinstance(error, ChunkTooLargeError) else ()
+    @override
+    def _other_outcome(self, window: Window, error: BaseException) -> Callable[[], None] | None:
+        tasks = self._shared.ledger.tasks
+        if isinstance(error, ChunkTooLargeError):
+            bounds = self._split(window, error)
+            return partial(tasks.split, window, bounds) if bounds else None
+        if isinstance(error, ChildrenUnreadableError):
+            return partial(tasks.unreadable, window, str(error))
         refused = self._refused_filter(window, error)
-        with shared.changed:
-            task = tasks.task_of(window)
-            if isinstance(error, TableGoneError):
-                tasks.dropped(window)
-            elif isinstance(error, KeyChangedError) and task is not None:
-                tasks.release(window)
-                tasks.replan(task)
-            elif isinstance(error, AbandonedError):
-                tasks.release(window)
-            elif bounds:
-                tasks.split(window, bounds)
-            elif isinstance(error, ChildrenUnreadableError):
-                tasks.unreadable(window, str(error))
-            elif refused:
-                log.warning("snapshot.filter_refused", table=window.table, chunk=window.chunk, error=refused)
-                tasks.unreadable(window, refused)
-            else:
-                words = described(error)
-                log.warning("snapshot.chunk_failed", table=window.table, chunk=window.chunk, error=words)
-                heals, waits = heals_by_itself(error), isinstance(error, PreparedXaError)
-                tasks.fail(window, words, shared.clock(), heals=heals, waits=waits)
-            shared.changed.notify_all()
+        if not refused:
+            return None
+        log.warning("snapshot.filter_refused", table=window.table, chunk=window.chunk, error=refused)
+        return partial(tasks.unreadable, window, refused)
 
     def _split(self, window: Window, error: ChunkTooLargeError) -> Sequence[Key]:
         """Return where to divide a chunk whose rows do not fit into memory; nothing when that can't be known."""
         try:
-            assignment = self._attempts.assignment(window)
+            assignment = self._assignment(window)
             connection = self._connected()
             table = self._access.schemas(connection, *assignment.table)
             if table is None:
@@ -167,7 +143,7 @@ class ChunkWorker:
         if not isinstance(error, pymysql.MySQLError) or heals_by_itself(error):
             return ""
         try:
-            assignment = self._attempts.assignment(window)
+            assignment = self._assignment(window)
             refusal = assignment.scope.refusal(assignment.full_name, error)
             if refusal or assignment.scope.condition is None:
                 return refusal
@@ -180,7 +156,3 @@ class ChunkWorker:
         except EXPECTED:
             self.break_off()
         return ""
-
-    def _connected(self) -> Connection:
-        connection = self._connection = self._connection or self._access.connect()
-        return connection

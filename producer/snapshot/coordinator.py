@@ -32,7 +32,6 @@ from producer.snapshot.load_worker import LoadWorker
 from producer.snapshot.log_windows import LogWindows
 from producer.snapshot.outbox import MarkerDraft, SnapshotWork
 from producer.snapshot.planning_worker import PlanningWorker, sizes_of
-from producer.snapshot.reader import ChunkReader
 from producer.snapshot.row_rate import RowRate
 from producer.snapshot.shared_ledger import SharedLedger
 from producer.snapshot.signal_commands import SnapshotCommands
@@ -41,9 +40,8 @@ from producer.snapshot.start_requests import INITIAL_REQUEST, StartRequests
 from producer.snapshot.strategies.read_only import ReadOnly
 from producer.snapshot.strategies.signal_rows import SignalRows
 from producer.snapshot.strategies.watermark import SignalTable
-from producer.snapshot.table_access import ServerConnector, TableAccess
+from producer.snapshot.table_access import ServerConnector, TableAccess, TopicNames
 from producer.snapshot.table_progress import ProgressReport, TableProgress
-from producer.snapshot.window_attempts import TopicNames
 from producer.snapshot.workers import WorkerThreads
 from schemas.avro import avro_field_name
 from schemas.loads import LOAD_ANSWER
@@ -53,8 +51,8 @@ from schemas.position import Position
 if TYPE_CHECKING:
     from producer.snapshot.buffered_chunk import ClosedChunk
     from producer.snapshot.child_rows import ChildRows
-    from producer.snapshot.chunk_writer import ChunkWriter
     from producer.snapshot.collaborators import Control, Signal
+    from producer.snapshot.reader import ChunkWriter
     from producer.snapshot.strategies import Windowing
     from producer.snapshot.strategies.read_only import CommittedOffset
     from producer.snapshot.view import View
@@ -187,16 +185,10 @@ class SnapshotCoordinator:
     def _start_chunk_workers(self, windowing: Windowing | None, readers: int) -> None:
         """Start a worker per reader, and one per slot of an earlier process, which is only fenced."""
         shared, chunk_bytes = self._shared, self._settings.snapshot.chunk_bytes
-
-        def reader(writer: ChunkWriter) -> ChunkReader:
-            assert windowing is not None
-            return ChunkReader(writer, windowing, self._access, chunk_bytes)
-
         shared.unfenced |= set(range(readers))
         for number in sorted(shared.unfenced):
-            worker = ChunkWorker(
-                number, shared, self._access, self._writer, reader, self._names, reads=number < readers
-            )
+            used = windowing if number < readers else None
+            worker = ChunkWorker(number, shared, self._access, self._writer, used, self._names, chunk_bytes)
             self._threads.start(f"chunk-reader-{number}", worker)
 
     def _start_load_worker(self, number: int) -> None:

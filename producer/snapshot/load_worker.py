@@ -16,21 +16,16 @@ written to Kafka by this thread, so there is no transactional id and nothing to 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
-
-from mysqlio.connection import close_quietly
-from producer.snapshot.failures import EXPECTED, described, heals_by_itself
+from producer.kafka.chunk_sink import ChunkReceipt
+from producer.snapshot.failures import EXPECTED
 from producer.snapshot.load_choice import LoadRequest
 from producer.snapshot.reader import (
     OPEN_PATIENCE_S,
-    AbandonedError,
     Assignment,
-    KeyChangedError,
-    TableGoneError,
     defined_table,
     require_open_row,
     shown_by_star,
@@ -38,16 +33,15 @@ from producer.snapshot.reader import (
 from producer.snapshot.shared_ledger import LedgerWatch, SharedLedger
 from producer.snapshot.snapshot_state import Window
 from producer.snapshot.strategies.watermark import XA_PATIENCE_S, WindowRow, require_no_xa
-from producer.snapshot.window_attempts import TopicNames, WindowAttempts
-from schemas.errors import PreparedXaError, TidemarkError
+from producer.snapshot.workers import WindowWorker
+from schemas.errors import TidemarkError
+from schemas.overriding import override
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from producer.snapshot.strategies.signal_rows import SignalRows
-    from producer.snapshot.table_access import TableAccess
+    from producer.snapshot.table_access import TableAccess, TopicNames
     from schemas.loads import LoadAnswer
-
-log = structlog.get_logger(__name__)
 
 
 class LoadRefusedError(TidemarkError):
@@ -56,14 +50,6 @@ class LoadRefusedError(TidemarkError):
     def __init__(self, answer: LoadAnswer) -> None:
         super().__init__(answer.error)
         self.answer = answer
-
-
-@dataclass(frozen=True, slots=True)
-class LoadReceipt:
-    """The receipt of rows that are in the sink and in no topic."""
-
-    rows: int
-    first_offsets: Mapping[int, int] = field(default_factory=dict)
 
 
 class LoadWatch(LedgerWatch):
@@ -92,52 +78,37 @@ class LoadWatch(LedgerWatch):
         return load.answer
 
 
-class LoadWorker:
+class LoadWorker(WindowWorker):
     """A worker without a slot; it has a connection only while it opens or closes a window. `begun` is called with each window."""
 
     def __init__(
-        self,
-        shared: SharedLedger,
-        access: TableAccess,
-        windowing: SignalRows,
-        names: TopicNames,
-        begun: Callable[[], None] = lambda: None,
+        self, shared: SharedLedger, access: TableAccess, windowing: SignalRows, names: TopicNames, begun: Callable[[], None]
     ) -> None:
-        self._shared = shared
-        self._access = access
+        super().__init__(shared, access, names, shared.ledger.turns.start_next_load)
         self._windowing = windowing
         self._begun = begun
-        self._attempts = WindowAttempts(shared, names, shared.ledger.turns.start_next_load)
-        self._connection: Connection | None = None
 
-    def run(self) -> None:
-        """Have chunks read until the process stops."""
+    @override
+    def _attempt(self, window: Window) -> int:
+        self._begun()
         try:
-            while (window := self._attempts.next_window()) is not None:
-                self._begun()
-                self._load(window)
-        finally:
-            self.break_off()
-
-    def break_off(self) -> None:
-        """Close the connection, also under a statement that waits for it."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            close_quietly(connection)
-
-    def _load(self, window: Window) -> None:
-        """Make one attempt at one chunk, and note what its end means."""
-        try:
-            self._attempt(self._attempts.assignment(window), LoadWatch(self._shared, window))
+            self._have_read(self._assignment(window), LoadWatch(self._shared, window))
         except EXPECTED as error:
             self._give_up(window, error)
         finally:
             self.break_off()
-            load = window.load
-            is_unknown = load is not None and load.asked_at is not None and load.answer is None
-            self._attempts.settle(self._attempts.reserved if is_unknown else window.rows_read)
+        load = window.load
+        is_unknown = load is not None and load.asked_at is not None and load.answer is None
+        return self._reserved if is_unknown else window.rows_read
 
-    def _attempt(self, assignment: Assignment, watch: LoadWatch) -> None:
+    @override
+    def _other_outcome(self, window: Window, error: BaseException) -> Callable[[], None] | None:
+        shared = self._shared
+        if isinstance(error, LoadRefusedError):
+            return partial(shared.ledger.loads.refused, window, error.answer, shared.clock())
+        return None
+
+    def _have_read(self, assignment: Assignment, watch: LoadWatch) -> None:
         """Have one chunk read as the module says; returns when its close row is committed."""
         opened = dt.datetime.now(dt.UTC)
         row = WindowRow.open(assignment.window, assignment.full_name, assignment.request, opened)
@@ -150,7 +121,7 @@ class LoadWorker:
         connection = self._connected()
         self._windowing.forget_answer(connection, assignment.window)
         watch.check()
-        watch.closing(LoadReceipt(answer.rows), None)
+        watch.closing(ChunkReceipt(answer.rows, {}), None)
         closed = dt.datetime.now(dt.UTC)
         close = WindowRow.close(assignment.window, assignment.full_name, assignment.request, opened, closed)
         self._windowing.close(connection, close)  # 7
@@ -170,27 +141,3 @@ class LoadWorker:
         return LoadRequest(
             low.position, low.file, assignment.snapshot, query, self._access.server, key_schema, value_schema
         )
-
-    def _give_up(self, window: Window, error: BaseException) -> None:
-        shared, ledger = self._shared, self._shared.ledger
-        with shared.changed:
-            task = ledger.tasks.task_of(window)
-            if isinstance(error, TableGoneError):
-                ledger.tasks.dropped(window)
-            elif isinstance(error, KeyChangedError) and task is not None:
-                ledger.tasks.release(window)
-                ledger.tasks.replan(task)
-            elif isinstance(error, AbandonedError):
-                ledger.tasks.release(window)
-            elif isinstance(error, LoadRefusedError):
-                ledger.loads.refused(window, error.answer, shared.clock())
-            else:
-                words = described(error)
-                log.warning("snapshot.chunk_failed", table=window.table, chunk=window.chunk, error=words)
-                heals, waits = heals_by_itself(error), isinstance(error, PreparedXaError)
-                ledger.tasks.fail(window, words, shared.clock(), heals=heals, waits=waits)
-            shared.changed.notify_all()
-
-    def _connected(self) -> Connection:
-        connection = self._connection = self._connection or self._access.connect()
-        return connection

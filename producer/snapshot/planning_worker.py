@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from mysqlio.connection import close_quietly
 from producer.snapshot.chunk_size import ChunkSizes
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
 from producer.snapshot.filters import FilterRefusedError
@@ -26,6 +25,7 @@ from producer.snapshot.strategies.watermark import (
     end_of_binlog,
     require_no_xa,
 )
+from producer.snapshot.workers import ConnectedWorker
 from schemas.errors import (
     ConfigError,
     PreparedXaError,
@@ -35,6 +35,7 @@ from schemas.errors import (
     UnsupportedTypeError,
 )
 from schemas.notifications import TableStatus
+from schemas.overriding import override
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
@@ -47,41 +48,34 @@ log = structlog.get_logger(__name__)
 BARRIER_PATIENCE_S: Final = 20.0
 
 
-class PlanningWorker:
+class PlanningWorker(ConnectedWorker):
     """A worker that plans whatever table the ledger says is next; owned by one thread."""
 
     def __init__(
         self, shared: SharedLedger, access: TableAccess, windowing: Windowing, snapshot: SnapshotSettings
     ) -> None:
-        self._shared = shared
-        self._access = access
+        super().__init__(shared, access)
         self._windowing = windowing
         self._snapshot = snapshot
         self._sizes = sizes_of(snapshot)
         self._load_sizes = load_sizes_of(snapshot)
-        self._connection: Connection | None = None
         self._planner: tuple[tuple[str, int], TablePlanner] | None = None
 
-    def run(self) -> None:
-        """Plan until the process stops."""
-        try:
-            while (task := self._next()) is not None:
-                try:
-                    self._plan(task)
-                except AbandonedError:
-                    continue
-                except EXPECTED as error:
-                    self.break_off()
-                    self._failed(task, error)
-        finally:
-            self.break_off()
+    @override
+    def _work(self) -> None:
+        while (task := self._next()) is not None:
+            try:
+                self._plan(task)
+            except AbandonedError:
+                continue
+            except EXPECTED as error:
+                self.break_off()
+                self._failed(task, error)
 
+    @override
     def break_off(self) -> None:
-        """Close the connection, also under a query that waits for it."""
-        connection, self._connection = self._connection, None
         self._planner = None
-        if connection is not None:
-            close_quietly(connection)
+        super().break_off()
 
     def _next(self) -> TableTask | None:
         shared = self._shared
@@ -98,7 +92,7 @@ class PlanningWorker:
         shared = self._shared
         with shared.changed:
             generation, plan, rows = task.generation, task.plan, task.chunk_rows
-        connection = self._connection = self._connection or self._access.connect()
+        connection = self._connected()
         which = (task.key, generation)
         if self._planner is None or self._planner[0] != which:
             planner = self._begin(connection, task, generation)

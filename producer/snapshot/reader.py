@@ -56,9 +56,10 @@ from schemas.position import Position
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
-    from producer.snapshot.chunk_writer import ChunkReceipt, ChunkWriter
+    from producer.kafka.chunk_sink import ChunkReceipt
     from producer.snapshot.scope import Scope
     from producer.snapshot.table_access import TableAccess
+    from rowcodec import Records
 
 OPEN_PATIENCE_S: Final = 20.0
 _NAMES_ARE_NAMES: Final = 9
@@ -101,6 +102,34 @@ class Assignment:
     def full_name(self) -> str:
         """`database.table`."""
         return ".".join(self.table)
+
+
+class ChunkWriter(Protocol):
+    """A slot's way into Kafka (`producer.kafka.chunk_sink`); used by one thread.
+
+    After any error only `fence` and `close` may be called.
+
+    Guarantee: rows become visible together, with `flush_and_commit`, or never. After `fence` nothing that an
+    earlier holder of the slot wrote without committing can become visible any more.
+    """
+
+    def fence(self) -> None:
+        """Take the slot over: abort what an earlier holder left open; it can write no more."""
+
+    def begin(self, topic: str) -> None:
+        """Start a chunk whose rows go to `topic`."""
+
+    def write(self, topic: str, records: Records) -> None:
+        """Hand over a block of rows; blocks when the writer is behind."""
+
+    def flush_and_commit(self) -> ChunkReceipt:
+        """Make the chunk's rows visible."""
+
+    def abort(self) -> None:
+        """Drop the chunk's rows; nothing happens when there are none."""
+
+    def close(self) -> None:
+        """Close the connection; an open transaction is left to be fenced."""
 
 
 class WindowWatch(Protocol):

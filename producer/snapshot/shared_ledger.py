@@ -14,9 +14,9 @@ from schemas.overriding import override
 from schemas.position import Position
 
 if TYPE_CHECKING:
+    from producer.kafka.chunk_sink import ChunkReceipt
     from producer.snapshot.buffered_chunk import BufferedChunk
     from producer.snapshot.chunk_size import ChunkCost
-    from producer.snapshot.chunk_writer import ChunkReceipt
     from producer.snapshot.row_rate import RowRate
 
 POLL_S: Final = 0.25

@@ -1,44 +1,36 @@
-"""How tables are reached: connections to the server whose log is read, definitions, and the codecs of table versions."""
+"""How tables are reached: connections to the server whose log is read, definitions, codecs of table versions, topics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mysqlio.connection import close_quietly
 from mysqlio.server_facts import identity_of
 from producer.catalog import read_table_schema
+from schemas import topics
 from schemas.errors import RetriableSourceError
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
-    from producer.kafka.codecs import RowIdentity
-    from producer.source.query import Buffer
-    from rowcodec import ChunkContext, Records
+    from producer.kafka.codecs import CodecFactory
     from schemas.columns import TableSchema
 
 SchemaReader = Callable[["Connection", str, str], "TableSchema | None"]
 
 
-class ChunkCodec(Protocol):
-    """Raw row packets in, finished records out: `rowcodec.TableCodec`."""
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """How the topics of tables are called: the prefix and the delimiter of the settings."""
 
-    def encode_resultset(self, buf: Buffer, start: int, end: int, ctx: ChunkContext) -> Records:
-        """Encode whole row packets."""
+    prefix: str
+    delimiter: str = topics.DELIMITER
 
-
-class CodecSource(Protocol):
-    """Codecs of table versions, cached, for all readers: `producer.kafka.codecs.CodecFactory`."""
-
-    def codec(self, table: TableSchema) -> ChunkCodec:
-        """Return the codec of this very version."""
-
-    def identity(self, table: TableSchema) -> RowIdentity:
-        """Return what identifies its rows."""
-
-    def schema_ids(self, table: TableSchema) -> tuple[int | None, int]:
-        """Return the registry's ids of the schemas of its keys and values."""
+    def of(self, table: tuple[str, str], merge: str) -> str:
+        """Return the topic of a table's snapshot rows: that of its changes where the producer merges them."""
+        name = topics.change_topic if merge == "producer" else topics.snapshot_topic
+        return name(self.prefix, *table, self.delimiter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +41,7 @@ class TableAccess:
     """
 
     connect: Callable[[], Connection]
-    codecs: CodecSource
+    codecs: CodecFactory
     epoch: int = 0
     schemas: SchemaReader = read_table_schema
     server: str = ""

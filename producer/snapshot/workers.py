@@ -1,30 +1,52 @@
-"""The threads of the snapshot side: started together, stopped together; an unforeseen error ends the producer."""
+"""The threads of the snapshot side, and what their workers share: a connection, attempts at windows, and what their errors mean."""
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
+from mysqlio.connection import close_quietly
+from producer.snapshot.failures import described, heals_by_itself
+from producer.snapshot.reader import AbandonedError, Assignment, KeyChangedError, TableGoneError
+from producer.snapshot.scope import scope_of
+from producer.snapshot.shared_ledger import POLL_S, SharedLedger
+from schemas.documents import Origin
+from schemas.errors import PreparedXaError
+from schemas.overriding import override
+
 if TYPE_CHECKING:
-    from producer.snapshot.collaborators import Worker
-    from producer.snapshot.shared_ledger import SharedLedger
+    from mysqlio.connection import Connection
+    from producer.snapshot.snapshot_state import Window
+    from producer.snapshot.table_access import TableAccess, TopicNames
 
 log = structlog.get_logger(__name__)
 
 STOP_TIMEOUT_S: Final = 10.0
 
 
+class SnapshotWorker(Protocol):
+    """What a thread of the coordinator runs: the workers here, and those that poll channels (`producer.control`)."""
+
+    def run(self) -> None:
+        """Work until the process stops."""
+
+    def break_off(self) -> None:
+        """Give up what the thread may be waiting for; called by another thread."""
+
+
 class WorkerThreads:
-    """One thread per worker. An error that ends a worker is in `SharedLedger.fatal` then."""
+    """One thread per worker, started together, stopped together. An error that ends a worker is in `SharedLedger.fatal` then."""
 
     def __init__(self, shared: SharedLedger) -> None:
         self._shared = shared
-        self._running: list[tuple[Worker, threading.Thread]] = []
+        self._running: list[tuple[SnapshotWorker, threading.Thread]] = []
 
-    def start(self, name: str, worker: Worker) -> None:
+    def start(self, name: str, worker: SnapshotWorker) -> None:
         """Run a worker in a thread of that name."""
 
         def guarded() -> None:
@@ -51,3 +73,128 @@ class WorkerThreads:
         for _, thread in self._running:
             thread.join(max(0.1, deadline - time.monotonic()))
         self._running.clear()
+
+
+class ConnectedWorker(ABC):
+    """A worker with one connection to the source, made when it is needed; owned by one thread."""
+
+    def __init__(self, shared: SharedLedger, access: TableAccess) -> None:
+        self._shared = shared
+        self._access = access
+        self._connection: Connection | None = None
+
+    def run(self) -> None:
+        """Work until the process stops."""
+        try:
+            self._work()
+        finally:
+            self.break_off()
+
+    def break_off(self) -> None:
+        """Close the connection, also under a statement that waits for it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            close_quietly(connection)
+
+    @abstractmethod
+    def _work(self) -> None:
+        """Work until the process stops; the connection is closed then."""
+
+    def _connected(self) -> Connection:
+        connection = self._connection = self._connection or self._access.connect()
+        return connection
+
+
+class WindowWorker(ConnectedWorker):
+    """A worker that makes one attempt after the other, each at the chunk of a window, within the limit on rows per second.
+
+    `start` starts a registered window for it; it is called under the lock.
+    """
+
+    def __init__(
+        self, shared: SharedLedger, access: TableAccess, names: TopicNames, start: Callable[[], Window | None]
+    ) -> None:
+        super().__init__(shared, access)
+        self._names = names
+        self._start = start
+        self._reserved = 0
+
+    @override
+    def _work(self) -> None:
+        shared = self._shared
+        while (window := self._next_window()) is not None:
+            rows = self._attempt(window)
+            if shared.rate is not None:
+                with shared.changed:
+                    shared.rate.settle(shared.clock(), self._reserved, rows)
+                    shared.changed.notify_all()
+
+    @abstractmethod
+    def _attempt(self, window: Window) -> int:
+        """Make one attempt at one chunk, and note what its end means; return the rows that were read, whatever became of them."""
+
+    def _other_outcome(self, window: Window, error: BaseException) -> Callable[[], None] | None:  # noqa: ARG002 - for subclasses
+        """Return what notes an error that means something special to this worker; None for all others. It may ask the source."""
+        return None
+
+    def _next_window(self) -> Window | None:
+        """Return the next window, when there is one and the rate allows it; None when the process stops."""
+        shared = self._shared
+        with shared.changed:
+            while not shared.stopping:
+                delay_s = 0.0 if shared.rate is None else shared.rate.wait_s(shared.clock())
+                window = None if shared.unfenced or delay_s else self._start()
+                if window is not None:
+                    if shared.rate is not None:
+                        self._reserved = shared.ledger.tasks.expected_rows(window)
+                        shared.rate.reserve(shared.clock(), self._reserved)
+                    return window
+                shared.changed.wait(min(POLL_S, delay_s or POLL_S))
+        return None
+
+    def _assignment(self, window: Window) -> Assignment:
+        """Return what is to be read; `AbandonedError` when nobody needs the window any more."""
+        shared = self._shared
+        with shared.changed:
+            task = shared.ledger.tasks.task_of(window)
+            if task is None or window.chunk not in task.chunks:
+                message = f"window {window.id} is not needed any more"
+                raise AbandonedError(message)
+            table = shared.table_id(window.table)
+            request = shared.ledger.requests.get(window.request)
+            initial = request is not None and request.origin is Origin.INITIAL
+            return Assignment(
+                window=window.id,
+                request=window.request,
+                table=table,
+                topic=self._names.of(table, task.merge),
+                chunk=window.chunk,
+                bounds=task.chunks[window.chunk].range,
+                scope=scope_of(task),
+                bound=window.bound,
+                key=task.plan.key,
+                snapshot="true" if initial else "incremental",
+                merge="producer" if task.merge == "producer" else "spark",
+            )
+
+    def _give_up(self, window: Window, error: BaseException) -> None:
+        """Release the window of an attempt that failed, and note what the error means for its chunk and its table."""
+        shared, tasks = self._shared, self._shared.ledger.tasks
+        other = self._other_outcome(window, error)
+        with shared.changed:
+            task = tasks.task_of(window)
+            if isinstance(error, TableGoneError):
+                tasks.dropped(window)
+            elif isinstance(error, KeyChangedError) and task is not None:
+                tasks.release(window)
+                tasks.replan(task)
+            elif isinstance(error, AbandonedError):
+                tasks.release(window)
+            elif other is not None:
+                other()
+            else:
+                words = described(error)
+                log.warning("snapshot.chunk_failed", table=window.table, chunk=window.chunk, error=words)
+                heals, waits = heals_by_itself(error), isinstance(error, PreparedXaError)
+                tasks.fail(window, words, shared.clock(), heals=heals, waits=waits)
+            shared.changed.notify_all()

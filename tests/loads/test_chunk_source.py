@@ -19,13 +19,13 @@ from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import identity_of
 from producer.catalog import read_table_schema
 from producer.kafka.codecs import CodecFactory
-from producer.snapshot.chunk_writer import MemoryChunkWriter, MemoryTopics
 from producer.snapshot.ranges import KeyRange, key_identity
 from producer.snapshot.reader import Assignment, ChunkReader, WindowWatch
 from producer.snapshot.scope import WholeTable
 from producer.snapshot.strategies import Windowing
 from producer.snapshot.strategies.watermark import LowWatermark
 from producer.snapshot.table_access import TableAccess
+from producer.testing.chunk_writers import MemoryChunkWriter, MemoryTopics
 from schemas.errors import LoadError, LoadImpossibleError
 from schemas.loads import LoadAnswer
 from schemas.markers import LoadMarker

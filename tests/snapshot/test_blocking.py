@@ -16,8 +16,7 @@ from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
 from producer.snapshot.shared_ledger import SharedLedger
 from producer.snapshot.snapshot_state import MAX_OUTAGE_ATTEMPTS, State
 from producer.snapshot.strategies.watermark import LowWatermark
-from producer.snapshot.table_access import TableAccess
-from producer.snapshot.window_attempts import TopicNames
+from producer.snapshot.table_access import TableAccess, TopicNames
 from schemas.documents import Origin
 from schemas.position import Position
 from schemas.settings import from_mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from producer.snapshot.load_limits import LAG, THREADS, LoadJudge, LoadLimits
+from producer.snapshot.load_guard import LAG, THREADS, LoadJudge, LoadLimits
 from schemas.settings import PauseWhen
 
 

@@ -22,11 +22,12 @@ from producer.binlog import events
 from producer.control.signal_control import SignalControl
 from producer.control.signal_row import decode_signal_row
 from producer.kafka.codecs import CodecFactory, SchemaRegistrar
-from producer.snapshot.chunk_writer import ChunkWriter, MemoryChunkWriter, MemoryTopics
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.snapshot.outbox import MarkerDraft
+from producer.snapshot.reader import ChunkWriter
 from producer.snapshot.table_access import TableAccess
 from producer.source.dump import BinlogStream, StreamStart
+from producer.testing.chunk_writers import MemoryChunkWriter, MemoryTopics
 from rowcodec import BinlogLayout
 from schemas.connect import Connector
 from schemas.notifications import Notification

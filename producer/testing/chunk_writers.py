@@ -1,65 +1,18 @@
-"""Where chunk readers put their rows: the contract, its memory twin and a twin that breaks on demand.
-
-The Kafka implementation is `producer.kafka.chunk_sink`.
-"""
+"""Twins of the chunk writer: one in memory, and one that breaks on demand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from producer.kafka.chunk_sink import ChunkReceipt
+from producer.snapshot.reader import ChunkWriter
 from schemas.errors import FencedError, PublishError
 from schemas.overriding import override
 
 if TYPE_CHECKING:
     from rowcodec import Records
-
-
-class ChunkReceipt(Protocol):
-    """What a committed chunk wrote."""
-
-    @property
-    def rows(self) -> int:
-        """Rows, over all partitions."""
-
-    @property
-    def first_offsets(self) -> Mapping[int, int]:
-        """Per partition an offset at or before the chunk's first row."""
-
-
-class ChunkWriter(Protocol):
-    """A slot's way into Kafka; used by one thread. After any error only `fence` and `close` may be called.
-
-    Guarantee: rows become visible together, with `flush_and_commit`, or never. After `fence` nothing that an
-    earlier holder of the slot wrote without committing can become visible any more.
-    """
-
-    def fence(self) -> None:
-        """Take the slot over: abort what an earlier holder left open; it can write no more."""
-
-    def begin(self, topic: str) -> None:
-        """Start a chunk whose rows go to `topic`."""
-
-    def write(self, topic: str, records: Records) -> None:
-        """Hand over a block of rows; blocks when the writer is behind."""
-
-    def flush_and_commit(self) -> ChunkReceipt:
-        """Make the chunk's rows visible."""
-
-    def abort(self) -> None:
-        """Drop the chunk's rows; nothing happens when there are none."""
-
-    def close(self) -> None:
-        """Close the connection; an open transaction is left to be fenced."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryReceipt:
-    """Receipt of the memory twin."""
-
-    rows: int
-    first_offsets: Mapping[int, int]
 
 
 @dataclass(slots=True)
@@ -103,12 +56,12 @@ class MemoryChunkWriter(ChunkWriter):
             self._pending.append((topic, key, values[value_at[index] : value_at[index + 1]]))
 
     @override
-    def flush_and_commit(self) -> MemoryReceipt:
+    def flush_and_commit(self) -> ChunkReceipt:
         self._check()
         first = len(self._topics.records.get(self._topic, ()))
         for topic, key, value in self._pending:
             self._topics.records.setdefault(topic, []).append((key, value))
-        receipt = MemoryReceipt(len(self._pending), {0: first})
+        receipt = ChunkReceipt(len(self._pending), {0: first})
         self._pending.clear()
         self._topics.commits += 1
         return receipt
@@ -150,7 +103,7 @@ class FaultyChunkWriter(MemoryChunkWriter):
         super().write(topic, records)
 
     @override
-    def flush_and_commit(self) -> MemoryReceipt:
+    def flush_and_commit(self) -> ChunkReceipt:
         self._fault("commit")
         receipt = super().flush_and_commit()
         self._fault("committed")
