@@ -152,7 +152,7 @@ class _Markers:
 
 
 class _NoViews:
-    def approach_view(self, _read: object) -> None:
+    def approach(self, _read: object) -> None:
         return None
 
 

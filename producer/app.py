@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from mysqlio.server_facts import ServerFacts
     from producer.control.command_registry import Handler
     from producer.snapshot.coordinator import SnapshotCoordinator
+    from producer.snapshot.own_requests import OwnRequests
     from producer.snapshot.view import FirstView
     from producer.stream.handlers.cascades import Cascades
     from producer.stream.handlers.set_aside import AsideTables
@@ -209,10 +210,10 @@ class Producer:
             self.reader.run(_EndOfStart(stop, self._registry_problem))
             self._require_registry(stop)
             return
-        self.reader.run(_EndOfStart(stop, self._registry_problem, self.coordinator.initial_ended))
+        self.reader.run(_EndOfStart(stop, self._registry_problem, self.coordinator.requests.initial_ended))
         self._require_registry(stop)
         stop.set()
-        self.coordinator.require_initial()
+        self.coordinator.requests.require_initial()
         for database, table in sorted(self.aside.tables):
             message = f"{database}.{table} was not read: it cannot be published, see the table's reason in the status"
             raise SourceError(message)
@@ -237,7 +238,8 @@ class Producer:
     def report(self, notification: Notification) -> None:
         """Send a notification with the next checkpoint."""
         assert self.coordinator is not None
-        self.coordinator.report(notification)
+        with self.coordinator.shared.changing() as ledger:
+            ledger.outbox.notify(notification)
 
     # ---- the watch over the source's log
 
@@ -334,7 +336,7 @@ class Producer:
         self._adopt(start, resumption, refused)
         served = [table for table in captured if table not in refused]
         new = {table: RETURNED if table in returned else NEW for table in served if table not in known}
-        self._request_snapshots(start.coordinator, resumption, served, new, is_first)
+        self._request_snapshots(start.coordinator.requests, resumption, served, new, is_first)
         self._begin(start, view)
         if (is_first or resumption.lost) and start.schema_changes is not None:
             origin = ChangeOrigin(offset.position, time.time_ns() // 1000, offset.file, offset.pos, snapshot="true")
@@ -354,14 +356,14 @@ class Producer:
         """Start the threads beside the log reader."""
         opened = None if view is None else view.release()
         if opened is not None:
-            start.coordinator.adopt_view(opened)
+            start.coordinator.views.adopt(opened)
         start.coordinator.start()
         self._begin_watch()
         self._watch_registry(start)
 
     def _request_snapshots(
         self,
-        coordinator: SnapshotCoordinator,
+        requests: OwnRequests,
         resumption: Resumption,
         served: list[Table],
         new: dict[Table, str],
@@ -373,18 +375,18 @@ class Producer:
         """
         behaviour = self._settings.snapshot.at_start
         if resumption.has_moved:
-            coordinator.restart_unfinished()
+            requests.restart_unfinished()
         names = [f"{database}.{table}" for database, table in served]
         if resumption.lost:
-            coordinator.restart(names, f"{RESTART_PREFIX}{self._ident}", resumption.lost)
+            requests.start_over(names, f"{RESTART_PREFIX}{self._ident}", resumption.lost)
         elif is_first and behaviour.at_first_start:
-            coordinator.request_initial(names)
+            requests.request_initial(names)
         elif behaviour.at_every_start:
-            coordinator.request_initial(names, f"start-{self._ident}")
+            requests.request_initial(names, f"start-{self._ident}")
         elif behaviour.follows_log:
             for (database, table), reason in new.items():
                 if behaviour.at_first_start or reason == RETURNED:
-                    coordinator.request_table(f"{database}.{table}", reason)
+                    requests.request_table(f"{database}.{table}", reason)
 
 
 class _EndOfStart(threading.Event):

@@ -214,7 +214,7 @@ class Recapture:
         holds_data = clients.captured.holds_data
         left = [table for table in clients.tables.known() if not holds_data(*table)]
         clients.tables.release(left)
-        parts.coordinator.leave_out_others(holds_data)
+        parts.coordinator.requests.cancel_others(holds_data)
         parts.aside.release(holds_data)
         parts.router.forget_recaptured()
         parts.reach.forget()
@@ -237,7 +237,7 @@ class Recapture:
             with parts.aside.errors_of(*table, boundary):
                 clients.tables.ensure(*table)
                 if returns or reads_new:
-                    parts.coordinator.request_table(".".join(table), RETURNED if returns else NEW)
+                    parts.coordinator.requests.request_table(".".join(table), RETURNED if returns else NEW)
 
 
 def gone_while_released(clients: Clients, tables: Collection[Table]) -> list[Table]:

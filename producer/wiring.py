@@ -163,7 +163,11 @@ class Wiring:
         settings, clients, start = self._settings, self._clients, self._start
         coordinator = self._coordinator()
         aside = AsideTables(
-            settings.name, coordinator, self._may_be_set_aside, stops=settings.on_table_error == "stop"
+            settings.name,
+            coordinator.shared,
+            coordinator.requests,
+            self._may_be_set_aside,
+            stops=settings.on_table_error == "stop",
         )
         cascades = self._cascades()
         unseen = self._still_unseen()
@@ -179,7 +183,7 @@ class Wiring:
             self._rows_handlers(coordinator, cascades, metadata),
             cascades.describes if cascades is not None else lambda _database, _table: False,
         )
-        effects = FloorsAndSnapshots(clients.captured, coordinator, clients.tables, aside)
+        effects = FloorsAndSnapshots(clients.captured, coordinator.requests, clients.tables, aside)
         participants: list[CheckpointParticipant] = [
             AsideCheckpoint(aside, router),
             self._snapshots(coordinator),
@@ -189,7 +193,7 @@ class Wiring:
             facts_found,
         ]
         if cascades is not None:
-            participants.insert(0, CascadeRequests(cascades, coordinator, clients.tables, aside))
+            participants.insert(0, CascadeRequests(cascades, coordinator.shared, clients.tables, aside))
         participants += [one for one in (schema_changes, self._heartbeat()) if one is not None]
         participants.append(SchemaIdDocuments(self._schema_ids))  # after all that encode records
         checkpoints = self._checkpoints = self._made_checkpoints(participants, aside)
@@ -201,7 +205,7 @@ class Wiring:
             *([] if schema_changes is None else [schema_changes]),
             aside,
             ForgottenRoutes(router, cascades),
-            InvalidatedChunks(coordinator, clients.captured),
+            InvalidatedChunks(coordinator.windows, clients.captured),
             effects,
         ]
         if not settings.records.skips("t"):
@@ -271,7 +275,7 @@ class Wiring:
         stream, publisher = self._stream, self._clients.publisher
         self._resources.callback(stream.close)
         stream.open(stream_start(self._offset.start))
-        view = ViewPublication(coordinator, checkpoints)
+        view = ViewPublication(coordinator.views, checkpoints)
         return LogReader(stream, self._assembler, publication, checkpoints, view, publisher, task=recapture)
 
     # ---- handlers
@@ -283,8 +287,8 @@ class Wiring:
         publisher, progress = self._clients.publisher, self._progress
         return [
             *([] if cascades is None else [cascades]),
-            SignalRows(coordinator, ChunkRecords(publisher, progress)),
-            OpenWindowRows(coordinator, self._codecs),
+            SignalRows(coordinator.windows, ChunkRecords(publisher, progress)),
+            OpenWindowRows(coordinator.windows, self._codecs),
             *([] if metadata is None else [metadata]),
             ChangeRecords(publisher, progress, self._schedule),
             OutboxTopics(publisher, self._clients.admin.ensure, self._settings.kafka.partitions),
@@ -386,9 +390,9 @@ class Wiring:
     def _coordinator(self) -> SnapshotCoordinator:
         settings, clients = self._settings, self._clients
         captured = clients.captured
-        control = SignalControl(settings, self._channels(), None if self._registry is None else self._registry.register)
+        control = SignalControl.of(settings, self._channels(), None if self._registry is None else self._registry.register)
         if self._start.reload is not None:
-            control.register(ReloadTables, self._start.reload)
+            control.commands.register(ReloadTables, self._start.reload)
         return SnapshotCoordinator(
             settings=settings,
             access=TableAccess(

@@ -263,7 +263,7 @@ def _signal(rng: random.Random) -> str:
     )
     row = SignalRow(str(_value(rng, 9)), rng.choice(_SIGNALS), text)
     try:
-        registry.answer(row, Position(0, 1, 4), ledger.outbox)
+        registry.answer(row, Position(0, 1, 4), ledger.outbox.notifications)
     except Exception as error:  # noqa: BLE001 - that is what is looked for
         return f"{error!r} of {row}"
     return ""

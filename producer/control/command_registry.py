@@ -29,20 +29,6 @@ class Handler(Protocol):
         """
 
 
-class Answers(Protocol):
-    """Where answers go: notifications in order, `producer.snapshot.outbox.Outbox`."""
-
-    @property
-    def notifications_waiting(self) -> int:
-        """How many notifications wait to be sent."""
-
-    def notify(self, notification: Notification) -> None:
-        """Send a notification."""
-
-    def notify_at(self, index: int, notification: Notification) -> None:
-        """Send a notification before those that came after the first `index` waiting ones."""
-
-
 class CommandRegistry:
     """Handlers by the type of the command. `name` is the connector's, in every answer."""
 
@@ -55,9 +41,14 @@ class CommandRegistry:
         """Have commands of that type carried out by that handler."""
         self._handlers[command] = handler
 
-    def answer(self, row: SignalRow, position: Position, answers: Answers, *, may_repeat: bool = True) -> None:
-        """Carry a signal out and answer it: ACCEPTED, before what its handler sends, or REJECTED with the reason."""
-        before = answers.notifications_waiting
+    def answer(
+        self, row: SignalRow, position: Position, answers: list[Notification], *, may_repeat: bool = True
+    ) -> None:
+        """Carry a signal out and answer it: ACCEPTED, before what its handler sends, or REJECTED with the reason.
+
+        `answers` are the notifications that wait to be sent, in order; handlers add to the same ones.
+        """
+        before = len(answers)
         try:
             command = parse_signal(row.id, row.type, row.data)
             is_new = self._handler(command)(command, position, may_repeat=may_repeat)
@@ -66,12 +57,12 @@ class CommandRegistry:
             return
         if is_new:
             log.info("signal.accepted", id=row.id, type=row.type)
-            answers.notify_at(before, signal_accepted(self._name, row.id, row.type, self._now_ms()))
+            answers.insert(before, signal_accepted(self._name, row.id, row.type, self._now_ms()))
 
-    def reject(self, row: SignalRow, reason: str, answers: Answers) -> None:
+    def reject(self, row: SignalRow, reason: str, answers: list[Notification]) -> None:
         """Answer a signal that cannot be carried out."""
         log.warning("signal.rejected", id=row.id, type=row.type, reason=reason)
-        answers.notify(signal_rejected(self._name, row.id, row.type, self._now_ms(), reason))
+        answers.append(signal_rejected(self._name, row.id, row.type, self._now_ms(), reason))
 
     def _handler(self, command: Command) -> Handler:
         handler = self._handlers.get(type(command))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from schemas import avro, topics
@@ -13,13 +14,15 @@ from schemas.notifications import NOTIFICATION_KEY, NOTIFICATION_VALUE, Notifica
 if TYPE_CHECKING:
     from schemas.settings import FormatSettings
 
+_ROW_KEYS: Final = frozenset({"maximum_key", "last_processed_key"})
 _WIRE: Final = struct.Struct(">bI")
 
 
 class NotificationEncoder:
     """Encodes notifications: Avro in Confluent wire format, or JSON with or without schemas.
 
-    `register(subject, schema) -> id` is the registry's; Avro needs it, at the first notification.
+    `register(subject, schema) -> id` is the registry's; Avro needs it, at the first notification. `hides_keys` leaves out the keys
+    of rows: columns are masked.
     """
 
     def __init__(
@@ -28,13 +31,19 @@ class NotificationEncoder:
         wire: FormatSettings,
         register: Callable[[str, str], int] | None = None,
         delimiter: str = topics.DELIMITER,
+        *,
+        hides_keys: bool = False,
     ) -> None:
         self._topic = topics.notifications_topic(prefix, delimiter)
         self._wire = wire
         self._register = register
+        self._hides_keys = hides_keys
 
     def encode(self, notification: Notification) -> tuple[bytes, bytes]:
         """Key and value of the record; `RegistryError` when the registry can't be used."""
+        if self._hides_keys:
+            data = {name: text for name, text in notification.additional_data.items() if name not in _ROW_KEYS}
+            notification = replace(notification, additional_data=data)
         if self._wire.type == "avro":
             return self._avro(notification)
         if self._wire.schemas:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 MANY_PARENTS: Final = "more parents changed than are followed one by one: foreign keys changed rows without logging them"
+GATHER_S: Final = 1.0  # rows of one foreign key are gathered so long, to be read together
 REST: Final = 3  # a table read whole again and again is read a quarter of the time
 
 

@@ -1,4 +1,4 @@
-"""Windows as the log shows them: their open and close rows, and the keys that change while they are open.
+"""Windows as the log shows them: their open and close rows, the keys and columns that change while they are open, and signals.
 
 Every method is called by the log reader's thread. With `merge: producer` the rows of a chunk are written where its window
 closes, without those that the log changed in between (`schemas.windows`).
@@ -16,12 +16,13 @@ from producer.snapshot.buffered_chunk import ClosedChunk
 from producer.snapshot.snapshot_state import Window, WindowState
 from producer.snapshot.strategies.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, window_of
 from schemas.errors import DecodeError
-from schemas.loads import LoadAnswer
+from schemas.loads import LOAD_ANSWER, LoadAnswer
 from schemas.signals import WINDOW_TYPES
 from schemas.windows import OpenWindows
 
 if TYPE_CHECKING:
-    from producer.snapshot.collaborators import Signal
+    from producer.control.command_registry import CommandRegistry
+    from producer.control.signal_row import SignalRow
     from producer.snapshot.shared_ledger import SharedLedger
     from producer.snapshot.strategies.watermark import Watermarking
     from schemas.position import Position
@@ -37,20 +38,36 @@ DOUBTFUL: Final = (
 
 
 class LogWindows:
-    """Rows of the signal table that open and close windows, and the changed keys of the tables with open windows.
+    """Rows of the signal table, and what the log changes in tables with open windows. `commands` carries out signals.
 
     `writes_rows`: windows open and close by rows in the log; else the log reader closes them at a transaction boundary.
     """
 
-    def __init__(self, shared: SharedLedger, watermarking: Watermarking, *, writes_rows: bool) -> None:
+    def __init__(
+        self, shared: SharedLedger, commands: CommandRegistry, watermarking: Watermarking, *, writes_rows: bool
+    ) -> None:
         self._shared = shared
+        self._commands = commands
         self._deletes = watermarking == "insert_delete"
         self._writes_rows = writes_rows
         self.keys = OpenWindows(TOUCHED_BYTES)
 
     # ---- rows of the signal table
 
-    def suffix(self, row: Signal, op: str) -> str:
+    def on_signal(self, row: SignalRow, op: str, position: Position) -> None:
+        """Handle a row change of the signal table, ours included; `position` is its transaction's."""
+        suffix = "" if row.type == LOAD_ANSWER else self._suffix(row, op)
+        if op != "c" and not suffix:
+            return
+        with self._shared.changing() as ledger:
+            if row.type == LOAD_ANSWER:
+                self._answer_read(row)
+            elif suffix and (op != "c" or self._is_of_a_reader(row.id, suffix)):
+                self._row_read(row.id, suffix, position)
+            else:
+                self._commands.answer(row, position, ledger.outbox.notifications)
+
+    def _suffix(self, row: SignalRow, op: str) -> str:
         """Return `OPEN_SUFFIX` or `CLOSE_SUFFIX` for a row that opens or closes a window, "" for all others."""
         found = window_of(row.id)
         if row.type not in WINDOW_TYPES or found is None:
@@ -59,7 +76,7 @@ class LogWindows:
             return found[1]
         return CLOSE_SUFFIX if op == "d" and self._deletes and found[1] == OPEN_SUFFIX else ""
 
-    def is_of_a_reader(self, row_id: str, suffix: str) -> bool:
+    def _is_of_a_reader(self, row_id: str, suffix: str) -> bool:
         """Return whether a window row is ours or of another producer at the same table, Debezium included: they have UUIDs."""
         window_id, shared = row_id.removesuffix(suffix), self._shared
         if window_id in shared.ledger.windows or window_id in shared.barriers:
@@ -70,7 +87,7 @@ class LogWindows:
             return False
         return True
 
-    def row_read(self, row_id: str, suffix: str, position: Position) -> None:
+    def _row_read(self, row_id: str, suffix: str, position: Position) -> None:
         """Open or close the window of a row that was read in the log; `position` is its transaction's. Under the lock."""
         window_id = row_id.removesuffix(OPEN_SUFFIX).removesuffix(CLOSE_SUFFIX)
         shared = self._shared
@@ -85,7 +102,7 @@ class LogWindows:
         else:
             shared.ledger.tasks.close(window, position)
 
-    def answer_read(self, row: Signal) -> None:
+    def _answer_read(self, row: SignalRow) -> None:
         """Give the answer of a row of the merge job to the window that waits for it. Under the lock."""
         shared = self._shared
         try:
@@ -98,12 +115,12 @@ class LogWindows:
 
     # ---- chunks that are written where their window closes
 
-    def closed_chunk(self, row: Signal, op: str) -> ClosedChunk | None:
+    def closed_chunk(self, row: SignalRow, op: str) -> ClosedChunk | None:
         """Return the rows to be written at this row of the signal table, None where there are none.
 
         To be asked before the row itself is handled.
         """
-        if self.suffix(row, op) != CLOSE_SUFFIX:
+        if self._suffix(row, op) != CLOSE_SUFFIX:
             return None
         found = window_of(row.id)
         with self._shared.changed:
@@ -129,7 +146,7 @@ class LogWindows:
             return None
         return None if chunk is None or touched is None else ClosedChunk(chunk, touched)
 
-    # ---- changed keys
+    # ---- changed rows and columns
 
     def watches(self, table: str) -> bool:
         """Return whether the keys of the table's changed rows are wanted (`touched`)."""
@@ -139,9 +156,13 @@ class LogWindows:
         """Remember rows that the log changed in a table with open windows; windows that remember too much are void."""
         lost = self.keys.touch(table, keys)
         if lost:
-            with self._shared.changed:
-                self._shared.ledger.windows.lost(lost)
-                self._shared.changed.notify_all()
+            with self._shared.changing() as ledger:
+                ledger.windows.lost(lost)
+
+    def table_changed(self, table: str, position: Position) -> None:
+        """Have chunks read again that were read across a DDL statement of the table."""
+        with self._shared.changing() as ledger:
+            ledger.table_changed(table, position)
 
     def forget_ended(self) -> None:
         """Forget the keys of windows that nobody will ask for. Under the lock."""

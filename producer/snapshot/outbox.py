@@ -36,25 +36,21 @@ class SnapshotWork:
 class Outbox:
     """Keys of changed documents, markers and notifications, in the order in which they arose.
 
-    Documents are written as they are at the checkpoint, not as they were when they changed. Guarantee: `drain` returns
-    each change once; what it returned is lost if the checkpoint is not committed, as is the process then.
+    `notifications` are those that wait for the checkpoint. Documents are written as they are at the checkpoint, not as they were
+    when they changed. Guarantee: `drain` returns each change once; what it returned is lost if the checkpoint is not committed, as
+    is the process then.
     """
 
     def __init__(self) -> None:
         self._changed: dict[str, None] = {}
         self._markers: list[MarkerDraft] = []
-        self._notifications: list[Notification] = []
+        self.notifications: list[Notification] = []
         self._drained_at = float("-inf")
 
     @property
     def has_news(self) -> bool:
         """Whether anything is to be written."""
-        return bool(self._changed or self._markers or self._notifications)
-
-    @property
-    def notifications_waiting(self) -> int:
-        """How many notifications wait for the checkpoint."""
-        return len(self._notifications)
+        return bool(self._changed or self._markers or self.notifications)
 
     def touch(self, key: str) -> None:
         """Write the document of that key with the next checkpoint, or delete it if there is none then."""
@@ -66,15 +62,11 @@ class Outbox:
 
     def notify(self, notification: Notification) -> None:
         """Send a notification."""
-        self._notifications.append(notification)
-
-    def notify_at(self, index: int, notification: Notification) -> None:
-        """Send a notification before those that came after the first `index` waiting ones."""
-        self._notifications.insert(index, notification)
+        self.notifications.append(notification)
 
     def wants_checkpoint(self, now_s: float) -> bool:
         """Return whether somebody waits for what is here; documents alone wait a moment for others."""
-        if self._notifications or self._markers:
+        if self.notifications or self._markers:
             return True
         return bool(self._changed) and now_s >= self._drained_at + DOCUMENTS_DELAY_S
 
@@ -82,6 +74,6 @@ class Outbox:
         """Return everything, and be empty; `document` returns the present document of a key."""
         self._drained_at = now_s
         state = {key: document(key) for key in self._changed}
-        work = SnapshotWork(state, self._markers, self._notifications, horizon)
-        self._changed, self._markers, self._notifications = {}, [], []
+        work = SnapshotWork(state, self._markers, self.notifications, horizon)
+        self._changed, self._markers, self.notifications = {}, [], []
         return work

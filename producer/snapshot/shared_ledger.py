@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from producer.snapshot.ledger import SnapshotLedger
@@ -25,9 +26,9 @@ POLL_S: Final = 0.25
 class SharedLedger:
     """What the log reader's thread, the planner and the chunk workers share.
 
-    `changed` is the lock and the condition: hold it to use anything here, notify it (`notify_all`) after a change. It is
-    never held during I/O. `committed` is the transaction boundary of the log reader's last checkpoint. `rate` is the limit on
-    rows per second, None without one.
+    `changed` is the lock and the condition: hold it to use anything here, notify it (`notify_all`) after a change, which is what
+    `changing` does. It is never held during I/O. `committed` is the transaction boundary of the log reader's last checkpoint.
+    `rate` is the limit on rows per second, None without one.
     """
 
     def __init__(
@@ -52,6 +53,13 @@ class SharedLedger:
         """Wake every thread up to end."""
         with self.changed:
             self.stopping = True
+            self.changed.notify_all()
+
+    @contextmanager
+    def changing(self) -> Iterator[SnapshotLedger]:
+        """Give the ledger to one thread, and wake the others up when it has changed it."""
+        with self.changed:
+            yield self.ledger
             self.changed.notify_all()
 
     def is_past(self, position: Position) -> bool:

@@ -13,7 +13,7 @@ from schemas.errors import SignalError
 from schemas.signals import Command, ExecuteSnapshot, PauseSnapshot, ResumeSnapshot, StopSnapshot
 
 if TYPE_CHECKING:
-    from producer.snapshot.collaborators import CommandHandler, Control
+    from producer.control.command_registry import CommandRegistry, Handler
     from schemas.position import Position
 
 _NEAR: Final = 3
@@ -36,16 +36,16 @@ class SnapshotCommands:
         self._captured = captured
         self._windows = windows
 
-    def register_in(self, control: Control) -> None:
+    def register_in(self, registry: CommandRegistry) -> None:
         """Register the handlers of all commands about snapshots."""
-        handlers: dict[type[Command], CommandHandler] = {
+        handlers: dict[type[Command], Handler] = {
             ExecuteSnapshot: self.execute,
             StopSnapshot: self.stop,
             PauseSnapshot: self.pause,
             ResumeSnapshot: self.resume,
         }
         for command, handler in handlers.items():
-            control.register(command, handler)
+            registry.register(command, handler)
 
     def execute(self, command: ExecuteSnapshot, position: Position, *, may_repeat: bool) -> bool:
         """Submit the request; return False for the same row that is read again after a restart."""

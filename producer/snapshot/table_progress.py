@@ -41,7 +41,7 @@ class ProgressReport:
         self._shared = shared
         self._samples: dict[str, deque[tuple[float, int]]] = {}
 
-    def tables(self) -> list[TableProgress]:
+    def __call__(self) -> list[TableProgress]:
         """Return the progress of every table of every remembered request, in order of arrival."""
         with self._shared.changed:
             return [self._of(task) for task in self._shared.ledger.tasks.values()]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from producer.catalog.effects import DdlChange
     from producer.catalog.statements import Statement
     from producer.kafka.key_headers import KeyText
-    from producer.snapshot.coordinator import MarkerDraft
+    from producer.snapshot.outbox import MarkerDraft
     from producer.stream.routes import Route
     from producer.stream.transaction import OpenTransaction
     from rowcodec import EventContext, Records, RowsOfRun

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from threading import Event
 
-    from producer.snapshot.coordinator import SnapshotCoordinator
+    from producer.snapshot.blocking import BlockingSnapshots
     from producer.stream.checkpoint import Checkpoints
     from producer.stream.offset import LogOffset
     from schemas.position import Position
@@ -23,25 +23,25 @@ class ViewPublication:
 
     def __init__(
         self,
-        coordinator: SnapshotCoordinator,
+        views: BlockingSnapshots,
         checkpoints: Checkpoints,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._coordinator = coordinator
+        self._views = views
         self._checkpoints = checkpoints
         self._clock = clock
         self.position: Position | None = None
 
     def approach(self, read: Position) -> None:
         """Note that the log was read up to here, and ask where to wait for a view."""
-        self.position = self._coordinator.approach_view(read)
+        self.position = self._views.approach(read)
 
     def publish(self, boundary: LogOffset, stop: Event | None) -> None:
         """Publish the rows of the view at `boundary`: after everything before it, before everything after it."""
         self.position = None
         checkpoints, committed_s = self._checkpoints, self._clock()
         checkpoints.commit(boundary)
-        with closing(self._coordinator.rows_of_view(boundary.position)) as rows:
+        with closing(self._views.rows(boundary.position)) as rows:
             for topic, records in rows:
                 checkpoints.write_rows([(topic, records)])
                 checkpoints.progress.alive_s = now = self._clock()

@@ -21,7 +21,7 @@ def note(kind: str) -> Notification:
 
 def sent(registry: CommandRegistry, kind: str, data: str | None = None, outbox: Outbox | None = None) -> list[Notification]:
     outbox = outbox or Outbox()
-    registry.answer(SignalRow("s", kind, data), AT, outbox)
+    registry.answer(SignalRow("s", kind, data), AT, outbox.notifications)
     return list(outbox.drain(lambda _: None, AT, 0.0).notifications)
 
 

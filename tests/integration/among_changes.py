@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from producer.snapshot.coordinator import TableProgress
 from producer.snapshot.strategies import signal_rows as windowing
+from producer.snapshot.table_progress import TableProgress
 from schemas.settings import Settings
 from tests.support.producers import Running, Source, running
 from tests.support.servers import database, drop_database, new_database

@@ -163,7 +163,7 @@ def test_a_blocking_snapshot_can_be_stopped_from_a_file_while_the_log_waits(sour
             yield piece
             if not file.exists():  # behind the first row
                 file.write_text(json.dumps({"id": "enough", "type": "stop-snapshot", "data": {"type": "BLOCKING"}}) + "\n")
-                wait_for(lambda: run.producer.coordinator._control.has_arrived, "the signal is read")
+                wait_for(lambda: not run.producer.coordinator.control.inbox.is_empty, "the signal is read")
 
     monkeypatch.setattr(blocking, "marked", slowly)
     monkeypatch.setattr("producer.stream.view_publication.VIEW_INTERVAL_S", 0)

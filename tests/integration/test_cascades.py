@@ -76,7 +76,7 @@ def rows_of(source: Source, table: str) -> list[dict[str, Any]]:
 def settled(run: Running, source: Source, tables: tuple[str, ...]) -> dict[str, Mirror]:
     """The mirrors once everything that is in the log now was followed to its end."""
     run.caught_up(source)
-    ledger = run.producer.coordinator._shared.ledger
+    ledger = run.producer.coordinator.shared.ledger
     names = [tuple(table.split(".")) if "." in table else (source.schema, table) for table in tables]
     found: dict[tuple[str, str], Mirror] = {}
 
@@ -203,7 +203,7 @@ def parent_and_child(child: str = "c", action: str = "ON DELETE CASCADE", parent
 
 
 def initial_is_read(run: Running) -> None:
-    run.until(run.producer.coordinator.initial_ended, "the tables are read")
+    run.until(run.producer.coordinator.requests.initial_ended, "the tables are read")
 
 
 def test_children_elsewhere_and_parents_that_are_not_captured_are_followed(
@@ -251,7 +251,7 @@ def test_many_parents_have_their_children_read_whole(source: Source, monkeypatch
         initial_is_read(run)
         source.execute("DELETE FROM p WHERE id > 1")
         mirrors = assert_mirrored(run, source, "p", "c")
-        requests = run.producer.coordinator._shared.ledger.requests.values()
+        requests = run.producer.coordinator.shared.ledger.requests.values()
         assert [request.reason for request in requests][1:] == [MANY_PARENTS]
     assert not mirrors["c"].sweeps
 
@@ -264,7 +264,7 @@ def test_many_children_have_their_table_read_whole(
     monkeypatch.setattr("producer.snapshot.scope.MAX_KEY_ROWS", 3)
     with running(settings_of(source)) as run:
         initial_is_read(run)
-        requests = run.producer.coordinator._shared.ledger.requests
+        requests = run.producer.coordinator.shared.ledger.requests
         source.execute("UPDATE p SET id = 8 WHERE id = 2")
         sweeps = len(assert_mirrored(run, source, "p", "c")["c"].sweeps)
         assert (list(requests), sweeps > 0) == (["initial"], True)
@@ -377,7 +377,7 @@ def test_on_an_idle_source_the_horizon_is_reported_when_it_has_moved(source: Sou
     source.execute(*parent_and_child())
     monkeypatch.setattr(Turns, "start_next_window", lambda _turns: None)
     with running(settings_of(source, "no_data")) as run:
-        reader, shared = run.producer.reader, run.producer.coordinator._shared
+        reader, shared = run.producer.reader, run.producer.coordinator.shared
         ledger = shared.ledger
         source.execute("DELETE FROM p WHERE id = 2")
         run.until(lambda: bool(ledger.windows), "a window is registered")
@@ -407,7 +407,7 @@ def test_children_found_by_a_text_are_read_whole_when_it_changes_and_not_when_it
     )
     with running(settings_of(source)) as run:
         initial_is_read(run)
-        requests = run.producer.coordinator._shared.ledger.requests
+        requests = run.producer.coordinator.shared.ledger.requests
         source.execute("UPDATE p SET v = 1")
         run.caught_up(source)
         assert list(requests) == ["initial"]

@@ -223,7 +223,7 @@ def test_a_truncate_and_a_ddl_in_a_window_make_its_chunk_be_read_again(site, mon
 def test_too_many_touched_keys_cost_a_second_reading_and_no_memory(site, monkeypatch):
     t = site.fill(1000)
     lost: list[str] = []
-    register, windows = site.run.producer.coordinator._shared.ledger.windows, site.run.producer.coordinator._windows.keys
+    register, windows = site.run.producer.coordinator.shared.ledger.windows, site.run.producer.coordinator.windows.keys
     monkeypatch.setattr(windows, "_limit_bytes", 20_000)
     void = register.lost
     monkeypatch.setattr(register, "lost", lambda names: lost.extend(names) or void(names))

@@ -277,7 +277,7 @@ def test_a_server_that_gives_up_gtids_while_we_run_is_refused_with_a_clear_error
         ask = json.dumps({"data-collections": [f"{source.schema}.t"], "type": "INCREMENTAL"})
         with running(reading(source, mode="never")) as run:
             run.caught_up(source)
-            requests = run.producer.coordinator._shared.ledger.requests
+            requests = run.producer.coordinator.shared.ledger.requests
             for number, mode in enumerate(("ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"), 2):
                 source.execute(f"SET GLOBAL gtid_mode = {mode}", f"INSERT INTO t VALUES ({number})")
                 source.execute(f"INSERT INTO tidemark_signal VALUES ('{mode}', 'execute-snapshot', '{ask}')")

@@ -249,9 +249,9 @@ def test_rows_beyond_the_largest_key_are_newer_than_the_first_bound(source: Sour
         source.run(f"INSERT INTO t VALUES ({inserted[-1]}, 0)")
         return [(source.schema, "t")]
 
-    log.coordinator._shared.captured = tables
+    log.coordinator.shared.captured = tables
     with running(log):
-        log.coordinator.request_table(f"{source.schema}.t", "test")
+        log.coordinator.requests.request_table(f"{source.schema}.t", "test")
         log.wait_reported("COMPLETED")
     assert len(inserted) > 2
     (complete,) = log.durable.marked("complete")
@@ -264,9 +264,9 @@ def test_an_automatic_snapshot_asked_for_twice_is_queued_once(source: Source) ->
     source.numbers("t", 150)
     log = memory_log(source)
     with running(log):
-        with log.coordinator._shared.changed:  # else somebody may begin to read it in between
+        with log.coordinator.shared.changed:  # else somebody may begin to read it in between
             for _ in range(3):
-                log.coordinator.request_table(f"{source.schema}.t", "a DDL filled a column")
+                log.coordinator.requests.request_table(f"{source.schema}.t", "a DDL filled a column")
         log.wait_reported("COMPLETED")
     assert ids(log.durable, source.schema, "t") == list(range(1, 151))
     assert log.durable.documents("request")[0]["origin"] == "automatic"

@@ -30,11 +30,11 @@ def test_documents_are_written_as_they_are_at_the_checkpoint_and_once() -> None:
 def test_markers_and_notifications_keep_their_order_and_an_answer_can_precede_its_effects() -> None:
     outbox = Outbox()
     outbox.notify(note("before"))
-    waiting = outbox.notifications_waiting
+    waiting = len(outbox.notifications)
     outbox.notify(note("effect"))
     outbox.mark("db.t", MarkerType.OPEN, {"window": "w1"})
     outbox.mark("db.t", MarkerType.CLOSE, {"window": "w1"})
-    outbox.notify_at(waiting, note("answer"))
+    outbox.notifications.insert(waiting, note("answer"))
     work = outbox.drain(lambda _: None, at(10), 0.0)
     assert [one.type for one in work.notifications] == ["before", "answer", "effect"]
     assert [marker.type for marker in work.markers] == [MarkerType.OPEN, MarkerType.CLOSE]

@@ -366,7 +366,7 @@ def test_an_open_row_that_never_reaches_the_log_fails_with_a_clear_error(
     log = memory_log(source)
     log.skip_signals = True
     with running(log):
-        log.coordinator.request_table(f"{source.schema}.t", "test")
+        log.coordinator.requests.request_table(f"{source.schema}.t", "test")
         log.wait_reported("ABORTED")
     assert "not in the log" in log.durable.reported("ABORTED")[0].additional_data["reason"]
     assert snapshot_rows(log.durable, source.schema, "t") == []
@@ -380,7 +380,7 @@ def test_a_log_far_behind_delays_chunks_without_failing_them(
     log = memory_log(source)
     with running(log):
         log.hold_when(lambda: bool(log.durable.documents("window")))
-        log.coordinator.request_table(f"{source.schema}.t", "test")
+        log.coordinator.requests.request_table(f"{source.schema}.t", "test")
         log.wait(log.hold.is_set, "a window")
         log.wait(lambda: log.durable.topics.aborts > 0 or bool(log.durable.topics.commits), "an abort")
         log.hold.clear()
@@ -402,7 +402,7 @@ def test_prepared_xa_transactions_hold_chunks_back(source: Source) -> None:
             ):
                 cursor.execute(statement)
         with running(log):
-            log.coordinator.request_table(f"{source.schema}.t", "test")
+            log.coordinator.requests.request_table(f"{source.schema}.t", "test")
             log.wait(lambda: any("XA" in p.error for p in log.coordinator.progress()), "chunks wait for XA")
             with xa.cursor() as cursor:
                 cursor.execute("XA COMMIT 'x'")

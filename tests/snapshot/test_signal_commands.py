@@ -34,7 +34,7 @@ class Desk:
             self.offset += 10
         text = data if isinstance(data, str) or data is None else json.dumps(data)
         row = SignalRow(signal_id, kind, text)
-        self.registry.answer(row, Position(0, 1, self.offset), self.ledger.outbox, may_repeat=may_repeat)
+        self.registry.answer(row, Position(0, 1, self.offset), self.ledger.outbox.notifications, may_repeat=may_repeat)
         return list(self.ledger.prepare(Position(0, 1, self.offset + 5), 0.0).notifications)
 
 

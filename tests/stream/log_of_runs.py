@@ -302,18 +302,18 @@ class TopicsInMemory:
 
 
 class Windows:
-    """A coordinator with open windows of some tables, and the keys that were touched."""
+    """Open windows of some tables, and the keys that were touched."""
 
     def __init__(self) -> None:
-        self.touched: dict[str, list[bytes]] = defaultdict(list)
+        self.keys: dict[str, list[bytes]] = defaultdict(list)
 
     def watches(self, table: str) -> bool:
         return table in ("d.plain", "d.keyless")
 
-    def on_touched(self, table: str, keys: Iterable[bytes]) -> None:
-        self.touched[table] += keys
+    def touched(self, table: str, keys: Iterable[bytes]) -> None:
+        self.keys[table] += keys
 
-    def approach_view(self, _read: object) -> None:
+    def approach(self, _read: object) -> None:
         return None
 
 
@@ -470,7 +470,7 @@ class Reading:
         return {
             "topics": dict(self.topics.topics),
             "last": self.topics.commits[-1:],
-            "touched": dict(self.windows.touched),
+            "touched": dict(self.windows.keys),
             "every": self.every.seen,
             "changed": self.schedule.changed,
             "counts": counts,

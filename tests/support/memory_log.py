@@ -86,7 +86,7 @@ class MemoryLog:
             ),
             writer=lambda slot: sink(durable.topics, slot),
             captured=tables,
-            control=SignalControl(settings),
+            control=SignalControl.of(settings),
         )
         self.hold = threading.Event()
         self._hold_when: Callable[[], bool] | None = None
@@ -105,7 +105,7 @@ class MemoryLog:
     def start(self, *, initial: bool = False) -> None:
         self.coordinator.restore(self.durable.state)
         if initial:
-            self.coordinator.request_initial([".".join(table) for table in self._tables()])
+            self.coordinator.requests.request_initial([".".join(table) for table in self._tables()])
         self.coordinator.start()
         self._thread.start()
 
@@ -191,7 +191,7 @@ class MemoryLog:
         header = events.parse_rows_header(batch.buf, start, end, kind, columns)
         assert self._position is not None
         for row in decode_signal_row(batch.buf, header.rows_start, end, layout, _OPS[kind]):
-            self.coordinator.on_signal(row, _OPS[kind], self._position)
+            self.coordinator.windows.on_signal(row, _OPS[kind], self._position)
 
     def _query(self, sql: str, file: str, after: int) -> None:
         words = sql.split()
@@ -200,7 +200,7 @@ class MemoryLog:
         if words[0].upper() in ("ALTER", "TRUNCATE", "DROP", "RENAME") and self._position is not None:
             for database, table in self._tables():
                 if table in sql:
-                    self.coordinator.on_schema_change(f"{database}.{table}", self._position)
+                    self.coordinator.windows.table_changed(f"{database}.{table}", self._position)
         self._committed(file, after)
 
     def _committed(self, file: str, after: int) -> None:

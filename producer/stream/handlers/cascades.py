@@ -1,6 +1,6 @@
 """Cascades: rows of children that InnoDB changed with their parents, without logging them.
 
-What enters: rows events of parents. What leaves: requests to the coordinator: which rows of which child to read and sweep,
+What enters: rows events of parents. What leaves: requests to the snapshot side: which rows of which child to read and sweep,
 or to read a child whole. They are sent at each checkpoint, so that they are durable in the Kafka transaction that commits
 the offset after the parents' transactions. Between two checkpoints all parents of one foreign key are one request.
 
@@ -23,6 +23,7 @@ from producer.binlog.images import RowImages
 from producer.catalog.foreign_keys import ForeignKeys, TableName, Trigger, read_foreign_keys
 from producer.catalog.information_schema import wait_for_ddl
 from producer.snapshot.child_rows import COMPARABLE, MAX_VALUES, ChildRows, Value
+from producer.snapshot.followed_rows import GATHER_S
 from producer.stream.ports import CheckpointWork
 from schemas.applied.shape import hides_values
 from schemas.columns import Column, ColumnType
@@ -30,7 +31,7 @@ from schemas.columns import Column, ColumnType
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from producer.kafka.tables import TableTopics
-    from producer.snapshot.coordinator import SnapshotCoordinator
+    from producer.snapshot.shared_ledger import SharedLedger
     from producer.stream.handlers.set_aside import AsideTables
     from producer.stream.ports import LoggedStatement, Op, RowsEvent, State
     from producer.stream.routes import CapturedTables, Route
@@ -304,26 +305,28 @@ class CascadeRequests:
     """The cascades as a participant: requests to read children are made at checkpoints, and are durable with them."""
 
     def __init__(
-        self, cascades: Cascades, coordinator: SnapshotCoordinator, table_topics: TableTopics, aside: AsideTables
+        self, cascades: Cascades, shared: SharedLedger, table_topics: TableTopics, aside: AsideTables
     ) -> None:
         self._cascades = cascades
-        self._coordinator = coordinator
+        self._shared = shared
         self._table_topics = table_topics
         self._aside = aside
 
     def restore(self, state: State) -> None:
-        """Do nothing: the requests are the coordinator's documents."""
+        """Do nothing: the requests are documents of the ledger."""
 
     def prepare(self, boundary: Position, _now_s: float) -> CheckpointWork:
         """Request what was noted since the last checkpoint."""
         whole = self._cascades.pop_whole()
         for table, reason in whole.items():
             self._ensure_topics(table, boundary)
-            self._coordinator.follow_table(".".join(table), reason)
+            with self._shared.changing() as ledger:
+                ledger.followed.follow_whole(".".join(table), reason)
         for child, rows in self._cascades.pop_rows():
             if child not in whole:
                 self._ensure_topics(child, boundary)
-                self._coordinator.follow_children(".".join(child), rows)
+                with self._shared.changing() as ledger:
+                    ledger.followed.follow(".".join(child), rows, self._shared.clock() + GATHER_S)
         return CheckpointWork()
 
     def committed(self, boundary: Position) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.snapshot.coordinator import MarkerDraft
+from producer.snapshot.outbox import MarkerDraft
 from producer.stream.ports import CheckpointWork
 from rowcodec import EventContext
 from schemas.errors import TidemarkError, is_of_one_table
@@ -16,7 +16,7 @@ from schemas.markers import MarkerType
 if TYPE_CHECKING:
     from producer.catalog.effects import DdlChange
     from producer.kafka.tables import TableTopics
-    from producer.snapshot.coordinator import SnapshotCoordinator
+    from producer.snapshot.own_requests import OwnRequests
     from producer.stream.handlers.cascades import Cascades
     from producer.stream.handlers.set_aside import AsideTables
     from producer.stream.ports import LoggedStatement, RecordPublisher, State
@@ -57,10 +57,10 @@ class FloorsAndSnapshots:
     """
 
     def __init__(
-        self, captured: CapturedTables, coordinator: SnapshotCoordinator, table_topics: TableTopics, aside: AsideTables
+        self, captured: CapturedTables, requests: OwnRequests, table_topics: TableTopics, aside: AsideTables
     ) -> None:
         self._captured = captured
-        self._coordinator = coordinator
+        self._requests = requests
         self._table_topics = table_topics
         self._aside = aside
         self._floors: list[tuple[Table, dict[str, object]]] = []
@@ -162,7 +162,7 @@ class FloorsAndSnapshots:
         """Have a table read again; it may have had no row in the log yet, and so no topics."""
         with self._aside.errors_of(database, table, position):
             self._table_topics.ensure(database, table)
-            self._coordinator.request_table(f"{database}.{table}", reason)
+            self._requests.request_table(f"{database}.{table}", reason)
 
 
 class TruncateRecords:

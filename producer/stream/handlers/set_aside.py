@@ -31,8 +31,9 @@ from schemas.position import Position
 from schemas.state import parse
 
 if TYPE_CHECKING:
-    from producer.snapshot.coordinator import SnapshotCoordinator
-    from producer.stream.ports import Document, LoggedStatement, State
+    from producer.snapshot.own_requests import OwnRequests
+    from producer.snapshot.shared_ledger import SharedLedger
+    from producer.stream.ports import Document, State
     from producer.stream.routes import Router
 
 log = structlog.get_logger(__name__)
@@ -51,7 +52,8 @@ class AsideTables:
     def __init__(
         self,
         name: str,
-        coordinator: SnapshotCoordinator,
+        shared: SharedLedger,
+        requests: OwnRequests,
         may_be: Callable[[str, str], bool],
         *,
         stops: bool = False,
@@ -59,7 +61,8 @@ class AsideTables:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._name = name
-        self._coordinator = coordinator
+        self._shared = shared
+        self._requests = requests
         self._may_be = may_be
         self._stops = stops
         self._clock = clock
@@ -133,10 +136,12 @@ class AsideTables:
         self._tables[one.database, one.table] = one
         name = self._name_of(one)
         notification = table_set_aside(self._name, name, one.reason, one.position.text, self._now_ms())
-        self._coordinator.set_aside(name, one.reason, notification)
+        with self._shared.changing() as ledger:
+            ledger.outbox.notify(notification)
+            ledger.set_aside(name, one.reason)
 
     def _name_of(self, one: AsideDocument) -> str:
-        return self._coordinator.name_of((one.database, one.table))
+        return self._shared.table_name((one.database, one.table))
 
     def resume_table(self, database: str, table: str) -> None:
         """Publish the table again, and have it read whole; do nothing for one that is not set aside."""
@@ -145,8 +150,10 @@ class AsideTables:
             return
         name = self._name_of(one)
         log.info("table.taken_up", table=name, since=one.position.text)
-        self._coordinator.resume_table(name, table_taken_up(self._name, name, self._now_ms()))
-        self._coordinator.request_table(name, f"its changes were not published for some time: {one.reason}")
+        with self._shared.changing() as ledger:
+            ledger.requests.aside.pop(name, None)
+            ledger.outbox.notify(table_taken_up(self._name, name, self._now_ms()))
+        self._requests.request_table(name, f"its changes were not published for some time: {one.reason}")
 
     def release(self, holds_data: Callable[[str, str], bool]) -> None:
         """Forget the tables that are not captured any more."""
@@ -158,7 +165,8 @@ class AsideTables:
         one = self._forget(database, table)
         if one is not None:
             log.info("table.gone", table=self._name_of(one), since=one.position.text)
-            self._coordinator.resume_table(self._name_of(one))
+            with self._shared.changing() as ledger:
+                ledger.requests.aside.pop(self._name_of(one), None)
 
     def _forget(self, database: str, table: str) -> AsideDocument | None:
         one = self._tables.pop((database, table), None)
@@ -198,10 +206,14 @@ class AsideTables:
 
         `is_publishable` raises why a table is not, and is false for one that is gone.
         """
-        for found, reason in self._coordinator.pop_unpublishable().items():
-            if self._may_be(*found):
-                self._put_for(*found, reason, position)
-        requested = self._coordinator.asked_for_aside() if self._tables else set()
+        with self._shared.changed:
+            unpublishable = self._shared.ledger.drain_unpublishable()
+        for name, reason in unpublishable.items():
+            table = self._shared.table_id(name)
+            if self._may_be(*table):
+                self._put_for(*table, reason, position)
+        with self._shared.changed:
+            requested = self._shared.ledger.asked_for_aside()
         for key, one in list(self._tables.items()):
             if self._check_at[key] > self._clock() and self._name_of(one) not in requested:
                 continue
@@ -212,7 +224,8 @@ class AsideTables:
             except TidemarkError as error:
                 self.put(*key, error, position)
             self._check_at[key] = self._clock() + CHECK_EVERY_S
-            self._coordinator.refuse_aside(self._name_of(one))
+            with self._shared.changed:
+                self._shared.ledger.refuse_aside(self._name_of(one))
 
 
 class AsideCheckpoint:

@@ -13,7 +13,7 @@ from schemas.position import Position
 if TYPE_CHECKING:
     from kafkaio.topic_admin import TopicAdmin
     from producer.kafka.tables import TableTopics
-    from producer.snapshot.coordinator import MarkerDraft
+    from producer.snapshot.outbox import MarkerDraft
     from producer.stream.handlers.set_aside import AsideTables
     from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
     from producer.stream.ports import RecordPublisher

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from producer.kafka.codecs import CodecFactory, RowIdentity
     from producer.snapshot.buffered_chunk import ClosedChunk
     from producer.snapshot.coordinator import SnapshotCoordinator
+    from producer.snapshot.log_windows import LogWindows
     from producer.stream.cursor import LogCursor
     from producer.stream.handlers.change_records import ChunkRecords
     from producer.stream.ports import EncodedRun, LoggedStatement, Op, RowsEvent, State
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 class SignalRows:
     """A reader of the signal table's rows. A chunk whose close row is here is written before the close row."""
 
-    def __init__(self, coordinator: SnapshotCoordinator, chunks: ChunkRecords) -> None:
-        self._coordinator = coordinator
+    def __init__(self, windows: LogWindows, chunks: ChunkRecords) -> None:
+        self._windows = windows
         self._chunks = chunks
 
     def wants(self, table: Route, op: Op) -> bool:
@@ -36,21 +37,21 @@ class SignalRows:
         return table.is_signal and table.layout is not None and op in table.encoded_ops
 
     def rows(self, event: RowsEvent) -> None:
-        """Give every row to the coordinator."""
+        """Handle every row: as a signal, or as the end of a window."""
         context, _ = event.encoded
         assert event.route.layout is not None
         for row in decode_signal_row(event.buf, event.start, event.end, event.route.layout, event.op):
-            closed = self._coordinator.closed_chunk(row, event.op)
+            closed = self._windows.closed_chunk(row, event.op)
             if closed is not None:
                 self._chunks.write(closed, context)
-            self._coordinator.on_signal(row, event.op, event.transaction.position)
+            self._windows.on_signal(row, event.op, event.transaction.position)
 
 
 class OpenWindowRows:
     """A reporter of the keys that the log changes in tables with open windows."""
 
-    def __init__(self, coordinator: SnapshotCoordinator, codecs: CodecFactory) -> None:
-        self._coordinator = coordinator
+    def __init__(self, windows: LogWindows, codecs: CodecFactory) -> None:
+        self._windows = windows
         self._codecs = codecs
 
     def wants(self, table: Route, op: Op) -> bool:
@@ -60,22 +61,22 @@ class OpenWindowRows:
     def rows(self, event: RowsEvent) -> None:
         """Report the keys, while chunks of the table wait for their close rows."""
         route = event.route
-        if not self._coordinator.watches(route.name):
+        if not self._windows.watches(route.name):
             return
         context, records = event.encoded
         identity = self._identity(route)
         if identity.codec is not None:
             records = identity.codec.encode_rows(event.buf, event.start, event.end, context)
-        self._coordinator.on_touched(route.name, record_keys(records, identity.skip))
+        self._windows.touched(route.name, record_keys(records, identity.skip))
 
     def run(self, run: EncodedRun) -> None:
         """Report the keys of a run. Its rows are read from the log after windows were opened, as each event's are."""
-        if not self._coordinator.watches(run.route.name):
+        if not self._windows.watches(run.route.name):
             return
         records, identity = run.records, self._identity(run.route)
         if identity.codec is not None:
             records = identity.codec.encode_run(run.rows)
-        self._coordinator.on_touched(run.route.name, record_keys(records, identity.skip))
+        self._windows.touched(run.route.name, record_keys(records, identity.skip))
 
     def _identity(self, route: Route) -> RowIdentity:
         if route.schema is None:
@@ -87,8 +88,8 @@ class OpenWindowRows:
 class InvalidatedChunks:
     """A handler of DDL: chunks that were read across it are read again."""
 
-    def __init__(self, coordinator: SnapshotCoordinator, captured: CapturedTables) -> None:
-        self._coordinator = coordinator
+    def __init__(self, windows: LogWindows, captured: CapturedTables) -> None:
+        self._windows = windows
         self._captured = captured
 
     def statement(self, statement: LoggedStatement) -> None:
@@ -96,7 +97,7 @@ class InvalidatedChunks:
         for change in statement.changes:
             for database, table in ((change.database, change.table), (change.new_database, change.new_table)):
                 if table and self._captured.holds(database, table):
-                    self._coordinator.on_schema_change(f"{database}.{table}", statement.origin.position)
+                    self._windows.table_changed(f"{database}.{table}", statement.origin.position)
 
 
 class SnapshotCheckpoint:
@@ -120,7 +121,7 @@ class SnapshotCheckpoint:
     def restore(self, state: State) -> None:
         """Take over requests, tables and windows; of tables that are captured no longer, nothing more is read."""
         self._coordinator.restore(state)
-        self._coordinator.leave_out_others(self._holds_data)
+        self._coordinator.requests.cancel_others(self._holds_data)
 
     def is_due(self, boundary: Callable[[], Position] | None, _now_s: float) -> bool:
         """Return whether a registration, an answer, a marker or a window waits for a checkpoint."""
@@ -128,9 +129,9 @@ class SnapshotCheckpoint:
 
     def prepare(self, boundary: Position, now_s: float) -> CheckpointWork:
         """Close the windows that end here, and return everything that waits for a checkpoint."""
-        closed = self._coordinator.closed_chunks(boundary)
+        closed = self._coordinator.windows.closed_chunks(boundary)
         work = self._coordinator.prepare(boundary, now_s)
-        encode = self._coordinator.encode_notification
+        encode = self._coordinator.control.encoder.encode
         records = []
         for notification in work.notifications:
             key, value = encode(notification)

@@ -1,9 +1,11 @@
-"""What a start of the producer asks for: the initial snapshot, and all tables again where a stretch of the log was lost."""
+"""What the producer itself asks for: the snapshots of a start, and tables whose changes the log does not have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
+
+import structlog
 
 from producer.snapshot.snapshot_state import State
 from schemas.documents import Origin
@@ -12,6 +14,9 @@ from schemas.errors import SourceError
 if TYPE_CHECKING:
     from producer.snapshot.shared_ledger import SharedLedger
 
+log = structlog.get_logger(__name__)
+
+WAITS_FOR_WINDOWS: Final = "it waits for a signal table: set source.signal_table"
 INITIAL_REQUEST: Final = "initial"
 _NO_WINDOWS: Final = (
     "the initial snapshot, and that after a lost stretch of the log, needs a signal table: set source.signal_table (for "
@@ -20,8 +25,8 @@ _NO_WINDOWS: Final = (
 )
 
 
-class StartRequests:
-    """Requests of a start. `in_one_view`: their tables are read in one view; else windows are needed (`has_windows`)."""
+class OwnRequests:
+    """Requests of the producer. `in_one_view`: tables of a start are read in one view; all others need windows (`has_windows`)."""
 
     def __init__(self, shared: SharedLedger, *, in_one_view: bool, has_windows: bool) -> None:
         self._shared = shared
@@ -34,19 +39,17 @@ class StartRequests:
         At every start (another `request` each time): nothing is asked for while an earlier one is unfinished.
         """
         self._require_means()
-        shared = self._shared
-        with shared.changed:
-            requests = shared.ledger.requests
-            running = any(r.origin is Origin.INITIAL and not r.state.final for r in requests.values())
-            if request not in requests and not running:
+        with self._shared.changing() as ledger:
+            running = any(r.origin is Origin.INITIAL and not r.state.final for r in ledger.requests.values())
+            if request not in ledger.requests and not running:
                 reason = "first start" if request == INITIAL_REQUEST else "start"
                 self._submit(tables, request, reason)
 
     def start_over(self, tables: Iterable[str], request: str, reason: str) -> None:
         """Read all tables again: a stretch of the log is lost, so whatever was read is void."""
         self._require_means()
-        with self._shared.changed:
-            self._shared.ledger.abandon(reason)
+        with self._shared.changing() as ledger:
+            ledger.abandon(reason)
             self._submit(tables, request, reason)
 
     def restart_unfinished(self) -> None:
@@ -71,11 +74,33 @@ class StartRequests:
             )
             raise SourceError(message)
 
+    def request_table(self, table: str, reason: str) -> None:
+        """Ask for a whole-table snapshot because the log does not have all of its changes; asked twice is once.
+
+        Where windows cannot be opened it waits for a start that has a signal table: the sink is wrong until then.
+        """
+        waits_for = "" if self._has_windows else WAITS_FOR_WINDOWS
+        if waits_for:
+            log.error("snapshot.impossible", table=table, reason=reason, fix="set source.signal_table")
+        with self._shared.changing() as ledger:
+            ledger.requests.submit_automatic(table, reason, waits_for=waits_for)
+
+    def cancel_others(self, holds_data: Callable[[str, str], bool]) -> None:
+        """Read no more of tables that the settings do not name any longer: nobody would follow their changes."""
+        with self._shared.changed:
+            self._shared.ledger.cancel_others(lambda table: holds_data(*self._shared.table_id(table)))
+
+    def wait_for_windows(self) -> None:
+        """Note that what was begun cannot be read without a signal table."""
+        with self._shared.changed:
+            waiting = self._shared.ledger.requests.wait_for(WAITS_FOR_WINDOWS)
+        if waiting:
+            log.error("snapshot.impossible", tables=waiting, reason="it was begun", fix="set source.signal_table")
+
     def _submit(self, tables: Iterable[str], request: str, reason: str) -> None:
         chosen = [(table, None) for table in tables]
         requests = self._shared.ledger.requests
         requests.submit(request, Origin.INITIAL, chosen, reason=reason, blocking=self._in_one_view)
-        self._shared.changed.notify_all()
 
     def _require_means(self) -> None:
         if not (self._in_one_view or self._has_windows):
