@@ -12,9 +12,9 @@ from mysqlio.server_access import ServerAccess
 from mysqlio.server_errors import source_errors
 from mysqlio.server_facts import user_grants
 from producer.catalog import list_tables, read_table_schema, unsupported_tables
-from producer.snapshot.strategies.watermark import SignalTable
 from producer.snapshot.table_access import ServerConnector
 from producer.snapshot.view import FirstView, View, open_view
+from producer.snapshot.watermark import SignalTable
 from producer.source.coverage import coverage
 from producer.source.dump import REGISTERED_AS
 from producer.source.log_facts import other_replica

@@ -16,6 +16,7 @@ import structlog
 
 from mysqlio.connection import connect
 from mysqlio.server_access import ServerAccess
+from mysqlio.server_facts import LogPosition
 from producer.catalog import Catalog
 from producer.catalog.foreign_keys import logs_cascades_since
 from producer.catalog.looking import TableLooks
@@ -80,7 +81,6 @@ if TYPE_CHECKING:
     from producer.clients import Clients
     from producer.control.command_registry import Handler
     from producer.resume import Resumption
-    from producer.stream.offset import LogOffset
     from producer.stream.ports import CheckpointParticipant, RowsHandler, State, StatementHandler
     from producer.stream.steps import RereadHint
     from schemas.connect import Connector
@@ -404,13 +404,14 @@ class Wiring:
             writer=self._chunk_writer,
             captured=lambda: [table for table in clients.tables.known() if captured.holds_data(*table)],
             control=control,
-            offset=self._committed,
+            committed=self._committed,
         )
 
-    def _committed(self) -> LogOffset:
-        """Return what the log reader has committed."""
+    def _committed(self) -> LogPosition:
+        """Return where the log reader has committed."""
         assert self._checkpoints is not None
-        return self._checkpoints.committed
+        offset = self._checkpoints.committed
+        return LogPosition(offset.file, offset.pos, offset.gtid_set)
 
     def _chunk_writer(self, slot: int) -> KafkaChunkWriter:
         kafka = self._settings.kafka

@@ -1,5 +1,8 @@
 """Tables that the merge job reads itself: chosen, asked for, answered, and given up (pure).
 
+The choice (`LoadRule`) rests on what is known when a table is first looked at: the settings, what the request says, the server's
+statistics. It is made once for each plan of a table, and remembered with the task.
+
 A chunk keeps the protocol of its window; only who reads it differs. The merge job is asked by a marker in the table's snapshot
 topic and answers by a row of the signal table. A task whose rows cannot come that way goes through Kafka: windows that were handed
 over are void then, and their chunks are read in new ones. What the merge job reads for a void window does no harm: later versions
@@ -8,7 +11,8 @@ win.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
 
@@ -17,11 +21,12 @@ from producer.snapshot.snapshot_state import TableTask, Tries, Window, WindowSta
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from producer.snapshot.load_choice import LoadRequest, LoadRule
     from producer.snapshot.outbox import Outbox
     from producer.snapshot.tasks import TableTasks
     from producer.snapshot.window_register import WindowRegister
     from schemas.loads import LoadAnswer
+    from schemas.position import Position
+    from schemas.settings import Settings
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +36,73 @@ LOAD_PATIENCE_S: Final = 120.0
 """With "auto", a table goes through Kafka where the merge job has answered nothing for so long."""
 SHOWN_AFTER_S: Final = 15.0
 WAITS_FOR_MERGE: Final = "it waits for the merge job (tidemark merge), which reads its rows and has not answered yet"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """What the merge job is asked for: the marker of a load, without what its window says."""
+
+    low: Position
+    file: str
+    snapshot: str
+    query: str
+    server: str
+    key_schema: int | None
+    value_schema: int
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of the marker's draft; positions are texts."""
+        return {
+            "low": self.low.text,
+            "file": self.file,
+            "snapshot": self.snapshot,
+            "query": self.query,
+            "server": self.server,
+            "key_schema": self.key_schema,
+            "value_schema": self.value_schema,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRule:
+    """What the settings say: `via` of requests that do not say it themselves.
+
+    "auto" means the merge job for tables of `min_rows` or more. `impossible` says why it can read no table, "" where it can.
+    `chunk_rows` are the rows of a chunk that goes through Kafka.
+    """
+
+    via: str = "kafka"
+    min_rows: int = 0
+    impossible: str = ""
+    chunk_rows: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the rule of the settings."""
+        snapshot = settings.snapshot
+        return cls(snapshot.via, snapshot.spark_min_rows, settings.why_no_loads, snapshot.chunk_rows)
+
+    def asked(self, task: TableTask) -> str:
+        """Return what is asked for: "auto", "kafka" or "spark"."""
+        return task.asked_via or self.via
+
+    def choose(self, task: TableTask) -> tuple[str, str]:
+        """Return the way of a task's rows, "kafka" or "spark", and why it is not the one that was asked for, "" where it is."""
+        asked = self.asked(task)
+        if asked == "kafka":
+            return "kafka", ""
+        reason = self.impossible or _refusal(task)
+        if reason:
+            return "kafka", reason if asked == "spark" else ""
+        is_chosen = asked == "spark" or (task.estimate is not None and task.estimate >= self.min_rows)
+        return "spark" if is_chosen else "kafka", ""
+
+    def refusal(self, task: TableTask) -> str:
+        """Return why the merge job may read no more of a table that it began with, "" where it may: settings have changed."""
+        if self.asked(task) == "kafka":
+            return "snapshot.via is kafka"
+        return self.impossible or _refusal(task)
 
 
 class TableLoads:
@@ -80,7 +152,7 @@ class TableLoads:
 
     def ask(self, window: Window, request: LoadRequest, now_s: float) -> None:
         """Ask the merge job for the rows of a window whose open row was read."""
-        self._windows.ask_for(window, request, now_s)
+        self._windows.ask_for(window, request.fields, now_s)
 
     def answered(self, answer: LoadAnswer, now_s: float) -> bool:
         """Note an answer; return False where no window waits for it: it was given up, or is of an earlier process."""
@@ -122,3 +194,14 @@ class TableLoads:
             self.give_up(task, answer.error)
         elif chunk.loads_failed >= MOST_FAILED:
             self.give_up(task, f"the merge job could not read a chunk {chunk.loads_failed} times: {answer.error}")
+
+
+def _refusal(task: TableTask) -> str:
+    """Return why the rows of this task cannot be read by the merge job."""
+    if task.merge == "producer":
+        return "the producer merges its rows (merge: producer)"
+    if task.condition is not None:
+        return "the request has a condition"
+    if task.surrogate is not None:
+        return "the request has a surrogate key"
+    return "these are rows of changed parents" if task.children is not None else ""

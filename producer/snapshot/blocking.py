@@ -10,7 +10,7 @@ For `snapshot.consistency: one_transaction` and signals of type BLOCKING. The co
 So whatever the log has before that position is published before the rows, and whatever it has behind it after them. Per
 key the order of records is that of the source, with nothing to compare and nothing kept in memory. At a first start the
 view is opened before the log is read, and the rows come first of all. Why this is no windowing strategy is said in
-`producer.snapshot.strategies`.
+`producer.snapshot.windowing`.
 
 After a failure or a crash the request starts over, with a new view further on in the log. Rows published by then were true
 at the first position, and what became of them since is in the log between the two: no record is wrong, and what was
@@ -31,14 +31,13 @@ import structlog
 from pymysql.constants import ER
 
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
-from producer.snapshot.filters import FilterRefusedError
 from producer.snapshot.planner import estimated_rows
 from producer.snapshot.planning_worker import no_primary_key
 from producer.snapshot.reader import shown_by_star
 from producer.snapshot.resultset import require_columns
-from producer.snapshot.scope import scope_of
-from producer.snapshot.strategies.watermark import end_of_binlog
+from producer.snapshot.scope import FilterRefusedError, scope_of
 from producer.snapshot.view import View, open_view
+from producer.snapshot.watermark import end_of_binlog
 from producer.source.query import DEFAULT_BUFFER_BYTES, PACKET_HEADER, BinaryQuery, Block, Buffer, last_row
 from rowcodec import ChunkContext
 from schemas.errors import PreparedXaError, RetriableSourceError, TidemarkError, UnsupportedTypeError
@@ -51,8 +50,8 @@ if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from producer.snapshot.shared_ledger import SharedLedger
     from producer.snapshot.snapshot_state import Request, TableTask
-    from producer.snapshot.strategies.watermark import SignalTable
     from producer.snapshot.table_access import TableAccess, TopicNames
+    from producer.snapshot.watermark import SignalTable
     from rowcodec import Records
     from rowcodec.types import SnapshotMark
     from schemas.columns import TableSchema

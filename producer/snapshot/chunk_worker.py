@@ -13,10 +13,10 @@ import structlog
 from producer.snapshot.buffered_chunk import ChunkTooLargeError
 from producer.snapshot.child_rows import ChildrenUnreadableError
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
-from producer.snapshot.filters import FilterRefusedError
 from producer.snapshot.planner import split_bounds
 from producer.snapshot.ranges import Key
 from producer.snapshot.reader import ChunkReader
+from producer.snapshot.scope import FilterRefusedError
 from producer.snapshot.shared_ledger import POLL_S, LedgerWatch, SharedLedger
 from producer.snapshot.snapshot_state import Window, WindowState
 from producer.snapshot.workers import WindowWorker
@@ -24,8 +24,8 @@ from schemas.overriding import override
 
 if TYPE_CHECKING:
     from producer.snapshot.reader import ChunkWriter
-    from producer.snapshot.strategies import Windowing
     from producer.snapshot.table_access import TableAccess, TopicNames
+    from producer.snapshot.windowing import Windowing
 
 log = structlog.get_logger(__name__)
 

@@ -22,35 +22,34 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from producer.snapshot.asked_loads import LoadRule
 from producer.snapshot.blocking import BlockingSnapshots
 from producer.snapshot.chunk_worker import ChunkWorker
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
-from producer.snapshot.load_choice import LoadRule
 from producer.snapshot.load_guard import LoadGuard, LoadLimits
 from producer.snapshot.load_worker import LoadWorker
 from producer.snapshot.log_windows import LogWindows
 from producer.snapshot.outbox import SnapshotWork
 from producer.snapshot.own_requests import OwnRequests
+from producer.snapshot.pace import RowRate
 from producer.snapshot.planning_worker import PlanningWorker, sizes_of
-from producer.snapshot.row_rate import RowRate
 from producer.snapshot.shared_ledger import SharedLedger
 from producer.snapshot.signal_commands import SnapshotCommands
 from producer.snapshot.snapshot_state import TableId
-from producer.snapshot.strategies.read_only import ReadOnly
-from producer.snapshot.strategies.signal_rows import SignalRows
-from producer.snapshot.strategies.watermark import SignalTable
 from producer.snapshot.table_access import TableAccess, TopicNames
 from producer.snapshot.table_progress import ProgressReport
+from producer.snapshot.watermark import SignalTable
+from producer.snapshot.windowing import ReadOnly, RowWindowing
 from producer.snapshot.workers import WorkerThreads
 from schemas.avro import avro_field_name
 from schemas.names import adjusted_field_name
 from schemas.position import Position
 
 if TYPE_CHECKING:
+    from mysqlio.server_facts import LogPosition
     from producer.control.signal_control import SignalControl
     from producer.snapshot.reader import ChunkWriter
-    from producer.snapshot.strategies import Windowing
-    from producer.snapshot.strategies.read_only import CommittedOffset
+    from producer.snapshot.windowing import Windowing
     from schemas.settings import FormatSettings, Settings
 
 ASK_INTERVAL_S: Final = 0.005
@@ -59,7 +58,7 @@ ASK_INTERVAL_S: Final = 0.005
 class SnapshotCoordinator:
     """See the module. `windows`, `views` and the methods marked [log] are for the log reader's thread alone.
 
-    `writer` opens the chunk writer of a slot. `captured` returns the tables there are. `offset` returns where the log
+    `writer` opens the chunk writer of a slot. `captured` returns the tables there are. `committed` returns where the log
     reader has committed, for sources that are only read.
     """
 
@@ -71,7 +70,7 @@ class SnapshotCoordinator:
         writer: Callable[[int], ChunkWriter],
         captured: Callable[[], Iterable[TableId]],
         control: SignalControl,
-        offset: Callable[[], CommittedOffset] | None = None,
+        committed: Callable[[], LogPosition] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -81,7 +80,7 @@ class SnapshotCoordinator:
         self.control = control
         self._names = TopicNames(settings.name, settings.kafka.topic_delimiter)
         signal_table = _signal_table(settings)
-        windowing = self._windowing = _windowing(settings, signal_table, offset)
+        windowing = self._windowing = _windowing(settings, signal_table, committed)
         options = LedgerOptions(
             merge=settings.snapshot.merge,
             field_name=lambda name: record_field_name(name, settings.format),
@@ -164,7 +163,7 @@ class SnapshotCoordinator:
     def _start_load_worker(self, number: int) -> None:
         """Start a load worker, unless there are to be none. The first one starts the others with its first window."""
         windowing, loads = self._windowing, self._settings.snapshot.loads
-        if self._settings.why_no_loads or not isinstance(windowing, SignalRows):
+        if self._settings.why_no_loads or not isinstance(windowing, RowWindowing):
             return
         begun = self._start_more_loads if number == 0 and loads > 1 else _nothing
         worker = LoadWorker(self.shared, self._access, windowing, self._names, begun)
@@ -248,11 +247,11 @@ def _signal_table(settings: Settings) -> SignalTable | None:
 
 
 def _windowing(
-    settings: Settings, signal_table: SignalTable | None, offset: Callable[[], CommittedOffset] | None
+    settings: Settings, signal_table: SignalTable | None, committed: Callable[[], LogPosition] | None
 ) -> Windowing | None:
     """Return the windowing strategy of the settings, None where windows cannot be opened."""
-    if settings.source.read_only and offset is not None:
-        return ReadOnly(offset)
+    if settings.source.read_only and committed is not None:
+        return ReadOnly(committed)
     if signal_table is not None:
-        return SignalRows(signal_table, settings.snapshot.watermarking_strategy)
+        return RowWindowing(signal_table, settings.snapshot.watermarking_strategy)
     return None

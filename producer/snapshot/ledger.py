@@ -22,9 +22,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from producer.snapshot.asked_loads import TableLoads
+from producer.snapshot.asked_loads import LoadRule, TableLoads
 from producer.snapshot.followed_rows import FollowedRows
-from producer.snapshot.load_choice import LoadRule
 from producer.snapshot.outbox import MarkerDraft, Outbox, SnapshotWork
 from producer.snapshot.requests import NOT_CAPTURED, SnapshotRequests
 from producer.snapshot.snapshot_state import Request, State, TableTask, Window
@@ -39,7 +38,7 @@ from schemas.position import Position
 from schemas.state import parse
 
 if TYPE_CHECKING:
-    from producer.snapshot.chunk_size import ChunkSizes
+    from producer.snapshot.pace import ChunkSizes
 
 __all__ = ["LedgerOptions", "MarkerDraft", "SnapshotLedger", "SnapshotWork"]
 

@@ -21,8 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from producer.kafka.chunk_sink import ChunkReceipt
+from producer.snapshot.asked_loads import LoadRequest
 from producer.snapshot.failures import EXPECTED
-from producer.snapshot.load_choice import LoadRequest
 from producer.snapshot.reader import (
     OPEN_PATIENCE_S,
     Assignment,
@@ -32,15 +32,15 @@ from producer.snapshot.reader import (
 )
 from producer.snapshot.shared_ledger import LedgerWatch, SharedLedger
 from producer.snapshot.snapshot_state import Window
-from producer.snapshot.strategies.watermark import XA_PATIENCE_S, WindowRow, require_no_xa
+from producer.snapshot.watermark import XA_PATIENCE_S, WindowRow, require_no_xa
 from producer.snapshot.workers import WindowWorker
 from schemas.errors import TidemarkError
 from schemas.overriding import override
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
-    from producer.snapshot.strategies.signal_rows import SignalRows
     from producer.snapshot.table_access import TableAccess, TopicNames
+    from producer.snapshot.windowing import RowWindowing
     from schemas.loads import LoadAnswer
 
 
@@ -82,7 +82,7 @@ class LoadWorker(WindowWorker):
     """A worker without a slot; it has a connection only while it opens or closes a window. `begun` is called with each window."""
 
     def __init__(
-        self, shared: SharedLedger, access: TableAccess, windowing: SignalRows, names: TopicNames, begun: Callable[[], None]
+        self, shared: SharedLedger, access: TableAccess, windowing: RowWindowing, names: TopicNames, begun: Callable[[], None]
     ) -> None:
         super().__init__(shared, access, names, shared.ledger.turns.start_next_load)
         self._windowing = windowing

@@ -14,7 +14,7 @@ import structlog
 
 from producer.snapshot.buffered_chunk import ClosedChunk
 from producer.snapshot.snapshot_state import Window, WindowState
-from producer.snapshot.strategies.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, window_of
+from producer.snapshot.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, window_of
 from schemas.errors import DecodeError
 from schemas.loads import LOAD_ANSWER, LoadAnswer
 from schemas.signals import WINDOW_TYPES
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from producer.control.command_registry import CommandRegistry
     from producer.control.signal_row import SignalRow
     from producer.snapshot.shared_ledger import SharedLedger
-    from producer.snapshot.strategies.watermark import Watermarking
+    from producer.snapshot.watermark import Watermarking
     from schemas.position import Position
 
 log = structlog.get_logger(__name__)

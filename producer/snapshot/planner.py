@@ -33,13 +33,13 @@ from producer.snapshot.ranges import (
     up_to,
     where,
 )
-from producer.snapshot.strategies.watermark import LowWatermark
+from producer.snapshot.watermark import LowWatermark
 from schemas.columns import TableSchema
 from schemas.documents import PlanDocument
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
-    from producer.snapshot.chunk_size import ChunkSizes
+    from producer.snapshot.pace import ChunkSizes
 
 MAX_SPARSENESS: Final = 4.0
 

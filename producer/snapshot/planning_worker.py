@@ -8,23 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.snapshot.chunk_size import ChunkSizes
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
-from producer.snapshot.filters import FilterRefusedError
+from producer.snapshot.pace import ChunkSizes
 from producer.snapshot.planner import TablePlanner, estimated_rows
 from producer.snapshot.ranges import SurrogateKeyError, key_identity
 from producer.snapshot.reader import AbandonedError
-from producer.snapshot.scope import scope_of
+from producer.snapshot.scope import FilterRefusedError, scope_of
 from producer.snapshot.shared_ledger import POLL_S, SharedLedger
 from producer.snapshot.snapshot_state import TableTask
-from producer.snapshot.strategies import Windowing
-from producer.snapshot.strategies.watermark import (
-    XA_PATIENCE_S,
-    LowWatermark,
-    WindowRow,
-    end_of_binlog,
-    require_no_xa,
-)
+from producer.snapshot.watermark import XA_PATIENCE_S, LowWatermark, WindowRow, end_of_binlog, require_no_xa
+from producer.snapshot.windowing import Windowing
 from producer.snapshot.workers import ConnectedWorker
 from schemas.errors import (
     ConfigError,

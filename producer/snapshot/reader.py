@@ -16,7 +16,7 @@ With `merge: producer` the raw rows are buffered in memory instead (`BufferedChu
 after step 7 the reader waits until the log reader has read the close row and written them, so that no more chunks are
 buffered than there are readers.
 
-Where nothing is written to the source, the low watermark is taken otherwise (`strategies`) and steps 5 and 7 fall away.
+Where nothing is written to the source, the low watermark is taken otherwise (`windowing`) and steps 5 and 7 fall away.
 Step 6 then hands over where the log ended when the rows had been read: the log reader closes the window there.
 
 A DDL statement of the table between low watermark and close row voids the window; its rows do no harm. Whatever goes
@@ -35,19 +35,12 @@ import numpy as np
 from mysqlio.connection import server_version
 from mysqlio.server_facts import flavour_of, version_of
 from producer.snapshot.buffered_chunk import BufferedChunk
-from producer.snapshot.chunk_size import ChunkCost
+from producer.snapshot.pace import ChunkCost
 from producer.snapshot.ranges import KeyRange, table_name
 from producer.snapshot.resultset import require_columns
 from producer.snapshot.snapshot_state import TableId
-from producer.snapshot.strategies import Windowing
-from producer.snapshot.strategies.read_only import end_of_reading
-from producer.snapshot.strategies.watermark import (
-    XA_PATIENCE_S,
-    LowWatermark,
-    WindowRow,
-    end_of_binlog,
-    require_no_xa,
-)
+from producer.snapshot.watermark import XA_PATIENCE_S, LowWatermark, WindowRow, end_of_binlog, require_no_xa
+from producer.snapshot.windowing import Windowing, end_of_reading
 from producer.source.query import DEFAULT_BUFFER_BYTES, BinaryQuery, Buffer
 from rowcodec import ChunkContext
 from schemas.columns import TableSchema

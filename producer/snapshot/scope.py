@@ -3,6 +3,9 @@
 `WholeTable`  every row; what the snapshot does not find is deleted from sinks (`whole_table` in the COMPLETE marker)
 `Filtered`    the rows that a signal's condition selects; nothing is deleted
 `KeyRows`     the rows with certain values of a foreign key; those with an old value that are not found are deleted
+
+The server is asked whether it accepts a condition before a table is planned or read by it, with a query of no rows: no retry
+helps if it does not. What only values show (a number out of range, an expression that is none) comes with the rows.
 """
 
 from __future__ import annotations
@@ -11,18 +14,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import pymysql
+
+from mysqlio.server_errors import source_error
 from producer.snapshot.child_rows import ChildrenUnreadableError, ChildRows
-from producer.snapshot.filters import is_of_values, refusal, require_filter
-from producer.snapshot.ranges import KeyIdentity, KeyRange, chunk_query, key_identity
+from producer.snapshot.ranges import KeyIdentity, KeyRange, chunk_query, key_identity, table_name
 from producer.snapshot.snapshot_state import TableTask
+from producer.source.query import BinaryQuery
+from schemas.errors import RetriableSourceError, SourceError
 from schemas.overriding import override
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from schemas.columns import TableSchema
 
+_JSON_FUNCTIONS: Final = range(3140, 3159)
+_REGULAR_EXPRESSIONS: Final = range(3685, 3700)  # since MySQL 8.0.4
+_BY_VALUES: Final = frozenset(
+    {
+        1139,  # a regular expression
+        1210, 1242, 1267, 1270, 1271, 1300,  # arguments; a subquery of several rows; collations; text of no character set
+        1292, 1365, 1367, 1411, 1525, 1690,  # values that are none of their type; a division by zero; out of range
+        *_JSON_FUNCTIONS,
+        *_REGULAR_EXPRESSIONS,
+    }
+)  # fmt: skip
 MAX_KEY_ROWS: Final = 500_000
 """Rows of one window by their parents; beyond that the table is read whole, in chunks."""
+
+
+class FilterRefusedError(SourceError):
+    """The server cannot evaluate a signal's filter; the same filter fails again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +166,34 @@ def scope_of(task: TableTask) -> Scope:
     if task.condition is not None:
         return Filtered(task.condition, task.surrogate)
     return WholeTable(surrogate=task.surrogate)
+
+
+def require_filter(connection: Connection, table: TableSchema, condition: str | None) -> None:
+    """Raise `FilterRefusedError` if the server refuses the filter, and nothing but the filter; else what the server answers."""
+    if condition is None:
+        return
+    query = f"SELECT 1 FROM {table_name(table)}"  # noqa: S608 - quoted
+    try:
+        _ask(connection, f"{query} WHERE (\n{condition}\n) LIMIT 0")
+    except pymysql.MySQLError as error:
+        if isinstance(source_error(error, ""), RetriableSourceError):
+            raise
+        _ask(connection, f"{query} LIMIT 0")
+        raise FilterRefusedError(refusal(table.full_name, condition, error)) from error
+
+
+def is_of_values(error: BaseException) -> bool:
+    """Return whether a query that the server accepted failed at the values of its rows."""
+    return isinstance(error, pymysql.MySQLError) and bool(error.args) and error.args[0] in _BY_VALUES
+
+
+def refusal(table: str, condition: str, error: BaseException) -> str:
+    """Return the reason that status and notifications give for a filter that failed."""
+    code, text = (*error.args, "")[:2]
+    return f"the source refuses the filter {condition!r} of {table}: {text} ({code}). Send the signal with another filter"
+
+
+def _ask(connection: Connection, sql: str) -> None:
+    with BinaryQuery(connection, sql) as query:
+        for _ in query.blocks():
+            pass

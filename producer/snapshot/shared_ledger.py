@@ -17,8 +17,7 @@ from schemas.position import Position
 if TYPE_CHECKING:
     from producer.kafka.chunk_sink import ChunkReceipt
     from producer.snapshot.buffered_chunk import BufferedChunk
-    from producer.snapshot.chunk_size import ChunkCost
-    from producer.snapshot.row_rate import RowRate
+    from producer.snapshot.pace import ChunkCost, RowRate
 
 POLL_S: Final = 0.25
 

@@ -18,9 +18,9 @@ from schemas.position import Position
 
 if TYPE_CHECKING:
     from producer.snapshot.buffered_chunk import BufferedChunk
-    from producer.snapshot.chunk_size import ChunkCost, ChunkSizes
     from producer.snapshot.followed_rows import FollowedRows
     from producer.snapshot.outbox import Outbox
+    from producer.snapshot.pace import ChunkCost, ChunkSizes
     from producer.snapshot.requests import SnapshotRequests
     from producer.snapshot.window_register import WindowRegister
 

@@ -31,10 +31,8 @@ import pymysql
 import structlog
 from pymysql.constants import ER
 
-from mysqlio.connection import server_version
 from mysqlio.quoting import quoted
-from mysqlio.server_facts import LogPosition, current_position, flavour_of
-from producer.snapshot.strategies.watermark import (
+from producer.snapshot.watermark import (
     TRANSACTIONAL_ENGINES,
     SignalTable,
     Watermarking,

@@ -14,7 +14,6 @@ from schemas.position import Position
 
 if TYPE_CHECKING:
     from producer.snapshot.buffered_chunk import BufferedChunk
-    from producer.snapshot.load_choice import LoadRequest
     from producer.snapshot.outbox import Outbox
 
 log = structlog.get_logger(__name__)
@@ -101,13 +100,13 @@ class WindowRegister(Mapping[str, Window]):
         window.closes_at = closes_at
         window.state = WindowState.CLOSING
 
-    def ask_for(self, window: Window, request: LoadRequest, now_s: float) -> None:
-        """Ask the merge job for the rows of a window whose open row was read."""
+    def ask_for(self, window: Window, fields: Mapping[str, Any], now_s: float) -> None:
+        """Ask the merge job for the rows of a window whose open row was read; `fields` of the marker say what to read."""
         assert window.opened_at is not None
         assert window.load is not None
         window.load.asked_at = now_s
         plan = {"generation": window.generation}
-        self._outbox.mark(window.table, MarkerType.LOAD, _fields(window, window.opened_at) | request.fields | plan)
+        self._outbox.mark(window.table, MarkerType.LOAD, {**_fields(window, window.opened_at), **fields, **plan})
 
     def buffered(self, window: Window, chunk: BufferedChunk, closes_at: Position | None = None) -> None:
         """Keep the rows until the window closes: at its close row, or at `closes_at` where no row comes."""

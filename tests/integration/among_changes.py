@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from producer.snapshot.strategies import signal_rows as windowing
+from producer.snapshot import windowing
 from producer.snapshot.table_progress import TableProgress
 from schemas.settings import Settings
 from tests.support.producers import Running, Source, running

@@ -17,10 +17,10 @@ from pymysql.cursors import DictCursor
 from structlog.testing import capture_logs
 
 from devservers import start_database
+from producer.snapshot import watermark
 from producer.snapshot.followed_rows import MANY_PARENTS
-from producer.snapshot.strategies import watermark
-from producer.snapshot.strategies.watermark import LowWatermark, end_of_binlog
 from producer.snapshot.turns import Turns
+from producer.snapshot.watermark import LowWatermark, end_of_binlog
 from schemas.settings import Settings
 from schemas.topics import snapshot_topic
 from tests.support.mirror import Mirror, read_mirrors

@@ -27,8 +27,8 @@ from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import current_position
 from producer.catalog import read_table_schema
 from producer.snapshot import blocking, view
-from producer.snapshot.strategies.watermark import SignalTable, commit_barrier
 from producer.snapshot.view import open_view
+from producer.snapshot.watermark import SignalTable, commit_barrier
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.settings import Settings
 from tests.integration.views import (

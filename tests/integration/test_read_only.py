@@ -24,9 +24,9 @@ from mysqlio.server_facts import current_position, flavour_of
 from producer.binlog import events
 from producer.snapshot import snapshot_state
 from producer.snapshot.snapshot_state import State
-from producer.snapshot.strategies.read_only import ReadOnly
-from producer.snapshot.strategies.watermark import WindowRow
 from producer.snapshot.turns import Turns
+from producer.snapshot.watermark import WindowRow
+from producer.snapshot.windowing import ReadOnly
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.gtid import parse_gtid_set
 from producer.source.visibility import owned_gtids, visible_position

@@ -27,9 +27,9 @@ from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import current_position
 from producer.binlog import events
 from producer.catalog import read_table_schema
+from producer.snapshot import watermark
 from producer.snapshot.planner import largest_key
-from producer.snapshot.strategies import watermark
-from producer.snapshot.strategies.watermark import (
+from producer.snapshot.watermark import (
     LowWatermark,
     SignalTable,
     WindowRow,

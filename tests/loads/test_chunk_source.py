@@ -22,9 +22,9 @@ from producer.kafka.codecs import CodecFactory
 from producer.snapshot.ranges import KeyRange, key_identity
 from producer.snapshot.reader import Assignment, ChunkReader, WindowWatch
 from producer.snapshot.scope import WholeTable
-from producer.snapshot.strategies import Windowing
-from producer.snapshot.strategies.watermark import LowWatermark
 from producer.snapshot.table_access import TableAccess
+from producer.snapshot.watermark import LowWatermark
+from producer.snapshot.windowing import Windowing
 from producer.testing.chunk_writers import MemoryChunkWriter, MemoryTopics
 from schemas.errors import LoadError, LoadImpossibleError
 from schemas.loads import LoadAnswer

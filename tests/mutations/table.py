@@ -20,7 +20,7 @@ class Mutation:
 MUTATIONS: Final = (
     Mutation(
         "barrier",
-        "producer.snapshot.strategies.watermark",
+        "producer.snapshot.watermark",
         "    low = end_of_binlog(connection, bound.epoch)\n    commit_barrier(connection, table, row)\n",
         "    commit_barrier(connection, table, row)\n    low = end_of_binlog(connection, bound.epoch)\n",
         ("tests/integration/test_watermark_race.py",),
@@ -293,7 +293,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "wait for what is executed",
-        "producer.snapshot.strategies.read_only",
+        "producer.snapshot.windowing",
         "WAIT_FOR_EXECUTED_GTID_SET(%s, %s), 1)",
         "0 * LENGTH(CONCAT(%s, %s)), 1)",
         (

@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
-from producer.snapshot.asked_loads import LOAD_PATIENCE_S, SHOWN_AFTER_S, WAITS_FOR_MERGE
+from producer.snapshot.asked_loads import (
+    LOAD_PATIENCE_S,
+    SHOWN_AFTER_S,
+    WAITS_FOR_MERGE,
+    LoadRequest,
+    LoadRule,
+)
 from producer.snapshot.child_rows import ChildRows
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
-from producer.snapshot.load_choice import LoadRequest, LoadRule
 from producer.snapshot.ranges import KeyRange
 from producer.snapshot.snapshot_state import TableTask, Window, WindowState
 from schemas.documents import Origin, PlanDocument

@@ -15,8 +15,8 @@ from producer.snapshot.blocking import BlockingSnapshots, marked
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
 from producer.snapshot.shared_ledger import SharedLedger
 from producer.snapshot.snapshot_state import MAX_OUTAGE_ATTEMPTS, State
-from producer.snapshot.strategies.watermark import LowWatermark
 from producer.snapshot.table_access import TableAccess, TopicNames
+from producer.snapshot.watermark import LowWatermark
 from schemas.documents import Origin
 from schemas.position import Position
 from schemas.settings import from_mapping

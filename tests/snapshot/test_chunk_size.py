@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.snapshot.chunk_size import GROW, MIN_CHUNK_ROWS, SHRINK, ChunkCost, ChunkSizes
+from producer.snapshot.pace import GROW, MIN_CHUNK_ROWS, SHRINK, ChunkCost, ChunkSizes
 
 MIB = 1 << 20
 SIZES = ChunkSizes(50_000, target_ms=500, target_bytes=16 * MIB)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from producer.snapshot.asked_loads import LoadRequest, LoadRule
 from producer.snapshot.child_rows import MAX_VALUES, ChildRows
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger, SnapshotWork
-from producer.snapshot.load_choice import LoadRequest, LoadRule
 from producer.snapshot.ranges import KeyRange
 from producer.snapshot.snapshot_state import State, TableTask, Window, WindowState
 from schemas.documents import Origin

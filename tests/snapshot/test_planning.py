@@ -14,11 +14,11 @@ import pytest
 
 from devservers import Database
 from producer.catalog import read_table_schema
-from producer.snapshot.chunk_size import ChunkSizes
+from producer.snapshot.pace import ChunkSizes
 from producer.snapshot.planner import TablePlanner, explain
 from producer.snapshot.ranges import KeyRange, chunk_query, literal, range_key
 from producer.snapshot.snapshot_state import Chunk
-from producer.snapshot.strategies.watermark import LowWatermark
+from producer.snapshot.watermark import LowWatermark
 from schemas.columns import Column, ColumnType
 from schemas.documents import ChunkDocument, PlanDocument
 from schemas.errors import StateError

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from producer.catalog import read_table_schema
-from producer.snapshot.chunk_size import ChunkSizes
+from producer.snapshot.pace import ChunkSizes
 from producer.snapshot.planner import TablePlanner, explain, split_bounds
 from producer.snapshot.ranges import KeyRange, chunk_query
-from producer.snapshot.strategies.watermark import LowWatermark
+from producer.snapshot.watermark import LowWatermark
 from schemas.columns import TableSchema
 from schemas.documents import PlanDocument
 from schemas.position import Position

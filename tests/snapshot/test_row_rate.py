@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from producer.snapshot.row_rate import BURST_S, RowRate
+from producer.snapshot.pace import BURST_S, RowRate
 
 
 def test_a_second_of_rows_may_be_read_at_once() -> None:

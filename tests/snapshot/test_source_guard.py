@@ -14,7 +14,7 @@ import pytest
 
 from devservers import Database
 from producer.snapshot import load_guard
-from producer.snapshot.chunk_size import MIN_CHUNK_ROWS
+from producer.snapshot.pace import MIN_CHUNK_ROWS
 from producer.source import server_load
 from tests.support.memory_log import MemoryLog, running
 from tests.support.servers import database, end_connection

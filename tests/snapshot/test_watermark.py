@@ -12,10 +12,9 @@ import pymysql
 import pytest
 
 from devservers import Database
-from mysqlio.server_facts import identity_of, server_facts
-from producer.snapshot.strategies import watermark
-from producer.snapshot.strategies.read_only import ReadOnly
-from producer.snapshot.strategies.watermark import (
+from mysqlio.server_facts import server_facts
+from producer.snapshot import watermark
+from producer.snapshot.watermark import (
     SignalTable,
     WindowRow,
     choose_low_watermark,
@@ -25,6 +24,7 @@ from producer.snapshot.strategies.watermark import (
     require_no_xa,
     window_of,
 )
+from producer.snapshot.windowing import ReadOnly
 from producer.source.log_facts import xa_recover
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.position import Position

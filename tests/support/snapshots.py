@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from devservers import Database
-from producer.snapshot.strategies.watermark import end_of_binlog
+from producer.snapshot.watermark import end_of_binlog
 from schemas.position import Position
 from schemas.settings import SnapshotSettings
 from tests.support.memory_log import Durable, MemoryLog, begin, settings_for

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from producer.snapshot.strategies.watermark import window_of
+from producer.snapshot.watermark import window_of
 from schemas.signals import WINDOW_TYPES
 from tests.verify.conftest import Scene
 from tidemark.verify.report import TableReport, VerifyReport

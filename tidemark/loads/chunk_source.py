@@ -30,8 +30,8 @@ from producer.kafka.codecs import CodecFactory
 from producer.kafka.registry import GENERATION
 from producer.snapshot.failures import described
 from producer.snapshot.resultset import require_columns
-from producer.snapshot.strategies.watermark import SignalTable, insert_row
 from producer.snapshot.table_access import ServerConnector
+from producer.snapshot.watermark import SignalTable, insert_row
 from producer.source.query import BinaryQuery
 from rowcodec import ChunkContext
 from schemas import topics

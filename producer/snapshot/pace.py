@@ -1,4 +1,4 @@
-"""The size of chunks: it follows what the chunks before have cost (pure).
+"""The pace of reading: chunks as large as those before suggest by their cost, and a limit on the rows of a second (pure).
 
 A chunk is one SELECT with a read view of its own. What a view costs the source grows with the time that it is open, and
 that depends on the table, the load and the network: no number of rows is right for all of them. So the size of the next
@@ -15,6 +15,8 @@ MIN_CHUNK_ROWS: Final = 200
 SHRINK: Final = 0.25
 GROW: Final = 1.5
 """The factors by which one chunk changes the size at most: a moment of waiting must not decide for the rest of a table."""
+BURST_S: Final = 1.0
+"""What is saved up while nobody reads, in seconds of the rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +71,36 @@ class ChunkSizes:
         if not self.target_bytes:
             return self.most_rows
         return self.target_bytes * cost.rows / max(cost.size_bytes, 1)
+
+
+class RowRate:
+    """A token bucket of rows that may be in debt. Times are seconds of one clock that does not go back.
+
+    All chunk readers share it. A reader asks before it starts a window, and never while one is open: it starts when the bucket is
+    not in debt, and takes the rows that its chunk is expected to have. What the chunk really had is settled when it has been read.
+    So the rows of any stretch of time are those of the rate, those of a second more, and one chunk.
+    """
+
+    def __init__(self, rows_per_s: int, now_s: float) -> None:
+        self._rows_per_s = rows_per_s
+        self._credit = rows_per_s * BURST_S
+        self._at = now_s
+
+    def wait_s(self, now_s: float) -> float:
+        """Return the seconds until a chunk may be started; 0 when it may be now."""
+        self._refill(now_s)
+        return 0.0 if self._credit >= 1 else (1 - self._credit) / self._rows_per_s
+
+    def reserve(self, now_s: float, rows: int) -> None:
+        """Take the rows that a chunk is expected to have; it is started now."""
+        self._refill(now_s)
+        self._credit -= rows
+
+    def settle(self, now_s: float, reserved: int, rows: int) -> None:
+        """Correct what was reserved for a chunk: it had that many rows."""
+        self._refill(now_s)
+        self._credit = min(self._credit + reserved - rows, self._rows_per_s * BURST_S)
+
+    def _refill(self, now_s: float) -> None:
+        self._credit = min(self._credit + (now_s - self._at) * self._rows_per_s, self._rows_per_s * BURST_S)
+        self._at = now_s
