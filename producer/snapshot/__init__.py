@@ -7,9 +7,9 @@ markers, notifications, state documents and the horizon. Owner of the chunk conn
 rows; nothing here reads the log. Consumers that want a single point in time have tables read in one view, whose rows the
 log reader publishes while it waits at the view's position.
 
-Read in this order: `ranges` and `scope` (which rows are a chunk's), `strategies` (low watermark and barrier), `planner`,
-`reader` (one chunk, step by step), `buffered_chunk` (a chunk that waits for its close row), `documents` and `ledger` (what is
-known, pure: `requests`, `followed_rows`, `tasks`, `turns`, `window_register`, `outbox`), `chunk_worker`, `planning_worker`,
-`load_choice`, `asked_loads` and `load_worker` (chunks that the merge job reads), `coordinator` (the threads around it); `view` and
-`blocking` (one position for all tables).
+Read in this order: `ranges` and `scope` (which rows are a chunk's), `watermark` and `windowing` (low watermark and barrier),
+`planner`, `reader` (one chunk, step by step), `buffered_chunk` (a chunk that waits for its close row), `snapshot_state` and
+`ledger` (what is known, pure: `requests`, `followed_rows`, `tasks`, `asked_loads`, `turns`, `window_register`, `outbox`),
+`workers` (`chunk_worker`, `planning_worker`, `load_worker`, `load_guard`), `coordinator` (the threads around it, and what the log
+reader has of them: `log_windows`, `own_requests`); `view` and `blocking` (one position for all tables).
 """

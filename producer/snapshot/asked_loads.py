@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
 
-from producer.snapshot.snapshot_state import TableTask, Tries, Window, WindowState
+from producer.snapshot.snapshot_state import ReadTask, Tries, Window, WindowState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from producer.snapshot.outbox import Outbox
+    from producer.snapshot.outbox import CheckpointOutbox
     from producer.snapshot.tasks import TableTasks
     from producer.snapshot.window_register import WindowRegister
     from schemas.loads import LoadAnswer
@@ -83,11 +83,11 @@ class LoadRule:
         snapshot = settings.snapshot
         return cls(snapshot.via, snapshot.spark_min_rows, settings.why_no_loads, snapshot.chunk_rows)
 
-    def asked(self, task: TableTask) -> str:
+    def asked(self, task: ReadTask) -> str:
         """Return what is asked for: "auto", "kafka" or "spark"."""
         return task.asked_via or self.via
 
-    def choose(self, task: TableTask) -> tuple[str, str]:
+    def choose(self, task: ReadTask) -> tuple[str, str]:
         """Return the way of a task's rows, "kafka" or "spark", and why it is not the one that was asked for, "" where it is."""
         asked = self.asked(task)
         if asked == "kafka":
@@ -98,17 +98,17 @@ class LoadRule:
         is_chosen = asked == "spark" or (task.estimate is not None and task.estimate >= self.min_rows)
         return "spark" if is_chosen else "kafka", ""
 
-    def refusal(self, task: TableTask) -> str:
+    def refusal(self, task: ReadTask) -> str:
         """Return why the merge job may read no more of a table that it began with, "" where it may: settings have changed."""
         if self.asked(task) == "kafka":
             return "snapshot.via is kafka"
         return self.impossible or _refusal(task)
 
 
-class TableLoads:
+class AskedLoads:
     """The life of tasks whose rows the merge job reads; it has no state but when an answer was last read."""
 
-    def __init__(self, rule: LoadRule, tasks: TableTasks, windows: WindowRegister, outbox: Outbox) -> None:
+    def __init__(self, rule: LoadRule, tasks: TableTasks, windows: WindowRegister, outbox: CheckpointOutbox) -> None:
         self._rule = rule
         self._tasks = tasks
         self._windows = windows
@@ -117,7 +117,7 @@ class TableLoads:
 
     # ---- which way
 
-    def choose(self, task: TableTask) -> None:
+    def choose(self, task: ReadTask) -> None:
         """Choose the way of a task that has no plan yet, unless it was given up before."""
         if task.plan.key or task.chunks or task.via_reason or task.state.final:
             return
@@ -131,14 +131,14 @@ class TableLoads:
             log.info("snapshot.by_spark", request=task.request, table=task.table, estimate=task.estimate)
         self._outbox.touch(task.key)
 
-    def check(self, tasks: Iterable[TableTask]) -> None:
+    def check(self, tasks: Iterable[ReadTask]) -> None:
         """Have tasks of an earlier process continue through Kafka where the settings forbid the other way now."""
         for task in tasks:
             reason = self._rule.refusal(task) if task.is_loaded and not task.state.final else ""
             if reason:
                 self.give_up(task, reason)
 
-    def give_up(self, task: TableTask, reason: str) -> None:
+    def give_up(self, task: ReadTask, reason: str) -> None:
         """Have the rest of a task go through Kafka: what the merge job was asked for counts for nothing, what it has read stays."""
         log.warning("snapshot.not_by_spark", request=task.request, table=task.table, reason=reason)
         task.via, task.via_reason, task.error = "kafka", reason, ""
@@ -196,7 +196,7 @@ class TableLoads:
             self.give_up(task, f"the merge job could not read a chunk {chunk.loads_failed} times: {answer.error}")
 
 
-def _refusal(task: TableTask) -> str:
+def _refusal(task: ReadTask) -> str:
     """Return why the rows of this task cannot be read by the merge job."""
     if task.merge == "producer":
         return "the producer merges its rows (merge: producer)"

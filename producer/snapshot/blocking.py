@@ -30,16 +30,18 @@ import pymysql
 import structlog
 from pymysql.constants import ER
 
-from producer.snapshot.failures import EXPECTED, described, heals_by_itself
 from producer.snapshot.planner import estimated_rows
 from producer.snapshot.planning_worker import no_primary_key
 from producer.snapshot.reader import shown_by_star
 from producer.snapshot.resultset import require_columns
 from producer.snapshot.scope import FilterRefusedError, scope_of
+from producer.snapshot.snapshot_state import ReadTask, Request, State
+from producer.snapshot.table_access import EXPECTED, described, heals_by_itself
 from producer.snapshot.view import View, open_view
 from producer.snapshot.watermark import end_of_binlog
 from producer.source.query import DEFAULT_BUFFER_BYTES, PACKET_HEADER, BinaryQuery, Block, Buffer, last_row
 from rowcodec import ChunkContext
+from schemas.documents import PlanDocument
 from schemas.errors import PreparedXaError, RetriableSourceError, TidemarkError, UnsupportedTypeError
 from schemas.notifications import TableStatus
 from schemas.position import Position, file_number
@@ -47,9 +49,8 @@ from schemas.position import Position, file_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mysqlio.connection import Connection
+    from producer.snapshot.ledger import SnapshotLedger
     from producer.snapshot.shared_ledger import SharedLedger
-    from producer.snapshot.snapshot_state import Request, TableTask
     from producer.snapshot.table_access import TableAccess, TopicNames
     from producer.snapshot.watermark import SignalTable
     from rowcodec import Records
@@ -64,6 +65,69 @@ NEAR_S: Final = 5.0
 """The log reader is near the end of the log when it needed no longer to get to where that was."""
 
 
+class ViewRequests:
+    """Blocking requests of a ledger: begun, read, retried as a whole (pure). Planner and chunk readers leave them alone."""
+
+    def __init__(self, ledger: SnapshotLedger) -> None:
+        self._requests = ledger.requests
+        self._tasks = ledger.tasks
+        self._outbox = ledger.outbox
+
+    def next_request(self, now_s: float) -> Request | None:
+        """Return the oldest request that is to be read in one view now."""
+        for request in self._requests.values():
+            if not request.blocking or request.state.final or request.not_before > now_s:
+                continue
+            if not any(self._is_set_aside(task) for task in self._requests.tasks_of(request)):
+                return request
+        return None
+
+    def begin(self, request: Request) -> list[ReadTask]:
+        """Return its tasks, from their first rows on: what an earlier attempt read was read in another view."""
+        tasks = [
+            task for task in self._requests.tasks_of(request) if task.state not in (State.FAILED, State.CANCELLED)
+        ]
+        for task in tasks:
+            task.state, task.status, task.error = State.QUEUED, "", ""
+            task.rows = task.chunks_done = task.begun_rows = 0
+            task.begun_ms = None
+            self._outbox.touch(task.key)
+        return tasks
+
+    def add_rows(self, task: ReadTask, rows: int, *, report: bool) -> None:
+        """Count rows of a table that were read."""
+        task.rows += rows
+        if report:
+            self._outbox.touch(task.key)
+            self._requests.report_progress(task)
+
+    def complete(self, task: ReadTask, position: Position) -> None:
+        """End a task all of whose rows were written, as versions of `position`."""
+        if task.state.final:
+            return
+        task.plan = PlanDocument(complete=True)
+        task.chunks_done = 1
+        task.first_bound = task.last_close = position
+        self._tasks.complete_if_done(task)
+
+    def failed(self, request: Request, error: str, now_s: float, *, heals: bool, waits: bool = False) -> None:
+        """Start the request over later, a few times where that may help, or while it `waits`: there was no view, or it broke."""
+        if request.state.final:
+            return
+        request.tries.count(heals=heals, waits=waits)
+        request.not_before = now_s + request.tries.delay_s
+        unfinished = [task for task in self._requests.tasks_of(request) if not task.state.final]
+        for task in unfinished:
+            task.error = error
+            self._outbox.touch(task.key)
+        if not heals or request.tries.are_exhausted:
+            for task in unfinished:
+                self._requests.fail(task, error)
+
+    def _is_set_aside(self, task: ReadTask) -> bool:
+        return not task.state.final and task.table in self._requests.aside
+
+
 class BlockingSnapshots:
     """Views of requests, one after the other. Owned by the log reader's thread; `close` is for its end."""
 
@@ -76,6 +140,7 @@ class BlockingSnapshots:
         snapshot: SnapshotSettings,
     ) -> None:
         self._shared = shared
+        self._requests = ViewRequests(shared.ledger)
         self._access = access
         self._signal_table = signal_table
         self._names = names
@@ -96,7 +161,7 @@ class BlockingSnapshots:
     def adopt(self, view: View) -> None:
         """Use the view of a first start for the request that was submitted."""
         with self._shared.changed:
-            request = self._shared.ledger.views.next_request(self._shared.clock())
+            request = self._requests.next_request(self._shared.clock())
         if request is None:
             view.close()
         else:
@@ -112,7 +177,7 @@ class BlockingSnapshots:
             return self.position
         self._asked_at = now
         with self._shared.changed:
-            request = self._shared.ledger.views.next_request(now)
+            request = self._requests.next_request(now)
         if request is None:
             self._end = None
             return None
@@ -138,7 +203,7 @@ class BlockingSnapshots:
         request, view = self._open
         try:
             with self._shared.changed:
-                tasks = self._shared.ledger.views.begin(request)
+                tasks = self._requests.begin(request)
             for index, task in enumerate(tasks):
                 is_last = index == len(tasks) - 1
                 yield from self._rows(view, task, boundary, first_table=index == 0, last_table=is_last)
@@ -177,7 +242,7 @@ class BlockingSnapshots:
             return None
 
     def _table(
-        self, view: View, task: TableTask, boundary: Position, **ends: bool
+        self, view: View, task: ReadTask, boundary: Position, **ends: bool
     ) -> Iterator[tuple[str, Records]]:
         """Yield one table's rows; `ends` are those of `marked`."""
         table = self._begin(view, task)
@@ -212,7 +277,7 @@ class BlockingSnapshots:
                         return
                     unreported += records.rows
                     is_news = unreported >= self._snapshot.chunk_rows
-                    self._shared.ledger.views.add_rows(task, records.rows, report=is_news)
+                    self._requests.add_rows(task, records.rows, report=is_news)
                 if is_news:
                     unreported = 0
                     view.check_lock()
@@ -220,9 +285,9 @@ class BlockingSnapshots:
         view.release()
         view.check_lock()
         with self._shared.changed:
-            self._shared.ledger.views.complete(task, boundary)
+            self._requests.complete(task, boundary)
 
-    def _rows(self, view: View, task: TableTask, boundary: Position, **ends: bool) -> Iterator[tuple[str, Records]]:
+    def _rows(self, view: View, task: ReadTask, boundary: Position, **ends: bool) -> Iterator[tuple[str, Records]]:
         """Yield one table's rows, up to the first at whose values its filter fails: the other tables are read all the same."""
         try:
             yield from self._table(view, task, boundary, **ends)
@@ -233,7 +298,7 @@ class BlockingSnapshots:
             with self._shared.changed:
                 self._shared.ledger.tasks.refuse(task, TableStatus.SQL_EXCEPTION, refusal)
 
-    def _begin(self, view: View, task: TableTask) -> TableSchema | None:
+    def _begin(self, view: View, task: ReadTask) -> TableSchema | None:
         """Return the table as it is in the view; None where it is not to be read, which is reported."""
         name = self._shared.table_id(task.table)
         table, rows = view.tables.get(name), 0
@@ -263,7 +328,7 @@ class BlockingSnapshots:
                 table = None
             else:
                 ledger.tasks.planning(task, scope.estimate(rows))
-                ledger.views.add_rows(task, 0, report=True)
+                self._requests.add_rows(task, 0, report=True)
         return table
 
     def _failed(self, request: Request, error: BaseException) -> None:
@@ -272,7 +337,7 @@ class BlockingSnapshots:
         log.warning("snapshot.view_failed", request=request.id, error=words, retried=heals)
         with self._shared.changed:
             waits = isinstance(error, PreparedXaError)
-            self._shared.ledger.views.failed(request, words, self._shared.clock(), heals=heals, waits=waits)
+            self._requests.failed(request, words, self._shared.clock(), heals=heals, waits=waits)
 
 
 def _was_altered(error: BaseException) -> bool:

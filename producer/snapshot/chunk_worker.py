@@ -12,13 +12,13 @@ import structlog
 
 from producer.snapshot.buffered_chunk import ChunkTooLargeError
 from producer.snapshot.child_rows import ChildrenUnreadableError
-from producer.snapshot.failures import EXPECTED, described, heals_by_itself
 from producer.snapshot.planner import split_bounds
 from producer.snapshot.ranges import Key
 from producer.snapshot.reader import ChunkReader
 from producer.snapshot.scope import FilterRefusedError
 from producer.snapshot.shared_ledger import POLL_S, LedgerWatch, SharedLedger
 from producer.snapshot.snapshot_state import Window, WindowState
+from producer.snapshot.table_access import EXPECTED, described, heals_by_itself
 from producer.snapshot.workers import WindowWorker
 from schemas.overriding import override
 

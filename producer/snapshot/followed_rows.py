@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from producer.snapshot.ranges import KeyRange
-from producer.snapshot.snapshot_state import Chunk, State, TableTask, TaskOwner
+from producer.snapshot.snapshot_state import Chunk, ReadTask, State, TaskOwner
 from schemas.documents import PlanDocument
 from schemas.notifications import TableStatus
 from schemas.overriding import override
 
 if TYPE_CHECKING:
     from producer.snapshot.child_rows import ChildRows
-    from producer.snapshot.outbox import Outbox
+    from producer.snapshot.outbox import CheckpointOutbox
     from producer.snapshot.requests import SnapshotRequests
     from producer.snapshot.window_register import WindowRegister
 
@@ -26,7 +26,7 @@ GATHER_S: Final = 1.0  # rows of one foreign key are gathered so long, to be rea
 REST: Final = 3  # a table read whole again and again is read a quarter of the time
 
 
-class FollowedRows(Mapping[str, TableTask], TaskOwner):
+class FollowedRows(Mapping[str, ReadTask], TaskOwner):
     """Tasks of key rows by id; they are of no request. Too many rows, or unreadable ones, become a whole-table request.
 
     It owns its tasks: one that ends is forgotten, and nobody is notified. It also
@@ -37,7 +37,7 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
         self,
         requests: SnapshotRequests,
         windows: WindowRegister,
-        outbox: Outbox,
+        outbox: CheckpointOutbox,
         now_ms: Callable[[], int],
         new_id: Callable[[], str],
     ) -> None:
@@ -46,12 +46,12 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
         self._outbox = outbox
         self._now_ms = now_ms
         self._new_id = new_id
-        self._tasks: dict[str, TableTask] = {}
+        self._tasks: dict[str, ReadTask] = {}
         self._whole: dict[str, int] = {}  # request → when it may begin, by now_ms
         self._rests: dict[str, int] = {}
 
     @override
-    def __getitem__(self, task_id: str) -> TableTask:
+    def __getitem__(self, task_id: str) -> ReadTask:
         return self._tasks[task_id]
 
     @override
@@ -62,7 +62,7 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def restore(self, task: TableTask) -> None:
+    def restore(self, task: ReadTask) -> None:
         """Adopt a task of an earlier process."""
         self._tasks[task.request] = task
 
@@ -84,7 +84,7 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
                 self.forget(known)
             self.follow_whole(table, MANY_PARENTS)
             return
-        task = known or TableTask(
+        task = known or ReadTask(
             self._new_id(),
             table,
             merge="spark",
@@ -103,7 +103,7 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
         if request_id is not None:
             self._whole[request_id] = self._rests.get(table, 0)
 
-    def forget(self, task: TableTask) -> None:
+    def forget(self, task: ReadTask) -> None:
         """End a task: its rows were read, or nobody wants them any more."""
         self._windows.withdraw(task)
         task.state = State.DONE
@@ -118,7 +118,7 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
 
     # ---- children that are read whole
 
-    def is_resting(self, task: TableTask) -> bool:
+    def is_resting(self, task: ReadTask) -> bool:
         """Return whether a child is not read whole yet: it rests, or another task that reads its table has to end first."""
         until_ms = self._whole.get(task.request)
         if until_ms is None or task.state is not State.QUEUED:
@@ -127,7 +127,7 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
         is_read = any(other.table == task.table and other.state is State.RUNNING for other in others)
         return until_ms > self._now_ms() or is_read
 
-    def note_read(self, task: TableTask) -> None:
+    def note_read(self, task: ReadTask) -> None:
         """Let a child rest that was read whole: three times as long as that took."""
         if self._whole.pop(task.request, None) is not None and task.begun_ms is not None:
             now_ms = self._now_ms()
@@ -136,34 +136,34 @@ class FollowedRows(Mapping[str, TableTask], TaskOwner):
     # ---- the owner of its tasks
 
     @override
-    def start(self, task: TableTask) -> None:
+    def start(self, task: ReadTask) -> None:
         """Do nothing: nobody is notified of key rows."""
 
     @override
-    def report_progress(self, task: TableTask, chunk: Chunk | None = None) -> None:
+    def report_progress(self, task: ReadTask, chunk: Chunk | None = None) -> None:
         """Do nothing: nobody is notified of key rows."""
 
     @override
-    def complete(self, task: TableTask) -> None:
+    def complete(self, task: ReadTask) -> None:
         """Forget a task whose rows have been read."""
         parents = 0 if task.children is None else len(task.children.old)
         log.debug("snapshot.children_read", table=task.table, parents=parents, rows=task.rows)
         self.forget(task)
 
     @override
-    def fail(self, task: TableTask, error: str) -> None:
+    def fail(self, task: ReadTask, error: str) -> None:
         """Read the whole table instead."""
         log.warning("snapshot.children_failed", table=task.table, error=error)
         self.forget(task)
         self.follow_whole(task.table, f"the children of a changed parent could not be read: {error}")
 
     @override
-    def finish(self, task: TableTask, state: State, status: TableStatus, error: str) -> None:
+    def finish(self, task: ReadTask, state: State, status: TableStatus, error: str) -> None:
         """Forget a task that cannot be read: its table is gone, or set aside."""
         self.forget(task)
 
 
-def _accepts(task: TableTask, table: str, rows: ChildRows) -> bool:
+def _accepts(task: ReadTask, table: str, rows: ChildRows) -> bool:
     """Return whether rows can join a task: the same foreign key, and no window of it has a bound yet."""
     unread = all(chunk.window is None for chunk in task.chunks.values())
     return task.table == table and unread and task.children is not None and task.children.fits(rows)

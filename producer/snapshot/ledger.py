@@ -10,7 +10,6 @@ here blocks, sleeps or does I/O. The ledger is composed of parts; each owns its 
     tasks            the life of a task and its chunks: planned, read, retried, complete, failed
     loads            tasks whose rows the merge job reads itself
     turns            what is planned, registered and read next
-    views            requests that are read in one view
 
 The ledger itself has the calls that concern several parts, and the documents they survive a restart as.
 """
@@ -22,14 +21,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from producer.snapshot.asked_loads import LoadRule, TableLoads
+from producer.snapshot.asked_loads import AskedLoads, LoadRule
 from producer.snapshot.followed_rows import FollowedRows
-from producer.snapshot.outbox import MarkerDraft, Outbox, SnapshotWork
+from producer.snapshot.outbox import CheckpointOutbox, MarkerDraft, SnapshotWork
 from producer.snapshot.requests import NOT_CAPTURED, SnapshotRequests
-from producer.snapshot.snapshot_state import Request, State, TableTask, Window
+from producer.snapshot.snapshot_state import ReadTask, Request, State, Window
 from producer.snapshot.tasks import TableTasks
 from producer.snapshot.turns import Turns
-from producer.snapshot.view_requests import ViewRequests
 from producer.snapshot.window_register import WindowRegister, void
 from schemas.errors import is_of_one_table
 from schemas.json_codec import encode
@@ -73,16 +71,15 @@ class SnapshotLedger:
         options: LedgerOptions | None = None,
     ) -> None:
         options = options or LedgerOptions()
-        self.outbox = Outbox()
+        self.outbox = CheckpointOutbox()
         self.windows = WindowRegister(self.outbox, readers, new_id)
         self.requests = SnapshotRequests(name, self.outbox, self.windows, now_ms, new_id, options.merge)
         self.followed = FollowedRows(self.requests, self.windows, self.outbox, now_ms, new_id)
         self.tasks = TableTasks(
             self.requests, self.followed, self.windows, self.outbox, options.field_name, options.sizes
         )
-        self.loads = TableLoads(options.loads, self.tasks, self.windows, self.outbox)
+        self.loads = AskedLoads(options.loads, self.tasks, self.windows, self.outbox)
         self.turns = Turns(self.tasks, self.requests, self.followed, self.windows, readers, options.load_workers)
-        self.views = ViewRequests(self.requests, self.tasks, self.outbox)
         self._sets_aside = options.sets_aside
         self._unpublishable: dict[str, str] = {}
 
@@ -94,10 +91,10 @@ class SnapshotLedger:
         for key, document in documents.items():
             if key.startswith(Request.PREFIX):
                 requests.append(parse(Request, key, document))
-            elif key.startswith(TableTask.PREFIX):
-                tasks.append(parse(TableTask, key, document))
-            elif key.startswith(TableTask.CHILDREN):
-                self.followed.restore(parse(TableTask, key, document))
+            elif key.startswith(ReadTask.PREFIX):
+                tasks.append(parse(ReadTask, key, document))
+            elif key.startswith(ReadTask.CHILDREN):
+                self.followed.restore(parse(ReadTask, key, document))
             elif key.startswith(Window.PREFIX):
                 self.windows.restore(parse(Window, key, document))
         self.requests.restore(requests, tasks)
@@ -114,7 +111,7 @@ class SnapshotLedger:
         self.requests.report_pauses()
         self.windows.forget_ended()
         self.requests.forget_old()
-        kept: list[Window | Request | TableTask] = [*self.windows.values(), *self.requests.values(), *self.tasks.all()]
+        kept: list[Window | Request | ReadTask] = [*self.windows.values(), *self.requests.values(), *self.tasks.all()]
         documents = {one.key: one for one in kept}
         return self.outbox.drain(lambda key: _form(documents.get(key)), self.windows.horizon(boundary), now_s)
 
@@ -196,7 +193,7 @@ class SnapshotLedger:
         """Return the tables set aside that somebody wants to have read: whether they can be has to be found out."""
         return {task.table for task in self.requests.unfinished() if task.table in self.requests.aside}
 
-    def cannot_publish(self, task: TableTask, error: BaseException, words: str) -> bool:
+    def cannot_publish(self, task: ReadTask, error: BaseException, words: str) -> bool:
         """Return whether the error is one for which a table is set aside; if so, end the task and have the log reader do it."""
         if not (self._sets_aside and is_of_one_table(error)):
             return False
@@ -211,9 +208,9 @@ class SnapshotLedger:
         return found
 
 
-def _form(document: Window | Request | TableTask | None) -> Mapping[str, Any] | None:
+def _form(document: Window | Request | ReadTask | None) -> Mapping[str, Any] | None:
     """Return the JSON form of a document as it is now."""
-    if isinstance(document, TableTask):
+    if isinstance(document, ReadTask):
         document.note_outstanding()
     form: Mapping[str, Any] | None = None if document is None else encode(document)
     return form

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from producer.kafka.chunk_sink import ChunkReceipt
 from producer.snapshot.asked_loads import LoadRequest
-from producer.snapshot.failures import EXPECTED
 from producer.snapshot.reader import (
     OPEN_PATIENCE_S,
     Assignment,
@@ -32,6 +31,7 @@ from producer.snapshot.reader import (
 )
 from producer.snapshot.shared_ledger import LedgerWatch, SharedLedger
 from producer.snapshot.snapshot_state import Window
+from producer.snapshot.table_access import EXPECTED
 from producer.snapshot.watermark import XA_PATIENCE_S, WindowRow, require_no_xa
 from producer.snapshot.workers import WindowWorker
 from schemas.errors import TidemarkError

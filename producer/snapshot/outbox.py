@@ -33,7 +33,7 @@ class SnapshotWork:
     horizon: Position
 
 
-class Outbox:
+class CheckpointOutbox:
     """Keys of changed documents, markers and notifications, in the order in which they arose.
 
     `notifications` are those that wait for the checkpoint. Documents are written as they are at the checkpoint, not as they were

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.snapshot.failures import EXPECTED, described, heals_by_itself
 from producer.snapshot.pace import ChunkSizes
 from producer.snapshot.planner import TablePlanner, estimated_rows
 from producer.snapshot.ranges import SurrogateKeyError, key_identity
 from producer.snapshot.reader import AbandonedError
 from producer.snapshot.scope import FilterRefusedError, scope_of
 from producer.snapshot.shared_ledger import POLL_S, SharedLedger
-from producer.snapshot.snapshot_state import TableTask
+from producer.snapshot.snapshot_state import ReadTask
+from producer.snapshot.table_access import EXPECTED, described, heals_by_itself
 from producer.snapshot.watermark import XA_PATIENCE_S, LowWatermark, WindowRow, end_of_binlog, require_no_xa
 from producer.snapshot.windowing import Windowing
 from producer.snapshot.workers import ConnectedWorker
@@ -70,7 +70,7 @@ class PlanningWorker(ConnectedWorker):
         self._planner = None
         super().break_off()
 
-    def _next(self) -> TableTask | None:
+    def _next(self) -> ReadTask | None:
         shared = self._shared
         with shared.changed:
             while not shared.stopping:
@@ -80,7 +80,7 @@ class PlanningWorker(ConnectedWorker):
                 shared.changed.wait(POLL_S)
         return None
 
-    def _plan(self, task: TableTask) -> None:
+    def _plan(self, task: ReadTask) -> None:
         """Plan one chunk; the first time also look at the table."""
         shared = self._shared
         with shared.changed:
@@ -98,7 +98,7 @@ class PlanningWorker(ConnectedWorker):
                 shared.ledger.tasks.planned(task, generation, *result, rows)
             shared.changed.notify_all()
 
-    def _begin(self, connection: Connection, task: TableTask, generation: int) -> TablePlanner | None:
+    def _begin(self, connection: Connection, task: ReadTask, generation: int) -> TablePlanner | None:
         """Return the planner of a table that can be divided; else the task is refused, or its old plan thrown away."""
         table = self._table(connection, task, generation)
         if table is None or not self._is_plannable(task, generation, table):
@@ -123,7 +123,7 @@ class PlanningWorker(ConnectedWorker):
             scope.surrogate,
         )
 
-    def _table(self, connection: Connection, task: TableTask, generation: int) -> TableSchema | None:
+    def _table(self, connection: Connection, task: ReadTask, generation: int) -> TableSchema | None:
         """Return the table as it is now; None where it does not exist or cannot be published: its task ends."""
         shared = self._shared
         try:
@@ -142,7 +142,7 @@ class PlanningWorker(ConnectedWorker):
                     shared.ledger.tasks.refuse(task, TableStatus.UNKNOWN_SCHEMA, f"{task.table} does not exist")
         return table
 
-    def _is_plannable(self, task: TableTask, generation: int, table: TableSchema) -> bool:
+    def _is_plannable(self, task: ReadTask, generation: int, table: TableSchema) -> bool:
         """Return whether the table can be divided; else the task is refused, or its plan is thrown away."""
         tasks = self._shared.ledger.tasks
         with self._shared.changed:
@@ -162,7 +162,7 @@ class PlanningWorker(ConnectedWorker):
                 return False
         return True
 
-    def _barrier(self, connection: Connection, task: TableTask) -> LowWatermark:
+    def _barrier(self, connection: Connection, task: ReadTask) -> LowWatermark:
         """Return a low watermark behind which rows are invisible, or in the log to come; its row, if one is written, was read."""
         shared = self._shared
         shared.wait_until(lambda: shared.committed is not None)
@@ -201,7 +201,7 @@ class PlanningWorker(ConnectedWorker):
             raise SourceError(message)
         return low
 
-    def _failed(self, task: TableTask, error: BaseException) -> None:
+    def _failed(self, task: ReadTask, error: BaseException) -> None:
         words = described(error)
         log.warning("snapshot.planning_failed", request=task.request, table=task.table, error=words)
         shared = self._shared

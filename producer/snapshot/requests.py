@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from producer.snapshot.scope import scope_of
-from producer.snapshot.snapshot_state import Chunk, Request, State, TableTask, TaskOwner
+from producer.snapshot.snapshot_state import Chunk, ReadTask, Request, State, TaskOwner
 from schemas.documents import Origin
 from schemas.notifications import (
     INCREMENTAL,
@@ -24,7 +24,7 @@ from schemas.overriding import override
 from schemas.position import Position
 
 if TYPE_CHECKING:
-    from producer.snapshot.outbox import Outbox
+    from producer.snapshot.outbox import CheckpointOutbox
     from producer.snapshot.window_register import WindowRegister
 
 log = structlog.get_logger(__name__)
@@ -48,7 +48,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
     def __init__(
         self,
         name: str,
-        outbox: Outbox,
+        outbox: CheckpointOutbox,
         windows: WindowRegister,
         now_ms: Callable[[], int],
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
@@ -61,7 +61,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         self._new_id = new_id
         self._merge = merge
         self._requests: dict[str, Request] = {}
-        self.tasks: dict[tuple[str, str], TableTask] = {}
+        self.tasks: dict[tuple[str, str], ReadTask] = {}
         self.aside: dict[str, str] = {}
         self._has_ended = True  # a request, since old ones were last forgotten
 
@@ -79,7 +79,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
 
     # ---- restart
 
-    def restore(self, requests: Iterable[Request], tasks: Iterable[TableTask]) -> None:
+    def restore(self, requests: Iterable[Request], tasks: Iterable[ReadTask]) -> None:
         """Adopt the requests and tasks of an earlier process, in order of arrival."""
         known = sorted(requests, key=lambda request: request.number)
         self._requests = {request.id: request for request in known}
@@ -140,11 +140,11 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         self._requests[request_id] = request
         self._outbox.touch(request.key)
         for table, condition in tables:
-            task = TableTask(request_id, table, condition, merge or self._merge, surrogate, asked_via=via or "")
+            task = ReadTask(request_id, table, condition, merge or self._merge, surrogate, asked_via=via or "")
             self.tasks[request_id, table] = task
             self._outbox.touch(task.key)
         for table in unknown:
-            self._report_scan(request, request.tables, TableTask(request_id, table), TableStatus.UNKNOWN_SCHEMA)
+            self._report_scan(request, request.tables, ReadTask(request_id, table), TableStatus.UNKNOWN_SCHEMA)
         log.info("snapshot.requested", request=request_id, origin=str(origin), tables=len(tables))
         self._settle(request)
 
@@ -227,21 +227,21 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
 
     # ---- the tasks of requests
 
-    def unfinished(self) -> list[TableTask]:
+    def unfinished(self) -> list[ReadTask]:
         """Return the tasks that have not ended, in order of arrival."""
         return [task for task in self.tasks.values() if not task.state.final]
 
-    def tasks_of(self, request: Request) -> list[TableTask]:
+    def tasks_of(self, request: Request) -> list[ReadTask]:
         """Return the tasks of a request."""
         return [self.tasks[request.id, table] for table in dict.fromkeys(request.tables)]
 
-    def cancel(self, task: TableTask, reason: str = STOPPED) -> None:
+    def cancel(self, task: ReadTask, reason: str = STOPPED) -> None:
         """End a task that nobody wants any more."""
         self._windows.cancel(task)
         self.finish(task, State.CANCELLED, TableStatus.SKIPPED, reason)
 
     @override
-    def start(self, task: TableTask) -> None:
+    def start(self, task: ReadTask) -> None:
         """Note that a task is being read; with its first task a request starts."""
         request = self._requests[task.request]
         if task.begun_ms is None:
@@ -256,7 +256,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
             self._outbox.notify(self._notifier(request).started(self._now_ms(), request.tables))
 
     @override
-    def report_progress(self, task: TableTask, chunk: Chunk | None = None) -> None:
+    def report_progress(self, task: ReadTask, chunk: Chunk | None = None) -> None:
         """Report how far a task is; `chunk` was read last."""
         request = self._requests[task.request]
         progress = ChunkProgress(
@@ -270,21 +270,21 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         self._outbox.notify(notifier.in_progress(self._now_ms(), unfinished, task.table, progress))
 
     @override
-    def complete(self, task: TableTask) -> None:
+    def complete(self, task: ReadTask) -> None:
         """End a task whose rows have all been read."""
         log.info("snapshot.table_done", request=task.request, table=task.table, rows=task.rows)
         is_empty = not task.rows and not self._requests[task.request].blocking
         self.finish(task, State.DONE, TableStatus.EMPTY if is_empty else TableStatus.SUCCEEDED, "")
 
     @override
-    def fail(self, task: TableTask, error: str) -> None:
+    def fail(self, task: ReadTask, error: str) -> None:
         """End a task that no further attempt can read."""
         log.error("snapshot.table_failed", request=task.request, table=task.table, error=error)
         self._windows.cancel(task)
         self.finish(task, State.FAILED, TableStatus.SQL_EXCEPTION, error)
 
     @override
-    def finish(self, task: TableTask, state: State, status: TableStatus, error: str) -> None:
+    def finish(self, task: ReadTask, state: State, status: TableStatus, error: str) -> None:
         """End a task, and its request with the last one."""
         request = self._requests[task.request]
         unfinished = self._open_tables(request)
@@ -324,12 +324,12 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         aggregate = INITIAL if request.origin is Origin.INITIAL or request.blocking else INCREMENTAL
         return SnapshotNotifier(self._name, request.id, aggregate)
 
-    def _report_scan(self, request: Request, tables: Iterable[str], task: TableTask, status: TableStatus) -> None:
+    def _report_scan(self, request: Request, tables: Iterable[str], task: ReadTask, status: TableStatus) -> None:
         """Report how the reading of a table ended."""
         scanned = self._notifier(request).table_scan_completed(self._now_ms(), tables, task.table, task.rows, status)
         self._outbox.notify(_with_reason(scanned, task.error) if task.error else scanned)
 
-    def _eta_ms(self, task: TableTask) -> int | None:
+    def _eta_ms(self, task: ReadTask) -> int | None:
         """Return milliseconds till all estimated rows are read, at the speed of this process so far."""
         read = task.rows - task.begun_rows
         if task.estimate is None or task.begun_ms is None or read <= 0:
@@ -346,7 +346,7 @@ def _with_reason(notification: Notification, reason: str) -> Notification:
     return replace(notification, additional_data={**notification.additional_data, "reason": reason})
 
 
-def _forgettable(requests: Mapping[str, Request], tasks: Iterable[TableTask]) -> list[Request]:
+def _forgettable(requests: Mapping[str, Request], tasks: Iterable[ReadTask]) -> list[Request]:
     """Return the ended requests that need not be remembered; `tasks` in order of their requests."""
     ended = [request for request in requests.values() if request.state.final]
     old = ended[: max(0, len(ended) - KEPT_REQUESTS)]
@@ -356,7 +356,7 @@ def _forgettable(requests: Mapping[str, Request], tasks: Iterable[TableTask]) ->
     return [request for request in old if request.id not in kept]
 
 
-def _inexact(requests: Mapping[str, Request], tasks: Iterable[TableTask]) -> set[str]:
+def _inexact(requests: Mapping[str, Request], tasks: Iterable[ReadTask]) -> set[str]:
     """Return requests because of which tables are inexact, and those that say of others in them that they were read since."""
     unread: dict[str, str] = {}
     read: dict[str, str] = {}

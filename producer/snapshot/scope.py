@@ -19,7 +19,7 @@ import pymysql
 from mysqlio.server_errors import source_error
 from producer.snapshot.child_rows import ChildrenUnreadableError, ChildRows
 from producer.snapshot.ranges import KeyIdentity, KeyRange, chunk_query, key_identity, table_name
-from producer.snapshot.snapshot_state import TableTask
+from producer.snapshot.snapshot_state import ReadTask
 from producer.source.query import BinaryQuery
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.overriding import override
@@ -159,7 +159,7 @@ class KeyRows(Scope):
         return {"whole_table": False, "sweep": self.rows.sweep(names)}
 
 
-def scope_of(task: TableTask) -> Scope:
+def scope_of(task: ReadTask) -> Scope:
     """Return the scope of a task as it is now: the rows of parents join a task until its window has a bound."""
     if task.children is not None:
         return KeyRows(rows=task.children)

@@ -128,7 +128,7 @@ class Chunk:
 
 
 @dataclass(slots=True)
-class TableTask(TaskDocument):
+class ReadTask(TaskDocument):
     """One table of one request, with its `chunks` by id. `generation` changes when the plan is thrown away.
 
     `begun_ms` and `begun_rows` say when this process began to read it, and how many rows were read before. With `children`, only
@@ -173,17 +173,17 @@ class Request(RequestDocument):
 class TaskOwner(Protocol):
     """Who wanted the rows of a task, and decides what its outcome means: `SnapshotRequests`, `FollowedRows`."""
 
-    def start(self, task: TableTask) -> None:
+    def start(self, task: ReadTask) -> None:
         """Note that the task is being planned or read; called more than once."""
 
-    def report_progress(self, task: TableTask, chunk: Chunk | None = None) -> None:
+    def report_progress(self, task: ReadTask, chunk: Chunk | None = None) -> None:
         """Report how far the task is; `chunk` was read last."""
 
-    def complete(self, task: TableTask) -> None:
+    def complete(self, task: ReadTask) -> None:
         """End the task: every row has been read."""
 
-    def fail(self, task: TableTask, error: str) -> None:
+    def fail(self, task: ReadTask, error: str) -> None:
         """End the task: no further attempt is made."""
 
-    def finish(self, task: TableTask, state: State, status: TableStatus, error: str) -> None:
+    def finish(self, task: ReadTask, state: State, status: TableStatus, error: str) -> None:
         """End the task as that says."""

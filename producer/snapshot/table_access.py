@@ -1,22 +1,38 @@
-"""How tables are reached: connections to the server whose log is read, definitions, codecs of table versions, topics."""
+"""How tables are reached: connections to the server whose log is read, definitions, codecs of table versions, topics.
+
+And the errors of that: which are expected, which a retry may heal, and how they are reported.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import pymysql
+from pymysql.constants import ER
 
 from mysqlio.connection import close_quietly
+from mysqlio.server_errors import missing_grant, source_error
 from mysqlio.server_facts import identity_of
 from producer.catalog import read_table_schema
 from schemas import topics
-from schemas.errors import RetriableSourceError
+from schemas.errors import (
+    ACCESS_ERRORS,
+    FencedError,
+    PublishError,
+    RegistryUnavailableError,
+    RetriableSourceError,
+    TidemarkError,
+)
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from producer.kafka.codecs import CodecFactory
     from schemas.columns import TableSchema
 
+EXPECTED: Final = (TidemarkError, pymysql.MySQLError, OSError)
+_READ_ONLY_MODE: Final = 1836
 SchemaReader = Callable[["Connection", str, str], "TableSchema | None"]
 
 
@@ -70,3 +86,26 @@ class ServerConnector:
             )
             raise RetriableSourceError(message)
         return connection
+
+
+def described(error: BaseException) -> str:
+    """Return an error as status and notifications show it."""
+    if isinstance(error, pymysql.MySQLError) and len(error.args) > 1:
+        return f"the source answers: {error.args[1]} ({error.args[0]}){missing_grant(str(error.args[1]))}"
+    return str(error) or type(error).__name__
+
+
+def heals_by_itself(error: BaseException) -> bool:
+    """Return whether source or Kafka was unreachable, not ready or short of something: waited for longer than a wrong query."""
+    if isinstance(error, pymysql.MySQLError):
+        if _is_read_only(error):
+            return True
+        error = source_error(error, "the source")
+    outages = (RetriableSourceError, PublishError, FencedError, RegistryUnavailableError, OSError, *ACCESS_ERRORS)
+    return isinstance(error, outages)
+
+
+def _is_read_only(error: pymysql.MySQLError) -> bool:
+    """Return whether the source takes no rows at present: before a switch-over, or with its disk full at some providers."""
+    code, text = (*error.args, 0, "")[:2]
+    return code == _READ_ONLY_MODE or (code == ER.OPTION_PREVENTS_STATEMENT and "read-only" in str(text))

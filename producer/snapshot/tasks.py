@@ -9,7 +9,7 @@ import structlog
 
 from producer.snapshot.ranges import Key, KeyRange
 from producer.snapshot.scope import scope_of
-from producer.snapshot.snapshot_state import Chunk, State, TableTask, TaskOwner, Tries, Window, WindowState
+from producer.snapshot.snapshot_state import Chunk, ReadTask, State, TaskOwner, Tries, Window, WindowState
 from schemas.documents import PlanDocument
 from schemas.markers import MarkerType
 from schemas.notifications import TableStatus
@@ -19,7 +19,7 @@ from schemas.position import Position
 if TYPE_CHECKING:
     from producer.snapshot.buffered_chunk import BufferedChunk
     from producer.snapshot.followed_rows import FollowedRows
-    from producer.snapshot.outbox import Outbox
+    from producer.snapshot.outbox import CheckpointOutbox
     from producer.snapshot.pace import ChunkCost, ChunkSizes
     from producer.snapshot.requests import SnapshotRequests
     from producer.snapshot.window_register import WindowRegister
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-class TableTasks(Mapping[tuple[str, str], TableTask]):
+class TableTasks(Mapping[tuple[str, str], ReadTask]):
     """The life of tasks: planned, read chunk by chunk, retried, complete or failed.
 
     As a mapping it has the tasks of requests, by request and table; those of key rows are in `FollowedRows`. Its own
@@ -40,7 +40,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
         requests: SnapshotRequests,
         followed: FollowedRows,
         windows: WindowRegister,
-        outbox: Outbox,
+        outbox: CheckpointOutbox,
         field_name: Callable[[str], str] = str,
         sizes: ChunkSizes | None = None,
     ) -> None:
@@ -52,7 +52,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
         self._sizes = sizes
 
     @override
-    def __getitem__(self, key: tuple[str, str]) -> TableTask:
+    def __getitem__(self, key: tuple[str, str]) -> ReadTask:
         return self._requests.tasks[key]
 
     @override
@@ -65,15 +65,15 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
 
     # ---- which task, which chunk
 
-    def all(self) -> list[TableTask]:
+    def all(self) -> list[ReadTask]:
         """Return the tasks of requests and those of key rows."""
         return [*self._requests.tasks.values(), *self._followed.values()]
 
-    def owner(self, task: TableTask) -> TaskOwner:
+    def owner(self, task: ReadTask) -> TaskOwner:
         """Return who wanted the rows of the task."""
         return self._followed if task.request in self._followed else self._requests
 
-    def task_of(self, window: Window) -> TableTask | None:
+    def task_of(self, window: Window) -> ReadTask | None:
         """Return the unfinished task a window reads for; None when it was stopped, or its plan was thrown away."""
         task = self._requests.tasks.get((window.request, window.table)) or self._followed.get(window.request)
         if task is None or task.state.final or task.generation != window.generation:
@@ -87,7 +87,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
 
     # ---- planning
 
-    def planning(self, task: TableTask, estimate: int | None) -> None:
+    def planning(self, task: ReadTask, estimate: int | None) -> None:
         """Start a task whose table was looked at; nothing when it was stopped meanwhile."""
         if task.state.final:
             return
@@ -96,7 +96,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
             task.error = ""
         self.owner(task).start(task)
 
-    def planned(self, task: TableTask, generation: int, bounds: KeyRange, plan: PlanDocument, rows: int = 0) -> None:
+    def planned(self, task: ReadTask, generation: int, bounds: KeyRange, plan: PlanDocument, rows: int = 0) -> None:
         """Add a chunk of that range, of about `rows` rows (0: as the plan says); ignored when the plan was thrown away."""
         if task.generation != generation or task.state.final:
             return
@@ -107,7 +107,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
         _add_chunk(task, bounds).planned_rows = rows or plan.rows_per_chunk
         self._outbox.touch(task.key)
 
-    def planning_failed(self, task: TableTask, error: str, now_s: float, *, heals: bool, waits: bool = False) -> None:
+    def planning_failed(self, task: ReadTask, error: str, now_s: float, *, heals: bool, waits: bool = False) -> None:
         """Plan again later, a few times, or while it `waits` for ever."""
         if task.state.final:
             return
@@ -119,11 +119,11 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
             task.plan_not_before = now_s + task.plan_tries.delay_s
         self._outbox.touch(task.key)
 
-    def refuse(self, task: TableTask, status: TableStatus, reason: str) -> None:
+    def refuse(self, task: ReadTask, status: TableStatus, reason: str) -> None:
         """End a task whose table cannot be read at all; the rest of its request continues."""
         self.owner(task).finish(task, State.FAILED, status, reason)
 
-    def replan(self, task: TableTask) -> None:
+    def replan(self, task: ReadTask) -> None:
         """Throw the plan away and start over: its key ranges mean nothing any more."""
         log.info("snapshot.table_replanned", request=task.request, table=task.table)
         task.generation += 1
@@ -170,7 +170,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
         window.written = rows is not None
         return rows
 
-    def complete_if_done(self, task: TableTask) -> None:
+    def complete_if_done(self, task: ReadTask) -> None:
         """Mark the table complete once every chunk is planned and done, and end the task."""
         if not task.complete or task.state.final:
             return
@@ -256,7 +256,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
 
     # ---- inside
 
-    def _chunk_of(self, window: Window) -> tuple[TableTask | None, Chunk | None]:
+    def _chunk_of(self, window: Window) -> tuple[ReadTask | None, Chunk | None]:
         task = self.task_of(window)
         if task is None:
             return None, None
@@ -264,7 +264,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
         return task, chunk if chunk is not None and chunk.window is window else None
 
 
-def _add_chunk(task: TableTask, bounds: KeyRange) -> Chunk:
+def _add_chunk(task: ReadTask, bounds: KeyRange) -> Chunk:
     chunk = task.chunks[task.next_chunk] = Chunk(task.next_chunk, bounds)
     task.next_chunk += 1
     return chunk

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from producer.snapshot.snapshot_state import Chunk, LoadAttempt, State, TableTask, Window, WindowState
+from producer.snapshot.snapshot_state import Chunk, LoadAttempt, ReadTask, State, Window, WindowState
 from producer.snapshot.window_register import is_read_now
 from schemas.position import Position
 
@@ -44,7 +44,7 @@ class Turns:
 
     # ---- the planner
 
-    def to_plan(self, now_s: float) -> TableTask | None:
+    def to_plan(self, now_s: float) -> ReadTask | None:
         """Return the task to plan a chunk of: the first in order of arrival whose readers are not far behind.
 
         Chunks of a table whose turn it is not are not waited for: they may come after all of the one to be planned. Of a
@@ -73,7 +73,7 @@ class Turns:
         for task, chunk in list(self._to_register(now_s)):
             self._windows.register(task, chunk, bound)
 
-    def _to_register(self, now_s: float) -> Iterable[tuple[TableTask, Chunk]]:
+    def _to_register(self, now_s: float) -> Iterable[tuple[ReadTask, Chunk]]:
         """Return chunks that need a window, as many as readers can soon use; those of whom fewer windows wait come first."""
         unstarted = self._windows.unstarted
         of_followed = sum(1 for window in unstarted if window.request in self._followed)
@@ -117,7 +117,7 @@ class Turns:
                 return window
         return None
 
-    def _start_window(self, task: TableTask) -> Window | None:
+    def _start_window(self, task: ReadTask) -> Window | None:
         for chunk in task.chunks.values():
             if chunk.window is not None and chunk.window.state is WindowState.READY:
                 chunk.window.state = WindowState.RUNNING
@@ -131,7 +131,7 @@ class Turns:
 
     # ---- inside
 
-    def _active(self) -> Iterable[TableTask]:
+    def _active(self) -> Iterable[ReadTask]:
         """Return the tasks of requests that may be read now: of one table only that of the oldest unfinished request."""
         seen: set[str] = set()
         for task in list(self._requests.tasks.values()):
@@ -144,7 +144,7 @@ class Turns:
             if request.state is not State.PAUSED:
                 yield task
 
-    def _all_active(self, *, followed_first: bool) -> Iterable[TableTask]:
+    def _all_active(self, *, followed_first: bool) -> Iterable[ReadTask]:
         """Return the same and the tasks of key rows, which are read beside them."""
         followed = list(self._followed.values())
         return chain(followed, self._active()) if followed_first else chain(self._active(), followed)

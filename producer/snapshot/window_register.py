@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from producer.snapshot.snapshot_state import Chunk, TableTask, Window, WindowState
+from producer.snapshot.snapshot_state import Chunk, ReadTask, Window, WindowState
 from schemas.markers import MarkerType
 from schemas.overriding import override
 from schemas.position import Position
 
 if TYPE_CHECKING:
     from producer.snapshot.buffered_chunk import BufferedChunk
-    from producer.snapshot.outbox import Outbox
+    from producer.snapshot.outbox import CheckpointOutbox
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +30,7 @@ class WindowRegister(Mapping[str, Window]):
     and the horizon, with the next checkpoint (`forget_ended`).
     """
 
-    def __init__(self, outbox: Outbox, readers: int, new_id: Callable[[], str]) -> None:
+    def __init__(self, outbox: CheckpointOutbox, readers: int, new_id: Callable[[], str]) -> None:
         self._outbox = outbox
         self._readers = readers
         self._new_id = new_id
@@ -63,7 +63,7 @@ class WindowRegister(Mapping[str, Window]):
 
     # ---- the life of a window
 
-    def register(self, task: TableTask, chunk: Chunk, bound: Position) -> None:
+    def register(self, task: ReadTask, chunk: Chunk, bound: Position) -> None:
         """Create the window of a chunk; `bound` is the transaction boundary of the checkpoint."""
         window = Window(
             id=self._new_id(),
@@ -134,14 +134,14 @@ class WindowRegister(Mapping[str, Window]):
 
     # ---- windows of a task
 
-    def withdraw(self, task: TableTask) -> None:
+    def withdraw(self, task: ReadTask) -> None:
         """End the windows that no reader has started; their chunks have none then."""
         for chunk in task.chunks.values():
             if chunk.window is not None and chunk.window.state in _UNSTARTED:
                 self.end(chunk.window)
                 chunk.window = None
 
-    def cancel(self, task: TableTask) -> None:
+    def cancel(self, task: ReadTask) -> None:
         """Void the windows of a task, and withdraw those that no reader has started."""
         void(task)
         self.withdraw(task)
@@ -161,7 +161,7 @@ class WindowRegister(Mapping[str, Window]):
             log.info("snapshot.window_lost", table=window.table, chunk=window.chunk)
             window.reread = True
 
-    def give_back(self, task: TableTask) -> None:
+    def give_back(self, task: ReadTask) -> None:
         """Void the windows of a task that the merge job has not read; those it has read are about to be closed."""
         for chunk in task.chunks.values():
             window, load = chunk.window, None if chunk.window is None else chunk.window.load
@@ -211,7 +211,7 @@ def is_read_now(chunk: Chunk) -> bool:
     return chunk.window is not None and chunk.window.state in _BUSY
 
 
-def void(task: TableTask) -> None:
+def void(task: ReadTask) -> None:
     """Void the windows of a task: what their readers read counts for nothing."""
     for chunk in task.chunks.values():
         if chunk.window is not None:

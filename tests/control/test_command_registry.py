@@ -6,7 +6,7 @@ import pytest
 
 from producer.control.command_registry import CommandRegistry
 from producer.control.signal_row import SignalRow
-from producer.snapshot.outbox import Outbox
+from producer.snapshot.outbox import CheckpointOutbox
 from schemas.errors import SignalError
 from schemas.notifications import Notification
 from schemas.position import Position
@@ -19,8 +19,8 @@ def note(kind: str) -> Notification:
     return Notification("n", "Test", kind, 5)
 
 
-def sent(registry: CommandRegistry, kind: str, data: str | None = None, outbox: Outbox | None = None) -> list[Notification]:
-    outbox = outbox or Outbox()
+def sent(registry: CommandRegistry, kind: str, data: str | None = None, outbox: CheckpointOutbox | None = None) -> list[Notification]:
+    outbox = outbox or CheckpointOutbox()
     registry.answer(SignalRow("s", kind, data), AT, outbox.notifications)
     return list(outbox.drain(lambda _: None, AT, 0.0).notifications)
 
@@ -40,7 +40,7 @@ def test_a_command_goes_to_the_handler_of_its_type_with_the_position_of_its_tran
 
 
 def test_the_answer_is_behind_what_waits_and_before_what_the_handler_sends() -> None:
-    registry, outbox = CommandRegistry("srv", lambda: 5), Outbox()
+    registry, outbox = CommandRegistry("srv", lambda: 5), CheckpointOutbox()
     outbox.notify(note("EARLIER"))
 
     def handler(command: object, position: Position, *, may_repeat: bool) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from producer.snapshot import windowing
-from producer.snapshot.table_progress import TableProgress
+from producer.snapshot.coordinator import SnapshotProgress
 from schemas.settings import Settings
 from tests.support.producers import Running, Source, running
 from tests.support.servers import database, drop_database, new_database
@@ -51,7 +51,7 @@ class Site:
         """The same, with as many rows."""
         return self.create(columns, [(number, 0, "x") for number in range(rows)])
 
-    def snapshot(self, *tables: str, **data: Any) -> TableProgress:
+    def snapshot(self, *tables: str, **data: Any) -> SnapshotProgress:
         """As the function, and the log is read to its end."""
         progress = snapshot(self.source, self.run, list(tables), **data)
         self.run.caught_up(self.source)
@@ -74,7 +74,7 @@ def signal(source: Source, name: str, tables: list[str], **data: Any) -> None:
         )
 
 
-def snapshot(source: Source, run: Running, tables: list[str], **data: Any) -> TableProgress:
+def snapshot(source: Source, run: Running, tables: list[str], **data: Any) -> SnapshotProgress:
     """Ask for a snapshot and wait for its end, well or not; what became of the first table."""
     name = f"s{next(_numbers)}"
     signal(source, name, tables, **data)

@@ -17,7 +17,7 @@ from producer.snapshot.asked_loads import (
 from producer.snapshot.child_rows import ChildRows
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
 from producer.snapshot.ranges import KeyRange
-from producer.snapshot.snapshot_state import TableTask, Window, WindowState
+from producer.snapshot.snapshot_state import ReadTask, Window, WindowState
 from schemas.documents import Origin, PlanDocument
 from schemas.loads import LoadAnswer
 from schemas.settings import Settings, SinkSettings, from_mapping
@@ -25,7 +25,7 @@ from tests.support.ledgers import READERS, at
 
 LOADS = 3
 SPARK = LoadRule(via="spark", chunk_rows=50)
-TASK = TableTask("r", "db.t", estimate=5_000)
+TASK = ReadTask("r", "db.t", estimate=5_000)
 
 
 def a_ledger(rule: LoadRule = SPARK) -> SnapshotLedger:
@@ -86,7 +86,7 @@ def checkpoint(ledger: SnapshotLedger, offset: int) -> Any:
     ],
 )
 def test_the_way_of_a_table_is_chosen_by_what_is_known_before_it_is_read(
-    rule: LoadRule, task: TableTask, expected: tuple[str, str]
+    rule: LoadRule, task: ReadTask, expected: tuple[str, str]
 ) -> None:
     assert rule.choose(task) == expected
 

@@ -11,7 +11,7 @@ import pytest
 
 from mysqlio.server_facts import LogPosition
 from producer.snapshot import blocking
-from producer.snapshot.blocking import BlockingSnapshots, marked
+from producer.snapshot.blocking import BlockingSnapshots, ViewRequests, marked
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
 from producer.snapshot.shared_ledger import SharedLedger
 from producer.snapshot.snapshot_state import MAX_OUTAGE_ATTEMPTS, State
@@ -96,42 +96,42 @@ def test_a_blocking_request_is_not_for_planner_and_readers() -> None:
 
 def test_an_attempt_that_failed_counts_for_nothing_and_too_many_fail_the_request() -> None:
     ledger = ledger_with("db.t", "db.u")
-    request = ledger.views.next_request(0.0)
+    request = ViewRequests(ledger).next_request(0.0)
     assert request is not None
-    first, second = ledger.views.begin(request)
+    first, second = ViewRequests(ledger).begin(request)
     ledger.tasks.planning(first, 10)
-    ledger.views.add_rows(first, 7, report=True)
-    ledger.views.complete(first, at(100))
-    ledger.views.failed(request, "gone", 0.0, heals=True)
-    assert ledger.views.next_request(0.0) is None, "it is not retried at once"
-    assert ledger.views.next_request(60.0) is request
-    again = ledger.views.begin(request)
+    ViewRequests(ledger).add_rows(first, 7, report=True)
+    ViewRequests(ledger).complete(first, at(100))
+    ViewRequests(ledger).failed(request, "gone", 0.0, heals=True)
+    assert ViewRequests(ledger).next_request(0.0) is None, "it is not retried at once"
+    assert ViewRequests(ledger).next_request(60.0) is request
+    again = ViewRequests(ledger).begin(request)
     assert [(task.state, task.rows) for task in again] == [(State.QUEUED, 0)] * 2
     for task in again:
         ledger.tasks.planning(task, None)
-        ledger.views.complete(task, at(200))
+        ViewRequests(ledger).complete(task, at(200))
     assert request.state is State.DONE
     assert {task.last_close for task in (first, second)} == {at(200)}
     ledger.requests.submit("c", Origin.SIGNAL, [("db.t", None)], blocking=True)
     other = ledger.requests["c"]
     for _ in range(MAX_OUTAGE_ATTEMPTS):
         assert not other.state.final
-        ledger.views.failed(other, "gone", 0.0, heals=True)
+        ViewRequests(ledger).failed(other, "gone", 0.0, heals=True)
     assert (other.state, other.error) == (State.FAILED, "db.t: gone")
 
 
 def test_what_a_person_has_to_mend_fails_at_once_and_a_restart_reads_it_again() -> None:
     ledger = ledger_with("db.t", "db.u")
-    (first, _) = ledger.views.begin(ledger.requests["b"])
+    (first, _) = ViewRequests(ledger).begin(ledger.requests["b"])
     ledger.tasks.planning(first, None)
-    ledger.views.complete(first, at(100))
+    ViewRequests(ledger).complete(first, at(100))
     work = ledger.prepare(at(100), 0.0)
     restarted = SnapshotLedger("srv", 2, lambda: 5)
     restarted.restore(work.state)
-    request = restarted.views.next_request(0.0)
+    request = ViewRequests(restarted).next_request(0.0)
     assert request is not None
-    assert [task.table for task in restarted.views.begin(request)] == ["db.t", "db.u"]
-    restarted.views.failed(request, "not granted", 0.0, heals=False)
+    assert [task.table for task in ViewRequests(restarted).begin(request)] == ["db.t", "db.u"]
+    ViewRequests(restarted).failed(request, "not granted", 0.0, heals=False)
     assert request.state is State.FAILED
     types = [note.type for note in restarted.prepare(at(200), 0.0).notifications]
     assert types[-1] == "ABORTED"

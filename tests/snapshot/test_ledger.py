@@ -12,7 +12,7 @@ from producer.snapshot.asked_loads import LoadRequest, LoadRule
 from producer.snapshot.child_rows import MAX_VALUES, ChildRows
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger, SnapshotWork
 from producer.snapshot.ranges import KeyRange
-from producer.snapshot.snapshot_state import State, TableTask, Window, WindowState
+from producer.snapshot.snapshot_state import ReadTask, State, Window, WindowState
 from schemas.documents import Origin
 from schemas.errors import StateError
 from schemas.json_codec import encode
@@ -265,5 +265,5 @@ def test_documents_of_another_shape_are_refused_with_a_clear_error() -> None:
         SnapshotLedger("srv", READERS, lambda: 0).restore({"window/x": {"id": "x"}})
     with pytest.raises(StateError, match="document table/r/t in the state topic"):
         SnapshotLedger("srv", READERS, lambda: 0).restore(
-            {"table/r/t": encode(TableTask("r", "t")) | {"state": "lost"}}
+            {"table/r/t": encode(ReadTask("r", "t")) | {"state": "lost"}}
         )

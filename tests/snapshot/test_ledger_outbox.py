@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from producer.snapshot.outbox import DOCUMENTS_DELAY_S, Outbox
+from producer.snapshot.outbox import DOCUMENTS_DELAY_S, CheckpointOutbox
 from schemas.markers import MarkerType
 from schemas.notifications import Notification
 from tests.support.ledgers import at
@@ -16,7 +16,7 @@ def note(kind: str) -> Notification:
 
 def test_documents_are_written_as_they_are_at_the_checkpoint_and_once() -> None:
     documents: dict[str, dict[str, Any]] = {"table/a": {"rows": 1}, "table/b": {"rows": 2}}
-    outbox = Outbox()
+    outbox = CheckpointOutbox()
     outbox.touch("table/a")
     outbox.touch("table/gone")
     outbox.touch("table/a")
@@ -28,7 +28,7 @@ def test_documents_are_written_as_they_are_at_the_checkpoint_and_once() -> None:
 
 
 def test_markers_and_notifications_keep_their_order_and_an_answer_can_precede_its_effects() -> None:
-    outbox = Outbox()
+    outbox = CheckpointOutbox()
     outbox.notify(note("before"))
     waiting = len(outbox.notifications)
     outbox.notify(note("effect"))
@@ -41,7 +41,7 @@ def test_markers_and_notifications_keep_their_order_and_an_answer_can_precede_it
 
 
 def test_documents_alone_wait_a_moment_for_others_and_nothing_else_waits() -> None:
-    outbox = Outbox()
+    outbox = CheckpointOutbox()
     outbox.drain(lambda _: None, at(10), 5.0)
     assert not outbox.wants_checkpoint(100.0), "nothing is to be written"
     outbox.touch("table/a")

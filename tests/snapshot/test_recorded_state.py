@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.snapshot.snapshot_state import Request, TableTask, Window
+from producer.snapshot.snapshot_state import ReadTask, Request, Window
 from producer.stream.offset import LogOffset
 from schemas.state import parse, value_of
 
@@ -29,7 +29,7 @@ def test_a_request_is_taken_over(was: str) -> None:
 
 @pytest.mark.parametrize("was", recorded("table", "children"))
 def test_a_table_is_taken_over_without_the_attempts_of_its_chunks(was: str) -> None:
-    task = parse(TableTask, "table/r/t", json.loads(was))
+    task = parse(ReadTask, "table/r/t", json.loads(was))
     assert text(task) == was
     task.note_outstanding()
     assert {chunk.tries.all for chunk in task.chunks.values()} <= {0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from producer.snapshot.blocking import ViewRequests
 from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.requests import KEPT_REQUESTS
 from producer.snapshot.snapshot_state import State
@@ -47,7 +48,7 @@ def test_a_table_that_could_not_be_read_again_is_remembered_until_it_was() -> No
         if fails:
             ledger.tasks.refuse(task, TableStatus.SQL_EXCEPTION, "no such index")
         else:
-            ledger.views.complete(task, at(5))
+            ViewRequests(ledger).complete(task, at(5))
         ledger.prepare(at(10), 0.0)
         return request
 
@@ -79,6 +80,6 @@ def test_of_many_tables_that_could_not_be_read_again_those_that_were_since_stay_
     ledger.prepare(at(10), 0.0)
     for number in range(KEPT_REQUESTS + 20):
         ledger.requests.submit(f"r{number}", Origin.SIGNAL, [("db.v" if number else "db.t", None)])
-        ledger.views.complete(ledger.tasks[f"r{number}", "db.v" if number else "db.t"], at(5))
+        ViewRequests(ledger).complete(ledger.tasks[f"r{number}", "db.v" if number else "db.t"], at(5))
         ledger.prepare(at(10), 0.0)
     assert {"anew-1", "r0"} <= ledger.requests.keys()

@@ -13,7 +13,7 @@ from producer.snapshot.child_rows import ChildrenUnreadableError, ChildRows
 from producer.snapshot.coordinator import record_field_name
 from producer.snapshot.ranges import KeyRange, key_identity
 from producer.snapshot.scope import scope_of
-from producer.snapshot.snapshot_state import TableTask
+from producer.snapshot.snapshot_state import ReadTask
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import ValueModes, row_schema
@@ -39,11 +39,11 @@ ROWS = TableSchema("db", "c", (Column("id", ColumnType.INT, nullable=False), Col
 PARENTS = ChildRows(("p",), frozenset({("1",), ("2",)}))
 
 
-def tasks() -> dict[str, TableTask]:
+def tasks() -> dict[str, ReadTask]:
     return {
-        "whole": TableTask("r", "db.c"),
-        "filtered": TableTask("r", "db.c", condition="id < 9"),
-        "key rows": TableTask("k", "db.c", children=PARENTS),
+        "whole": ReadTask("r", "db.c"),
+        "filtered": ReadTask("r", "db.c", condition="id < 9"),
+        "key rows": ReadTask("k", "db.c", children=PARENTS),
     }
 
 
@@ -66,13 +66,13 @@ def test_each_scope_selects_its_rows() -> None:
 
 
 def test_all_rows_at_once_need_no_key_and_no_surrogate() -> None:
-    chosen = TableTask("r", "db.c", condition="id < 9", surrogate="misspelt")
+    chosen = ReadTask("r", "db.c", condition="id < 9", surrogate="misspelt")
     assert scope_of(chosen).query_all(ROWS, None).endswith("WHERE (\nid < 9\n)")
 
 
 def test_a_plan_rests_on_the_key_that_splits_the_table_and_key_rows_on_none() -> None:
     planned = key_identity(ROWS)
-    by_column = TableTask("r", "db.c", surrogate="p")
+    by_column = ReadTask("r", "db.c", surrogate="p")
     assert [scope_of(task).fits(ROWS, planned) for task in (*tasks().values(), by_column)] == [True, True, True, False]
     assert [scope_of(task).fits(ROWS, ()) for task in tasks().values()] == [False, False, True]
 

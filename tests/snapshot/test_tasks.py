@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from producer.snapshot.blocking import ViewRequests
 from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.ranges import KeyRange
 from producer.snapshot.snapshot_state import MAX_ATTEMPTS, State, Tries
@@ -62,7 +63,7 @@ def test_what_waits_for_somebody_waits_for_ever_and_costs_nothing_of_what_else_m
     ledger.requests.submit("blocking", Origin.SIGNAL, [("db.v", None)], blocking=True)
     blocking = ledger.requests["blocking"]
     for _ in range(500):
-        ledger.views.failed(blocking, "prepared XA transactions", now, heals=True, waits=True)
+        ViewRequests(ledger).failed(blocking, "prepared XA transactions", now, heals=True, waits=True)
     assert blocking.state is State.QUEUED
 
 

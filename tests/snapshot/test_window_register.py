@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from producer.snapshot.outbox import Outbox
+from producer.snapshot.outbox import CheckpointOutbox
 from producer.snapshot.ranges import KeyRange
-from producer.snapshot.snapshot_state import Chunk, TableTask, Window, WindowState
+from producer.snapshot.snapshot_state import Chunk, ReadTask, Window, WindowState
 from producer.snapshot.window_register import WindowRegister, is_read_now
 from schemas.json_codec import decode, encode
 from schemas.markers import MarkerType
 from tests.support.ledgers import at
 
 
-def register_of(*bounds: int) -> tuple[WindowRegister, Outbox, TableTask]:
+def register_of(*bounds: int) -> tuple[WindowRegister, CheckpointOutbox, ReadTask]:
     """A register with a window of one task per bound."""
     ids = iter(range(100))
-    outbox = Outbox()
+    outbox = CheckpointOutbox()
     register = WindowRegister(outbox, 2, lambda: f"w{next(ids)}")
-    task = TableTask("r", "db.t", chunks={n: Chunk(n, KeyRange()) for n in range(len(bounds))})
+    task = ReadTask("r", "db.t", chunks={n: Chunk(n, KeyRange()) for n in range(len(bounds))})
     for chunk, bound in zip(task.chunks.values(), bounds, strict=True):
         register.register(task, chunk, at(bound))
     return register, outbox, task
@@ -37,7 +37,7 @@ def test_the_horizon_is_the_smallest_bound_until_its_window_has_ended_and_left()
 
 def test_a_window_of_an_earlier_process_is_an_orphan_that_ends_with_its_slots() -> None:
     register, _, _ = register_of(10)
-    restored = WindowRegister(Outbox(), 9, lambda: "new")
+    restored = WindowRegister(CheckpointOutbox(), 9, lambda: "new")
     restored.restore(decode(Window, encode(register["w0"])))
     assert restored["w0"].readers == 2
     assert restored.committed() == []

@@ -16,8 +16,7 @@ from tidemark.api.overview import KEYLESS
 
 if TYPE_CHECKING:
     from producer.app import Producer
-    from producer.snapshot.coordinator import SnapshotCoordinator
-    from producer.snapshot.table_progress import TableProgress
+    from producer.snapshot.coordinator import SnapshotCoordinator, SnapshotProgress
     from producer.stream.reader_progress import LogProgress
     from tidemark.api.lags import Lags
 
@@ -96,7 +95,7 @@ def _of_snapshots(coordinator: SnapshotCoordinator) -> Iterable[Metric]:
     )
 
 
-def _state_of(table: TableProgress) -> str:
+def _state_of(table: SnapshotProgress) -> str:
     """Return the state of a table's snapshot; a table without a key cannot have one, which is no failure."""
     return "without_key" if table.state == "failed" and table.status == KEYLESS else table.state
 

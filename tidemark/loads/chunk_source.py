@@ -28,9 +28,8 @@ from mysqlio.server_facts import is_mariadb
 from producer.catalog import read_table_schema
 from producer.kafka.codecs import CodecFactory
 from producer.kafka.registry import GENERATION
-from producer.snapshot.failures import described
 from producer.snapshot.resultset import require_columns
-from producer.snapshot.table_access import ServerConnector
+from producer.snapshot.table_access import ServerConnector, described
 from producer.snapshot.watermark import SignalTable, insert_row
 from producer.source.query import BinaryQuery
 from rowcodec import ChunkContext
