@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -15,21 +15,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from rowcodec import BinlogLayout
+
 log = structlog.get_logger(__name__)
 
 SIGNAL_COLUMNS: Final = 3
-
-
-class Layout(Protocol):
-    """Real type codes and metadata of a table's columns, from its TABLE_MAP."""
-
-    @property
-    def types(self) -> tuple[int, ...]:
-        """Type codes."""
-
-    @property
-    def metas(self) -> tuple[int, ...]:
-        """Type metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +32,7 @@ class SignalRow:
 
 
 def decode_signal_row(
-    buf: npt.NDArray[np.uint8], start: int, end: int, layout: Layout, op: str
+    buf: npt.NDArray[np.uint8], start: int, end: int, layout: BinlogLayout, op: str
 ) -> Iterator[SignalRow]:
     """Yield the rows of one rows event, from the first byte of its first row image; of an update the new row.
 

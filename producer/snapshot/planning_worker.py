@@ -167,14 +167,6 @@ class PlanningWorker(ConnectedWorker):
         shared = self._shared
         shared.wait_until(lambda: shared.committed is not None)
         barrier = str(uuid.uuid4())
-        if not self._windowing.writes_rows:
-            with shared.changed:
-                assert shared.committed is not None
-                bound = shared.committed
-            row = WindowRow.open(barrier, task.table, task.request, datetime.now(UTC))
-            low = self._windowing.open(connection, row, bound)
-            require_no_xa(connection, XA_PATIENCE_S)
-            return low
         with shared.changed:
             assert shared.committed is not None
             bound = shared.committed
@@ -183,6 +175,8 @@ class PlanningWorker(ConnectedWorker):
             row = WindowRow.open(barrier, task.table, task.request, datetime.now(UTC))
             low = self._windowing.open(connection, row, bound)
             require_no_xa(connection, XA_PATIENCE_S)
+            if not self._windowing.writes_rows:
+                return low
             if not shared.wait_until(lambda: shared.barriers[barrier], BARRIER_PATIENCE_S):
                 end = end_of_binlog(connection, self._access.epoch).position
                 shared.wait_until(lambda: shared.barriers[barrier] or shared.is_past(end))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,20 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from producer.control.signal_row import SignalRow, decode_signal_row
+from rowcodec import BinlogLayout
 from schemas.errors import DecodeError
 
-
-@dataclass(frozen=True)
-class Layout:
-    types: tuple[int, ...]
-    metas: tuple[int, ...]
+OURS = BinlogLayout((15, 15, 15), (168, 128, 8192))
+DEBEZIUM_LATIN1 = BinlogLayout((15, 15, 15), (42, 32, 2048))
 
 
-OURS = Layout((15, 15, 15), (168, 128, 8192))
-DEBEZIUM_LATIN1 = Layout((15, 15, 15), (42, 32, 2048))
-
-
-def image(layout: Layout, *cells: bytes | None) -> bytes:
+def image(layout: BinlogLayout, *cells: bytes | None) -> bytes:
     nulls = sum(1 << index for index, cell in enumerate(cells) if cell is None)
     body = nulls.to_bytes((len(cells) + 7) // 8, "little")
     for meta, code, cell in zip(layout.metas, layout.types, cells, strict=True):
@@ -34,7 +27,7 @@ def image(layout: Layout, *cells: bytes | None) -> bytes:
     return body
 
 
-def decode(layout: Layout, data: bytes, op: str = "c") -> list[SignalRow]:
+def decode(layout: BinlogLayout, data: bytes, op: str = "c") -> list[SignalRow]:
     framed = np.frombuffer(b"\xee" * 7 + data + b"\xee" * 9, np.uint8)
     return list(decode_signal_row(framed, 7, 7 + len(data), layout, op))
 
@@ -55,14 +48,14 @@ def test_short_columns_have_one_length_byte_and_latin1_text_is_read() -> None:
 
 
 def test_text_columns_and_further_columns_are_understood() -> None:
-    layout = Layout((15, 15, 252, 3), (42, 32, 2, 0))
+    layout = BinlogLayout((15, 15, 252, 3), (42, 32, 2, 0))
     row = image(layout, b"a", b"log", b"x" * 300, b"\x01\x02\x03\x04")
     assert decode(layout, row + row) == [SignalRow("a", "log", "x" * 300)] * 2
 
 
 def test_a_table_that_cannot_hold_signals_gives_none() -> None:
-    assert decode(Layout((3, 15, 15), (0, 32, 2048)), b"\x00" + b"\x01" * 30) == []
-    assert decode(Layout((15, 15), (42, 32)), b"\x00" * 30) == []
+    assert decode(BinlogLayout((3, 15, 15), (0, 32, 2048)), b"\x00" + b"\x01" * 30) == []
+    assert decode(BinlogLayout((15, 15), (42, 32)), b"\x00" * 30) == []
 
 
 def test_rows_without_id_or_type_are_answered_as_if_they_were_empty() -> None:
