@@ -49,6 +49,7 @@ from schemas.position import Position, file_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mysqlio.connection import Connection
     from producer.snapshot.ledger import SnapshotLedger
     from producer.snapshot.shared_ledger import SharedLedger
     from producer.snapshot.table_access import TableAccess, TopicNames

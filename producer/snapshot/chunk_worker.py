@@ -89,11 +89,10 @@ class ChunkWorker(WindowWorker):
     def _note_fenced(self) -> None:
         """Once the last slot is fenced, nothing of the earlier process can write any more."""
         shared = self._shared
-        with shared.changed:
+        with shared.changing() as ledger:
             shared.unfenced.discard(self._number)
             if not shared.unfenced:
-                shared.ledger.windows.slots_fenced()
-            shared.changed.notify_all()
+                ledger.windows.slots_fenced()
 
     @override
     def _attempt(self, window: Window) -> int:

@@ -260,11 +260,9 @@ class SnapshotCoordinator:
 
     def committed(self, boundary: Position) -> None:
         """[log] Note that this checkpoint is committed: registrations are durable, readers may start."""
-        shared = self.shared
-        with shared.changed:
-            shared.committed = boundary
-            self.windows.registered(shared.ledger.committed())
-            shared.changed.notify_all()
+        with self.shared.changing() as ledger:
+            self.shared.committed = boundary
+            self.windows.registered(ledger.committed())
 
     def wants_commit(self, boundary: Callable[[], Position] | None = None) -> bool:
         """[log] Return whether somebody waits for a checkpoint: a registration, an answer, a marker, a window that would close.

@@ -21,6 +21,7 @@ from producer.source.server_load import Measured, replica_lag_s, threads_running
 from schemas.overriding import override
 
 if TYPE_CHECKING:
+    from mysqlio.connection import Connection
     from producer.snapshot.table_access import TableAccess
     from schemas.settings import PauseWhen
 
@@ -122,13 +123,12 @@ class LoadGuard(ConnectedWorker):
                 return
             self._report("load", described(error))
             reason = ""
-        with shared.changed:
-            before = shared.ledger.turns.waits_because
+        with shared.changing() as ledger:
+            before = ledger.turns.waits_because
             if reason:
-                shared.ledger.hold(reason)
+                ledger.hold(reason)
             else:
-                shared.ledger.release()
-            shared.changed.notify_all()
+                ledger.release()
         if reason and before in ("", NOT_ASKED):
             log.info("snapshot.waits_for_source", reason=reason)
         elif before not in ("", NOT_ASKED) and not reason:

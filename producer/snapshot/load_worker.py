@@ -57,11 +57,9 @@ class LoadWatch(LedgerWatch):
 
     def ask(self, request: LoadRequest) -> None:
         """Ask the merge job for the rows, with the next checkpoint; `AbandonedError` where the window is void."""
-        shared = self._shared
-        with shared.changed:
+        with self._shared.changing() as ledger:
             self.check()
-            shared.ledger.loads.ask(self._window, request, shared.clock())
-            shared.changed.notify_all()
+            ledger.loads.ask(self._window, request, self._shared.clock())
 
     def wait_answer(self) -> LoadAnswer:
         """Wait until the log reader has read the answer; `AbandonedError` as `check`, also when it is not waited for any longer."""

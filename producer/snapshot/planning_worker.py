@@ -93,10 +93,9 @@ class PlanningWorker(ConnectedWorker):
                 return
             self._planner = (which, planner)
         result = self._planner[1].next(plan, rows)
-        with shared.changed:
+        with shared.changing() as ledger:
             if result is not None:
-                shared.ledger.tasks.planned(task, generation, *result, rows)
-            shared.changed.notify_all()
+                ledger.tasks.planned(task, generation, *result, rows)
 
     def _begin(self, connection: Connection, task: ReadTask, generation: int) -> TablePlanner | None:
         """Return the planner of a table that can be divided; else the task is refused, or its old plan thrown away."""
@@ -136,29 +135,26 @@ class PlanningWorker(ConnectedWorker):
                     return None
             raise
         if table is None:
-            with shared.changed:
-                shared.changed.notify_all()
+            with shared.changing() as ledger:
                 if task.generation == generation and not task.state.final:
-                    shared.ledger.tasks.refuse(task, TableStatus.UNKNOWN_SCHEMA, f"{task.table} does not exist")
+                    ledger.tasks.refuse(task, TableStatus.UNKNOWN_SCHEMA, f"{task.table} does not exist")
         return table
 
     def _is_plannable(self, task: ReadTask, generation: int, table: TableSchema) -> bool:
         """Return whether the table can be divided; else the task is refused, or its plan is thrown away."""
-        tasks = self._shared.ledger.tasks
-        with self._shared.changed:
-            self._shared.changed.notify_all()
+        with self._shared.changing() as ledger:
             if task.generation != generation or task.state.final:
                 return False
             try:
                 key = key_identity(table, task.surrogate)
             except SurrogateKeyError as error:
-                tasks.refuse(task, TableStatus.SQL_EXCEPTION, str(error))
+                ledger.tasks.refuse(task, TableStatus.SQL_EXCEPTION, str(error))
                 return False
             if task.merge != "producer" and not table.record_key:
-                tasks.refuse(task, TableStatus.NO_PRIMARY_KEY, no_primary_key(task.table))
+                ledger.tasks.refuse(task, TableStatus.NO_PRIMARY_KEY, no_primary_key(task.table))
                 return False
             if task.plan.key and task.plan.key != key:
-                tasks.replan(task)
+                ledger.tasks.replan(task)
                 return False
         return True
 
@@ -198,11 +194,9 @@ class PlanningWorker(ConnectedWorker):
     def _failed(self, task: ReadTask, error: BaseException) -> None:
         words = described(error)
         log.warning("snapshot.planning_failed", request=task.request, table=task.table, error=words)
-        shared = self._shared
-        with shared.changed:
-            heals, waits = heals_by_itself(error), isinstance(error, PreparedXaError)
-            shared.ledger.tasks.planning_failed(task, words, shared.clock(), heals=heals, waits=waits)
-            shared.changed.notify_all()
+        heals, waits = heals_by_itself(error), isinstance(error, PreparedXaError)
+        with self._shared.changing() as ledger:
+            ledger.tasks.planning_failed(task, words, self._shared.clock(), heals=heals, waits=waits)
 
 
 def sizes_of(snapshot: SnapshotSettings) -> ChunkSizes:

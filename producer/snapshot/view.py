@@ -31,7 +31,9 @@ import pymysql
 import structlog
 from pymysql.constants import ER
 
+from mysqlio.connection import server_version
 from mysqlio.quoting import quoted
+from mysqlio.server_facts import LogPosition, current_position, flavour_of
 from producer.snapshot.watermark import (
     TRANSACTIONAL_ENGINES,
     SignalTable,

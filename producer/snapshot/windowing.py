@@ -27,8 +27,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from mysqlio.connection import server_version
-from mysqlio.server_facts import LogPosition, ask, flavour_of
+from mysqlio.server_facts import LogPosition, ask, is_mariadb
 from producer.snapshot.watermark import (
     LowWatermark,
     SignalTable,
@@ -115,14 +114,14 @@ class ReadOnly(Windowing):
 
     @override
     def prepare(self, connection: Connection) -> None:
-        if _is_mariadb(connection):
+        if is_mariadb(connection):
             return
         ((mode,),) = ask(connection, "SELECT @@GLOBAL.gtid_mode")
         require_gtids(mode)
 
     @override
     def open(self, connection: Connection, row: WindowRow, bound: Position) -> LowWatermark:
-        low = self._reported(connection, bound) if _is_mariadb(connection) else self._executed(connection, bound)
+        low = self._reported(connection, bound) if is_mariadb(connection) else self._executed(connection, bound)
         if low is None or low.position < bound:
             message = (
                 f"the source has not made visible within {PATIENCE_S:g} s what precedes {bound.text} in its log "
@@ -165,7 +164,3 @@ def end_of_reading(connection: Connection, epoch: int) -> Position:
 
 def _low(at: LogPosition, epoch: int) -> LowWatermark:
     return LowWatermark(Position(epoch, file_number(at.file), at.pos, 0), at.file, at.pos)
-
-
-def _is_mariadb(connection: Connection) -> bool:
-    return flavour_of(server_version(connection)) == "mariadb"

@@ -54,9 +54,8 @@ class WorkerThreads:
                 worker.run()
             except BaseException as error:
                 log.exception("snapshot.thread_died", thread=name)
-                with self._shared.changed:
+                with self._shared.changing():
                     self._shared.fatal = self._shared.fatal or error
-                    self._shared.changed.notify_all()
 
         thread = threading.Thread(target=guarded, name=name, daemon=True)
         self._running.append((worker, thread))
@@ -125,9 +124,8 @@ class WindowWorker(ConnectedWorker):
         while (window := self._next_window()) is not None:
             rows = self._attempt(window)
             if shared.rate is not None:
-                with shared.changed:
+                with shared.changing():
                     shared.rate.settle(shared.clock(), self._reserved, rows)
-                    shared.changed.notify_all()
 
     @abstractmethod
     def _attempt(self, window: Window) -> int:
@@ -179,9 +177,9 @@ class WindowWorker(ConnectedWorker):
 
     def _give_up(self, window: Window, error: BaseException) -> None:
         """Release the window of an attempt that failed, and note what the error means for its chunk and its table."""
-        shared, tasks = self._shared, self._shared.ledger.tasks
         other = self._other_outcome(window, error)
-        with shared.changed:
+        with self._shared.changing() as ledger:
+            tasks = ledger.tasks
             task = tasks.task_of(window)
             if isinstance(error, TableGoneError):
                 tasks.dropped(window)
@@ -196,5 +194,4 @@ class WindowWorker(ConnectedWorker):
                 words = described(error)
                 log.warning("snapshot.chunk_failed", table=window.table, chunk=window.chunk, error=words)
                 heals, waits = heals_by_itself(error), isinstance(error, PreparedXaError)
-                tasks.fail(window, words, shared.clock(), heals=heals, waits=waits)
-            shared.changed.notify_all()
+                tasks.fail(window, words, self._shared.clock(), heals=heals, waits=waits)

@@ -12,7 +12,7 @@ import pymysql
 import pytest
 
 from devservers import Database
-from mysqlio.server_facts import server_facts
+from mysqlio.server_facts import identity_of, server_facts
 from producer.snapshot import watermark
 from producer.snapshot.watermark import (
     SignalTable,

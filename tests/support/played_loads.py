@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pytest
 
+from kafkaio.schema_registry import HttpRegistry, RegisteredSchema
 from mysqlio.server_facts import identity_of
 from schemas.loads import LoadAnswer
 from schemas.markers import LoadMarker

@@ -33,7 +33,7 @@ from schemas.state import parse
 if TYPE_CHECKING:
     from producer.snapshot.own_requests import OwnRequests
     from producer.snapshot.shared_ledger import SharedLedger
-    from producer.stream.ports import Document, State
+    from producer.stream.ports import Document, LoggedStatement, State
     from producer.stream.routes import Router
 
 log = structlog.get_logger(__name__)
