@@ -98,7 +98,7 @@ class Installation:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ServerKind:
     """What differs between the servers one can start."""
 
     flavour: str
@@ -184,24 +184,24 @@ def _install_debian(name: str, suite: str, package: str, program: str, say: Say)
     return Installation(command, share, (), f"{suite}-{(root / program).stat().st_size}")
 
 
-def _mysql(bundle: str, **more: str) -> Kind:
-    return Kind("mysql", {**MYSQL, **more}, functools.partial(_install_presto_jar, bundle))
+def _mysql(bundle: str, **more: str) -> ServerKind:
+    return ServerKind("mysql", {**MYSQL, **more}, functools.partial(_install_presto_jar, bundle))
 
 
-def _mariadb(bundle: str) -> Kind:
-    return Kind("mariadb", MARIADB, functools.partial(_install_mariadb_jar, bundle))
+def _mariadb(bundle: str) -> ServerKind:
+    return ServerKind("mariadb", MARIADB, functools.partial(_install_mariadb_jar, bundle))
 
 
-KINDS: Final[Mapping[str, Kind]] = {
+KINDS: Final[Mapping[str, ServerKind]] = {
     "mysql80": _mysql("mysql80", **MYSQL_8),
     "mysql57": _mysql("mysql57"),
-    "mysql97": Kind(
+    "mysql97": ServerKind(
         "mysql",
         {**{key: value for key, value in MYSQL.items() if key != "binlog_format"}, **MYSQL_8},
         functools.partial(_install_debian, "mysql97", "sid", "mysql-server-core", "usr/sbin/mysqld"),
     ),
     "mariadb114": _mariadb("mariadb114"),
-    "mariadb118": Kind(
+    "mariadb118": ServerKind(
         "mariadb",
         MARIADB,
         functools.partial(
@@ -212,7 +212,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> ServerKind:
     """Return the kind of a server. Raises DevServerError for a name without a server."""
     if name not in KINDS:
         msg = f"there is no database called {name!r}; there are: {', '.join(KINDS)}"

@@ -49,7 +49,7 @@ def compile_here(name: str) -> None:
     _Compiling.group = name
 
 
-class Entry:
+class KernelEntry:
     """A kernel that Python calls. The object file of its group is loaded at the first call, or by `KernelGroup.load`."""
 
     def __init__(self, group: KernelGroup, function: Callable[..., Any]) -> None:
@@ -130,7 +130,7 @@ class KernelGroup:
         if IS_DISABLED:
             # Machine integers wrap silently, NumPy's warn.
             return np.errstate(over="ignore")(function)
-        return cast("Function", Entry(self, function))
+        return cast("Function", KernelEntry(self, function))
 
     def load(self) -> None:
         """Load the object file, compiled first where there is none for this processor and these sources; idempotent.

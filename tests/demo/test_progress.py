@@ -5,7 +5,7 @@ import pytest
 from schemas.identity import SourceId
 from schemas.position import Position
 from tidemark.api.observe import Status, TableStatus
-from tidemark.demo.progress_display import Display, LagMeter, RateMeter, View
+from tidemark.demo.progress_display import Display, LagMeter, ProgressView, RateMeter
 from tidemark.demo.workload import WorkloadCounts
 
 
@@ -38,14 +38,14 @@ def test_the_rate_forgets_what_is_long_ago() -> None:
     assert meter.rate == 0.0
 
 
-def view(elapsed_s: float) -> View:
+def view(elapsed_s: float) -> ProgressView:
     table = TableStatus(
         table="shop.orders", snapshot="running", rows_read=400, rows_estimated=1000, sink_rows=7,
         consistent_at=Position(0, 1, 1),
     )  # fmt: skip
     status = Status(source=SourceId("shop"), read_ms=0, log=None, paused=False, tables=(table,), sink_updated_ms=None)
     counts = WorkloadCounts(10, 5, 3, 2, 1, 0)
-    return View(
+    return ProgressView(
         elapsed_s=elapsed_s, phase="under load", status=status, load=counts, log_lag_s=0.25, sink_lag_s=None
     )
 

@@ -43,9 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """0 when source equals sink, 1 on any difference."""
-    from tidemark.demo.scenario import Plan, play, play_pipeline
+    from tidemark.demo.scenario import DemoPlan, play, play_pipeline
 
-    plan = Plan(
+    plan = DemoPlan(
         database=arguments.db,
         rows=arguments.rows,
         load_seconds=arguments.load_seconds,

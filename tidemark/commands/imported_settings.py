@@ -11,7 +11,7 @@ import yaml
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidemark.importers.debezium import Finding, Translation
+    from tidemark.importers.debezium import ImportFinding, Translation
 
 
 def deliver(translation: Translation, verb: str, output: str | None) -> None:
@@ -44,7 +44,7 @@ def report(translation: Translation) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: ImportFinding) -> str:
     value = f" = {finding.value}" if finding.value else ""
     return " ".join(f"{finding.name}{value}: {finding.what}".split())
 

@@ -69,7 +69,7 @@ class RateMeter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ProgressView:
     """What is shown at one moment. Lags in seconds, None while not known."""
 
     elapsed_s: float
@@ -107,7 +107,7 @@ class Display:
         """One line that stays."""
         self._console.print(f"{self.elapsed_s:6.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)
 
-    def show(self, view: View) -> None:
+    def show(self, view: ProgressView) -> None:
         """Redraw the table, or print a line when the last one is old enough."""
         for table in view.status.tables:
             self._meters.setdefault(table.table, RateMeter()).add(view.elapsed_s, table.rows_read)
@@ -126,7 +126,7 @@ class Display:
             self._live.stop()
             self._live = None
 
-    def _table(self, view: View) -> Table:
+    def _table(self, view: ProgressView) -> Table:
         table = Table(title=f"{view.phase}, {view.elapsed_s:.0f} s", caption=_caption(view), box=None)
         for heading in ("table", "rows read", "of about", "", "rows/s", "ETA", "in the sink", "consistent"):
             table.add_column(heading, justify="left" if heading in {"table", "consistent"} else "right")
@@ -144,7 +144,7 @@ class Display:
             )
         return table
 
-    def _line(self, view: View) -> str:
+    def _line(self, view: ProgressView) -> str:
         reading = [one for one in view.status.tables if one.is_snapshotting]
         return f"{view.phase}: {_caption(view)}" + "".join(f" | {self._reading(one)}" for one in reading)
 
@@ -155,7 +155,7 @@ class Display:
         return f"{table.table.partition('.')[2]} {table.rows_read:,} of {of_about} {_percent(table)}{pace}"
 
 
-def _caption(view: View) -> str:
+def _caption(view: ProgressView) -> str:
     tables = view.status.tables
     read = sum(table.rows_read for table in tables)
     consistent = sum(table.is_consistent for table in tables)

@@ -29,7 +29,7 @@ from schemas.position import file_number
 from tidemark.api.observe import Observer, Status
 from tidemark.demo import shop
 from tidemark.demo.pipeline_course import PipelineCourse, lines
-from tidemark.demo.progress_display import Display, LagMeter, LogEnd, View
+from tidemark.demo.progress_display import Display, LagMeter, LogEnd, ProgressView
 from tidemark.demo.stack import DemoError, Stack
 from tidemark.demo.workload import Workload
 
@@ -52,7 +52,7 @@ FROM orders GROUP BY status ORDER BY status"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class DemoPlan:
     """What is to be played."""
 
     database: str = "mysql"
@@ -63,7 +63,7 @@ class Plan:
     folder: Path = Path("demo-data")
 
 
-def play(plan: Plan) -> int:
+def play(plan: DemoPlan) -> int:
     """Play it; 0 when source equals sink, 1 otherwise. Every process and server is gone afterwards."""
     with _terminated_like_interrupted(), Display() as display:
         with Stack(plan.database, plan.folder, display.say) as stack:
@@ -83,7 +83,7 @@ def play(plan: Plan) -> int:
     return 0
 
 
-def play_pipeline(plan: Plan) -> int:
+def play_pipeline(plan: DemoPlan) -> int:
     """Play the demo of pipelines (`pipeline_course`); 0 when every sink equals the source, 1 otherwise."""
     with _terminated_like_interrupted(), Display() as display:
         with Stack(plan.database, plan.folder, display.say, has_postgres=True) as stack:
@@ -104,7 +104,7 @@ def play_pipeline(plan: Plan) -> int:
 class _Course:
     """One run of the scenario."""
 
-    def __init__(self, plan: Plan, stack: Stack, display: Display) -> None:
+    def __init__(self, plan: DemoPlan, stack: Stack, display: Display) -> None:
         self._plan = plan
         self._stack = stack
         self._display = display
@@ -202,7 +202,7 @@ class _Course:
             self._log_lag.sample(now, end)
             self._sink_lag.sample(now, end)
             self._display.show(
-                View(
+                ProgressView(
                     elapsed_s=self._display.elapsed_s,
                     phase=phase,
                     status=status,

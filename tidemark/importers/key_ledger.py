@@ -17,7 +17,7 @@ _SECONDS: Final = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ImportFinding:
     """A key that has no equivalent, or one that a person should look at; `what` says what to do."""
 
     name: str
@@ -30,7 +30,7 @@ class Translation:
     """Our settings as a mapping in YAML's order, and what they do not say."""
 
     settings: dict[str, Any]
-    findings: tuple[Finding, ...]
+    findings: tuple[ImportFinding, ...]
     not_needed: tuple[str, ...]
 
 
@@ -43,7 +43,7 @@ class Ledger:
 
     open: dict[str, Any]
     out: dict[str, Any] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ImportFinding] = field(default_factory=list)
     translated: dict[str, str] = field(default_factory=dict)
     not_needed: list[str] = field(default_factory=list)
 
@@ -78,7 +78,7 @@ class Ledger:
     def note(self, name: str, what: str, value: str = "") -> None:
         """Note what a person has to do, without closing a key. A password in a URL is not shown."""
         value = _PASSWORD.sub(r"\1:***@", value)
-        self.findings.append(Finding(name, value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…", what))
+        self.findings.append(ImportFinding(name, value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…", what))
 
     def skip(self, key: str) -> None:
         """Close a key that has nothing to do here: what it is for is done otherwise, or not at all."""

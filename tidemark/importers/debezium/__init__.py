@@ -3,6 +3,6 @@
 from tidemark.importers.debezium.offsets import StartAt, parse_offset
 from tidemark.importers.debezium.properties import read_properties
 from tidemark.importers.debezium.translate import translate
-from tidemark.importers.key_ledger import Finding, Translation
+from tidemark.importers.key_ledger import ImportFinding, Translation
 
-__all__ = ["Finding", "StartAt", "Translation", "parse_offset", "read_properties", "translate"]
+__all__ = ["ImportFinding", "StartAt", "Translation", "parse_offset", "read_properties", "translate"]

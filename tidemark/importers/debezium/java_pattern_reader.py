@@ -11,10 +11,10 @@ from tidemark.importers.debezium.java_patterns import (
     Again,
     CharClass,
     Concat,
-    Group,
     Literal,
     Node,
     PatternError,
+    PatternGroup,
     Repeat,
     Symbol,
     concat,
@@ -118,7 +118,7 @@ class _Reader:
                 outer.append([])
         inner = outer.pop()
         for flags in reversed(active):
-            inner = [*outer.pop(), *([Group(flags, concat(*inner))] if inner else [])]
+            inner = [*outer.pop(), *([PatternGroup(flags, concat(*inner))] if inner else [])]
         return concat(*inner) if inner else Concat(())
 
     def _flags(self) -> str | None:
@@ -164,7 +164,7 @@ class _Reader:
         if not self.accept(")"):
             message = "a bracket ( is never closed"
             raise PatternError(message)
-        return Group(opening, node, captures)
+        return PatternGroup(opening, node, captures)
 
     def _opening(self) -> tuple[str, object | None]:
         for kind in (":", "=", "!", ">", "<=", "<!"):

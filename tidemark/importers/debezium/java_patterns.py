@@ -56,7 +56,7 @@ class Either:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PatternGroup:
     """A bracket: `opening` is Python's, for example `(?:` or `(?!`; one that captures has a number or name of its own."""
 
     opening: str
@@ -79,7 +79,7 @@ class Repeat:
     quantifier: str
 
 
-Node = Literal | Symbol | CharClass | Concat | Either | Group | Again | Repeat
+Node = Literal | Symbol | CharClass | Concat | Either | PatternGroup | Again | Repeat
 
 ANY: Final = Symbol(".")
 END: Final = Symbol(r"\Z")
@@ -106,12 +106,12 @@ def either(nodes: Iterable[Node]) -> Node:
 
 def ahead(node: Node) -> Node:
     """Return the condition that a node follows."""
-    return Group("(?=", node)
+    return PatternGroup("(?=", node)
 
 
 def never_ahead(node: Node) -> Node:
     """Return the condition that a node does not follow."""
-    return Group("(?!", node)
+    return PatternGroup("(?!", node)
 
 
 def of_database(node: Node, *, crossing: bool) -> Node:
@@ -130,7 +130,7 @@ def of_database(node: Node, *, crossing: bool) -> Node:
         return node if crossing or not _is_wide(node) else Concat((never_ahead(DOT), node))
     if isinstance(node, (Concat, Either)):
         return type(node)(tuple(of_database(one, crossing=crossing) for one in node.nodes))
-    if isinstance(node, Group):
+    if isinstance(node, PatternGroup):
         return replace(node, node=of_database(node.node, crossing=crossing and node.opening not in _AHEAD))
     if isinstance(node, Repeat):
         return replace(node, node=of_database(node.node, crossing=crossing))
@@ -191,7 +191,7 @@ class _Writer:
             return "|".join(self.text(one) for one in node.nodes)
         if isinstance(node, Again):
             return self._again(node)
-        if isinstance(node, Group):
+        if isinstance(node, PatternGroup):
             return self._group(node)
         self._repeats += 1
         inner = self.text(node.node)
@@ -207,7 +207,7 @@ class _Writer:
             raise PatternError(message)
         return "(?!)"
 
-    def _group(self, node: Group) -> str:
+    def _group(self, node: PatternGroup) -> str:
         if node.captures is None or not self._refers:
             return f"{node.opening}{self.text(node.node)})"
         self._groups += 1
@@ -220,7 +220,7 @@ class _Writer:
 def _refers(node: Node) -> bool:
     if isinstance(node, (Concat, Either)):
         return any(map(_refers, node.nodes))
-    return isinstance(node, Again) or (isinstance(node, (Group, Repeat)) and _refers(node.node))
+    return isinstance(node, Again) or (isinstance(node, (PatternGroup, Repeat)) and _refers(node.node))
 
 
 def _is_atom(node: Node) -> bool:
