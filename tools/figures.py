@@ -32,6 +32,8 @@ class Figures:
     constructors: dict[str, int] = field(default_factory=dict)
     cycles: list[tuple[str, ...]] = field(default_factory=list)
     shared_names: dict[str, list[str]] = field(default_factory=dict)
+    shared_classes: dict[str, list[str]] = field(default_factory=dict)
+    broad_excepts: dict[str, int] = field(default_factory=dict)
     source_lines: int = 0
     test_lines: int = 0
 
@@ -46,6 +48,7 @@ def measure_files(root: Path, paths: Iterable[Path]) -> Figures:
     found = Figures()
     imports: dict[str, set[str]] = defaultdict(set)
     by_name: dict[str, list[str]] = defaultdict(list)
+    by_class: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         text = path.read_text("utf-8")
         name = path.relative_to(root).as_posix()
@@ -56,6 +59,7 @@ def measure_files(root: Path, paths: Iterable[Path]) -> Figures:
         elif name.startswith(SOURCES):
             found.source_lines += lines
             by_name[path.stem].append(name)
+            _classes_and_excepts(name, ast.parse(text), by_class, found)
         if lines > FILE_LINES:
             found.files[name] = lines
         nodes = list(ast.walk(ast.parse(text)))
@@ -63,6 +67,7 @@ def measure_files(root: Path, paths: Iterable[Path]) -> Figures:
         if not is_test:
             imports[_package(name)] |= set(_imported(root, nodes))
     found.cycles = _cycles({package: targets - {package} for package, targets in imports.items()})
+    found.shared_classes = {title: names for title, names in by_class.items() if len(names) > 1}
     found.shared_names = {
         stem: names for stem, names in by_name.items() if len(names) > 1 and stem not in NAMES_OF_A_PROTOCOL
     }
@@ -92,6 +97,19 @@ def _sizes(name: str, nodes: Iterable[ast.AST], found: Figures) -> None:
                         found.constructors[f"{name}:{node.name}"] = count
         elif lines > FUNCTION_LINES and not name.startswith("tests/"):
             found.functions[f"{name}:{node.name}"] = lines
+
+
+def _classes_and_excepts(name: str, tree: ast.Module, by_class: dict[str, list[str]], found: Figures) -> None:
+    """Note the public classes of a module, and its handlers of every exception."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            by_class[node.name].append(name)
+    broad = sum(
+        isinstance(node, ast.ExceptHandler) and isinstance(node.type, ast.Name) and node.type.id == "Exception"
+        for node in ast.walk(tree)
+    )
+    if broad:
+        found.broad_excepts[name] = broad
 
 
 def _package(name: str) -> str:
@@ -155,6 +173,12 @@ def main(root: Path) -> None:
     for cycle in found.cycles:
         print("  " + " ".join(cycle))
     print(f"file names of several modules: {len(found.shared_names)}: {', '.join(sorted(found.shared_names))}")
+    print(f"public class names of several modules: {len(found.shared_classes)}")
+    for title, names in sorted(found.shared_classes.items()):
+        print(f"  {title}: {' '.join(names)}")
+    print(f"`except Exception`: {sum(found.broad_excepts.values())}")
+    for name, count in sorted(found.broad_excepts.items()):
+        print(f"  {count:5d} {name}")
     ratio = found.test_lines / max(found.source_lines, 1)
     print(f"lines: source {found.source_lines}, tests {found.test_lines} ({ratio:.2f} per line)")
 
