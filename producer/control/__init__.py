@@ -4,6 +4,6 @@ What enters: rows of the signal table as the log reader reads them, records of a
 What leaves: commands, each to the handler that is registered for it, and the encoded notifications that answer every signal.
 
 `channels` and `signal_inbox` bring signals in, `command_registry` carries them out, `notification_encoder` encodes the
-answers; `signal_control` is what the composition root gives to the snapshot coordinator. Nothing here knows what a command
-does: `producer.snapshot.signal_commands` registers the handlers of snapshots.
+answers; `signal_control` has the parts that the snapshot coordinator uses. Nothing here knows the effect of a command:
+`producer.snapshot.signal_commands` registers the handlers of snapshots.
 """

@@ -24,8 +24,8 @@ class Handler(Protocol):
     def __call__(self, command: Any, position: Position, *, may_repeat: bool) -> bool:
         """Carry the command out; return False if it was carried out before and needs no second answer.
 
-        `position` is that of the signal's transaction. `may_repeat`: the same signal may come again after a restart.
-        Raises `SignalError` where it cannot be carried out: that is the answer its sender gets.
+        `position` is the position of the signal's transaction. `may_repeat`: the same signal may come again after a restart.
+        Raises `SignalError` if it cannot be carried out: that is the answer its sender gets.
         """
 
 
@@ -44,7 +44,7 @@ class CommandRegistry:
     def answer(
         self, row: SignalRow, position: Position, answers: list[Notification], *, may_repeat: bool = True
     ) -> None:
-        """Carry a signal out and answer it: ACCEPTED, before what its handler sends, or REJECTED with the reason.
+        """Carry a signal out and answer it: ACCEPTED, before the notifications of its handler, or REJECTED with the reason.
 
         `answers` are the notifications that wait to be sent, in order; handlers add to the same ones.
         """

@@ -31,7 +31,7 @@ class SignalInbox:
         self._stopping = False
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue each channel where its document in the state topic says."""
+        """Continue each channel at the position in its document of the state topic."""
         for channel in self._channels:
             channel.restore(state.get(channel.name))
 
@@ -50,7 +50,7 @@ class SignalInbox:
         return self._stopping
 
     def drain(self, carry_out: Callable[[Arrived], None]) -> dict[str, Mapping[str, Any]]:
-        """Carry out what has arrived; return the documents of its channels, durable with the effects or not at all."""
+        """Carry out the signals that have arrived; return the documents of its channels, durable with the effects or not at all."""
         memory: dict[str, Mapping[str, Any]] = {}
         while self._arrived:
             signal = self._arrived[0]
@@ -94,11 +94,11 @@ class ChannelWorker:
         try:
             while not self._inbox.is_stopping:
                 try:
-                    found = self._channel.poll()
+                    signals = self._channel.poll()
                 except (TidemarkError, OSError) as error:
                     log.warning("signals.not_read", channel=self._channel.name, error=str(error))
-                    found = ()
-                self._inbox.put(found)
+                    signals = ()
+                self._inbox.put(signals)
         finally:
             self._channel.close()
 

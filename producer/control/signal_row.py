@@ -59,7 +59,7 @@ def _signal(cells: list[bytes | None]) -> SignalRow:
 
 
 def _text(data: bytes) -> str:
-    """UTF-8 as our own DDL makes the table; what is not UTF-8 comes from a latin1 table."""
+    """Return UTF-8, as our own DDL makes the table; all other bytes come from a latin1 table."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -1,6 +1,6 @@
 """Tables that the merge job reads itself: chosen, asked for, answered, and given up (pure).
 
-The choice (`LoadRule`) rests on what is known when a table is first looked at: the settings, what the request says, the server's
+The choice (`LoadRule`) rests on the facts of the moment in which a table is first planned: the settings, the request, the server's
 statistics. It is made once for each plan of a table, and remembered with the task.
 
 A chunk keeps the protocol of its window; only who reads it differs. The merge job is asked by a marker in the table's snapshot
@@ -33,14 +33,14 @@ log = structlog.get_logger(__name__)
 MOST_FAILED: Final = 3
 """So many answers that a chunk could not be read, and its table goes through Kafka."""
 LOAD_PATIENCE_S: Final = 120.0
-"""With "auto", a table goes through Kafka where the merge job has answered nothing for so long."""
+"""With "auto", a table goes through Kafka if the merge job has answered nothing for so long."""
 SHOWN_AFTER_S: Final = 15.0
 WAITS_FOR_MERGE: Final = "it waits for the merge job (tidemark merge), which reads its rows and has not answered yet"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """What the merge job is asked for: the marker of a load, without what its window says."""
+    """What the merge job is asked for: the marker of a load, without the fields of its window."""
 
     low: Position
     file: str
@@ -68,7 +68,7 @@ class LoadRequest:
 class LoadRule:
     """What the settings say: `via` of requests that do not say it themselves.
 
-    "auto" means the merge job for tables of `min_rows` or more. `impossible` says why it can read no table, "" where it can.
+    "auto" means the merge job for tables of `min_rows` or more. `impossible` says why it can read no table, "" if it can.
     `chunk_rows` are the rows of a chunk that goes through Kafka.
     """
 
@@ -84,11 +84,11 @@ class LoadRule:
         return cls(snapshot.via, snapshot.spark_min_rows, settings.why_no_loads, snapshot.chunk_rows)
 
     def asked(self, task: ReadTask) -> str:
-        """Return what is asked for: "auto", "kafka" or "spark"."""
+        """Return the way that is asked for: "auto", "kafka" or "spark"."""
         return task.asked_via or self.via
 
     def choose(self, task: ReadTask) -> tuple[str, str]:
-        """Return the way of a task's rows, "kafka" or "spark", and why it is not the one that was asked for, "" where it is."""
+        """Return the way of a task's rows, "kafka" or "spark", and why it is not the one that was asked for, "" if it is."""
         asked = self.asked(task)
         if asked == "kafka":
             return "kafka", ""
@@ -99,7 +99,7 @@ class LoadRule:
         return "spark" if is_chosen else "kafka", ""
 
     def refusal(self, task: ReadTask) -> str:
-        """Return why the merge job may read no more of a table that it began with, "" where it may: settings have changed."""
+        """Return why the merge job may read no more of a table that it began with, "" if it may: settings have changed."""
         if self.asked(task) == "kafka":
             return "snapshot.via is kafka"
         return self.impossible or _refusal(task)
@@ -132,14 +132,14 @@ class AskedLoads:
         self._outbox.touch(task.key)
 
     def check(self, tasks: Iterable[ReadTask]) -> None:
-        """Have tasks of an earlier process continue through Kafka where the settings forbid the other way now."""
+        """Have tasks of an earlier process continue through Kafka if the settings forbid the other way now."""
         for task in tasks:
             reason = self._rule.refusal(task) if task.is_loaded and not task.state.final else ""
             if reason:
                 self.give_up(task, reason)
 
     def give_up(self, task: ReadTask, reason: str) -> None:
-        """Have the rest of a task go through Kafka: what the merge job was asked for counts for nothing, what it has read stays."""
+        """Have the rest of a task go through Kafka: open questions to the merge job are void, the rows that it has read stay."""
         log.warning("snapshot.not_by_spark", request=task.request, table=task.table, reason=reason)
         task.via, task.via_reason, task.error = "kafka", reason, ""
         task.chunk_rows = min(task.plan.rows_per_chunk, self._rule.chunk_rows)
@@ -155,7 +155,7 @@ class AskedLoads:
         self._windows.ask_for(window, request.fields, now_s)
 
     def answered(self, answer: LoadAnswer, now_s: float) -> bool:
-        """Note an answer; return False where no window waits for it: it was given up, or is of an earlier process."""
+        """Note an answer; return False if no window waits for it: it was given up, or is of an earlier process."""
         window = self._windows.get(answer.window)
         load = None if window is None else window.load
         if window is None or load is None or load.asked_at is None or window.state is not WindowState.RUNNING:
@@ -170,7 +170,7 @@ class AskedLoads:
         return True
 
     def unanswered(self, window: Window, now_s: float) -> None:
-        """Note that there is no answer yet: the status says so after a while, and "auto" gives up after a longer one."""
+        """Note that the answer is missing: the status says so after a while, and "auto" gives up after a longer one."""
         task, load = self._tasks.task_of(window), window.load
         if task is None or load is None or load.asked_at is None:
             return

@@ -8,13 +8,13 @@ For `snapshot.consistency: one_transaction` and signals of type BLOCKING. The co
     4. the log reader continues
 
 So whatever the log has before that position is published before the rows, and whatever it has behind it after them. Per
-key the order of records is that of the source, with nothing to compare and nothing kept in memory. At a first start the
-view is opened before the log is read, and the rows come first of all. Why this is no windowing strategy is said in
-`producer.snapshot.windowing`.
+key the order of records is the order of the source, with nothing to compare and nothing kept in memory. At a first start the
+view is opened before the log is read, and the rows come first of all. `producer.snapshot.windowing` says why this is not a
+windowing strategy.
 
 After a failure or a crash the request starts over, with a new view further on in the log. Rows published by then were true
-at the first position, and what became of them since is in the log between the two: no record is wrong, and what was
-deleted meanwhile has its delete.
+at the first position, and what became of them since is in the log between the two: no record is wrong, and rows that were
+deleted meanwhile have their deletes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ log = structlog.get_logger(__name__)
 
 ASK_INTERVAL_S: Final = 0.1
 NEAR_S: Final = 5.0
-"""The log reader is near the end of the log when it needed no longer to get to where that was."""
+"""The log reader is near the end of the log when it needed no longer to get to the end as it was then."""
 
 
 class ViewRequests:
@@ -84,7 +84,7 @@ class ViewRequests:
         return None
 
     def begin(self, request: Request) -> list[ReadTask]:
-        """Return its tasks, from their first rows on: what an earlier attempt read was read in another view."""
+        """Return its tasks, from their first rows on: an earlier attempt read them in another view."""
         tasks = [
             task for task in self._requests.tasks_of(request) if task.state not in (State.FAILED, State.CANCELLED)
         ]
@@ -112,7 +112,7 @@ class ViewRequests:
         self._tasks.complete_if_done(task)
 
     def failed(self, request: Request, error: str, now_s: float, *, heals: bool, waits: bool = False) -> None:
-        """Start the request over later, a few times where that may help, or while it `waits`: there was no view, or it broke."""
+        """Start the request over later, a few times if that may help, or while it `waits`: it had no view, or lost it."""
         if request.state.final:
             return
         request.tries.count(heals=heals, waits=waits)
@@ -171,7 +171,7 @@ class BlockingSnapshots:
     def approach(self, read: Position) -> Position | None:
         """Open the next view once the log was read, up to `read`, until near its end; return its position, never before that.
 
-        A view of MariaDB may be before what is in the log already: such a one is given up, and another opened later.
+        A view of MariaDB may be before the end of the log: such a one is given up, and another opened later.
         """
         now = self._shared.clock()
         if self._open is not None or now < self._asked_at + ASK_INTERVAL_S:
@@ -223,7 +223,7 @@ class BlockingSnapshots:
     # ---- inside
 
     def _is_near(self, read: Position, now: float) -> bool:
-        """Return whether the log reader reached within a short time where the log ended when the server was last asked."""
+        """Return whether the log reader reached, within a short time, the end of the log as the server last reported it."""
         if self._end is not None and read >= self._end[0] and now <= self._end[1] + NEAR_S:
             return True
         if self._end is None or read >= self._end[0]:
@@ -245,7 +245,7 @@ class BlockingSnapshots:
     def _table(
         self, view: View, task: ReadTask, boundary: Position, **ends: bool
     ) -> Iterator[tuple[str, Records]]:
-        """Yield one table's rows; `ends` are those of `marked`."""
+        """Yield one table's rows; `ends` are the arguments of `marked`."""
         table = self._begin(view, task)
         if table is None:
             return
@@ -300,7 +300,7 @@ class BlockingSnapshots:
                 self._shared.ledger.tasks.refuse(task, TableStatus.SQL_EXCEPTION, refusal)
 
     def _begin(self, view: View, task: ReadTask) -> TableSchema | None:
-        """Return the table as it is in the view; None where it is not to be read, which is reported."""
+        """Return the table as it is in the view; None if it is not to be read, which is reported."""
         name = self._shared.table_id(task.table)
         table, rows = view.tables.get(name), 0
         refused, scope = "", scope_of(task)

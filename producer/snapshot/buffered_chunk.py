@@ -88,8 +88,8 @@ class BufferedChunk:
     def records(self, touched: Touched, close: EventContext, now_ns: int) -> Iterator[Records]:
         """Yield the records of the rows that the log did not change, block by block; to be called once.
 
-        `close` is what is known about the rows event of the close row. An initial snapshot's rows have no
-        transaction to name; those of a later one name the transaction that closed the window.
+        `close` has the facts of the close row's event. An initial snapshot's rows have no
+        transaction to name; rows of a later one name the transaction that closed the window.
         """
         context = replace(self._context, ts_us=now_ns // 1000, now_ns=now_ns)
         if context.snapshot == "incremental":

@@ -1,7 +1,7 @@
-"""The rows that a parent's change may have changed in silence: what is read of a child, and what is swept (pure).
+"""The rows that a parent's change may have changed in silence: which rows of a child are read, and which are swept (pure).
 
 Read are the rows that have an old value of the foreign key's columns (others may have taken it since), a new one, or
-NULL where the rule says so. Swept are those with an old value that are not read: wherever they went, they went in
+NULL if the rule says so. Swept are those with an old value that are not read: wherever they went, they went in
 silence, or the log has the change.
 """
 
@@ -59,7 +59,7 @@ class ChildRows(ChildRowsDocument):
         return replace(self, old=self.old | other.old, new=self.new | other.new)
 
     def sweep(self, names: Iterable[str]) -> Sweep:
-        """Return what is deleted; `names` are the columns' names in records."""
+        """Return the rows to delete; `names` are the columns' names in records."""
         return Sweep(tuple(names), self.old)
 
     def query(self, table: TableSchema, shown: Sequence[str] | None = None) -> str:
@@ -75,12 +75,12 @@ class ChildRows(ChildRowsDocument):
         ]
         listed = ", ".join(values if len(keys) == 1 else [f"({value})" for value in values])
         names = ", ".join(quoted(column.name) for column in keys)
-        found = f"{names if len(keys) == 1 else f'({names})'} IN ({listed})"
+        condition = f"{names if len(keys) == 1 else f'({names})'} IN ({listed})"
         if self.nulled:
-            known = [_comparable(table, name, by_name.get(name.lower())) for name in self.nulled]
-            nulls = " AND ".join(f"{quoted(column.name)} IS NULL" for column in known)
-            found = f"{found} OR ({nulls})"
-        return rows_query(table, f" WHERE {found}", shown)
+            nullable = [_comparable(table, name, by_name.get(name.lower())) for name in self.nulled]
+            nulls = " AND ".join(f"{quoted(column.name)} IS NULL" for column in nullable)
+            condition = f"{condition} OR ({nulls})"
+        return rows_query(table, f" WHERE {condition}", shown)
 
 
 def _comparable(table: TableSchema, name: str, column: Column | None) -> Column:

@@ -123,7 +123,7 @@ class ChunkWorker(WindowWorker):
         return partial(tasks.unreadable, window, refused)
 
     def _split(self, window: Window, error: ChunkTooLargeError) -> Sequence[Key]:
-        """Return where to divide a chunk whose rows do not fit into memory; nothing when that can't be known."""
+        """Return the keys that divide a chunk whose rows do not fit into memory; nothing when that can't be known."""
         try:
             assignment = self._assignment(window)
             connection = self._connected()
@@ -138,7 +138,7 @@ class ChunkWorker(WindowWorker):
             return ()
 
     def _refused_filter(self, window: Window, error: BaseException) -> str:
-        """Return why no attempt can read the table by its filter, "" where one may."""
+        """Return why no attempt can read the table by its filter, "" if one may."""
         if not isinstance(error, pymysql.MySQLError) or heals_by_itself(error):
             return ""
         try:

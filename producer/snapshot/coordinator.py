@@ -124,8 +124,8 @@ class ProgressReport:
 class SnapshotCoordinator:
     """See the module. `windows`, `views` and the methods marked [log] are for the log reader's thread alone.
 
-    `writer` opens the chunk writer of a slot. `captured` returns the tables there are. `committed` returns where the log
-    reader has committed, for sources that are only read.
+    `writer` opens the chunk writer of a slot. `captured` returns the tables there are. `committed` returns the position that the
+    log reader has committed, for sources that are only read.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class SnapshotCoordinator:
     # ---- checkpoints
 
     def prepare(self, boundary: Position, now_s: float) -> SnapshotWork:
-        """[log] Return what to write into the Kafka transaction that commits `boundary`; `now_s` is on the same clock."""
+        """[log] Return the contribution to the Kafka transaction that commits `boundary`; `now_s` is on the same clock."""
         shared = self.shared
         self._asked = (now_s, False)
         with shared.changed:
@@ -267,8 +267,8 @@ class SnapshotCoordinator:
     def wants_commit(self, boundary: Callable[[], Position] | None = None) -> bool:
         """[log] Return whether somebody waits for a checkpoint: a registration, an answer, a marker, a window that would close.
 
-        Cheap enough to be asked at every transaction: the answer is up to `ASK_INTERVAL_S` old. `boundary` returns where
-        the checkpoint would be.
+        Cheap enough to be asked at every transaction: the answer is up to `ASK_INTERVAL_S` old. `boundary` returns
+        the position of the checkpoint.
         """
         shared, now = self.shared, self.shared.clock()
         asked_at, wanted = self._asked
@@ -299,7 +299,7 @@ def _nothing() -> None:
 
 
 def record_field_name(column: str, wire: FormatSettings) -> str:
-    """Return what a column is called in records, and so in sinks."""
+    """Return the name of a column in records, and so in sinks."""
     name = adjusted_field_name(column, wire.field_names)
     return avro_field_name(name) if wire.type == "avro" else name
 
@@ -313,7 +313,7 @@ def _signal_table(settings: Settings) -> SignalTable | None:
 def _windowing(
     settings: Settings, signal_table: SignalTable | None, committed: Callable[[], LogPosition] | None
 ) -> Windowing | None:
-    """Return the windowing strategy of the settings, None where windows cannot be opened."""
+    """Return the windowing strategy of the settings, None if windows cannot be opened."""
     if settings.source.read_only and committed is not None:
         return ReadOnly(committed)
     if signal_table is not None:

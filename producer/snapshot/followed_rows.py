@@ -66,25 +66,25 @@ class FollowedRows(Mapping[str, ReadTask], TaskOwner):
         """Adopt a task of an earlier process."""
         self._tasks[task.request] = task
 
-    # ---- what is followed
+    # ---- followed rows
 
     def follow(self, table: str, rows: ChildRows, not_before: float = 0.0) -> None:
         """Read these rows of a child and sweep the others: a parent changed, and the log says no more.
 
-        Not before then, on the process's clock: every reading costs two rows in the signal table. They join those of the
+        Not before then, on the process's clock: every reading costs two rows in the signal table. They join the rows of the
         same foreign key that nobody has begun to read; too many are read as a whole table.
         """
         if table in self._requests.aside:  # it is read whole when it is taken up
             return
-        known = next((task for task in self._tasks.values() if _accepts(task, table, rows)), None)
-        if known is not None and known.children is not None:
-            rows = known.children.united(rows)
+        joined = next((task for task in self._tasks.values() if _accepts(task, table, rows)), None)
+        if joined is not None and joined.children is not None:
+            rows = joined.children.united(rows)
         if rows.is_large:
-            if known is not None:
-                self.forget(known)
+            if joined is not None:
+                self.forget(joined)
             self.follow_whole(table, MANY_PARENTS)
             return
-        task = known or ReadTask(
+        task = joined or ReadTask(
             self._new_id(),
             table,
             merge="spark",

@@ -1,4 +1,4 @@
-"""The ledger: everything the snapshot side knows, and what each event changes (pure).
+"""The ledger: everything the snapshot side knows, and how each event changes it (pure).
 
 Events come from three sides: the log (signals, window rows, DDL, checkpoints), the planner and the chunk readers. Nothing
 here blocks, sleeps or does I/O. The ledger is composed of parts; each owns its state, and is called by itself::
@@ -9,7 +9,7 @@ here blocks, sleeps or does I/O. The ledger is composed of parts; each owns its 
     followed         tasks of key rows, whose parents changed
     tasks            the life of a task and its chunks: planned, read, retried, complete, failed
     loads            tasks whose rows the merge job reads itself
-    turns            what is planned, registered and read next
+    turns            which chunks are planned, registered and read next
 
 The ledger itself has the calls that concern several parts, and the documents they survive a restart as.
 """
@@ -45,9 +45,9 @@ __all__ = ["LedgerOptions", "MarkerDraft", "SnapshotLedger", "SnapshotWork"]
 class LedgerOptions:
     """What the settings say about requests and tables.
 
-    `merge` is who merges the rows of requests that do not say it; `field_name` returns what a column is called in records.
+    `merge` is who merges the rows of requests that do not say it; `field_name` returns the name of a column in records.
     `sets_aside`: a table that cannot be published is set aside; else it stops the producer. `sizes` is the rule for the sizes
-    of chunks, None where they stay as planned. `loads` says which tables the merge job reads itself, `load_workers` how many
+    of chunks, None if they stay as planned. `loads` says which tables the merge job reads itself, `load_workers` how many
     chunks it is asked for at a time.
     """
 
@@ -102,7 +102,7 @@ class SnapshotLedger:
         return max((window.readers for window in self.windows.values()), default=0)
 
     def prepare(self, boundary: Position, now_s: float) -> SnapshotWork:
-        """Return what goes into the log reader's Kafka transaction; `boundary` is the position it commits."""
+        """Return the contribution to the log reader's Kafka transaction; `boundary` is the position it commits."""
         for window in self.windows.closable(boundary):
             if window.buffered is None:  # else its rows are not written yet
                 self.windows.opened(window, boundary)
@@ -135,14 +135,14 @@ class SnapshotLedger:
         self.windows.table_changed(table, position)
 
     def abandon(self, reason: str) -> None:
-        """Cancel everything unfinished: the log does not continue where it was."""
+        """Cancel everything unfinished: the log does not continue at its former position."""
         for task in self.requests.unfinished():
             self.requests.cancel(task, reason)
         for task in list(self.followed.values()):
             self.followed.forget(task)
 
     def cancel_others(self, is_captured: Callable[[str], bool]) -> None:
-        """Cancel what is unfinished of tables that are not captured any more."""
+        """Cancel the unfinished tasks of tables that are not captured any more."""
         for task in self.requests.unfinished():
             if not is_captured(task.table):
                 self.requests.cancel(task, NOT_CAPTURED)
@@ -181,7 +181,7 @@ class SnapshotLedger:
         self.refuse_aside(table)
 
     def refuse_aside(self, table: str) -> None:
-        """End what was asked for of a table that still cannot be published."""
+        """End the tasks of a table that still cannot be published."""
         reason = f"{table} is set aside: {self.requests.aside[table]}"
         for task in [task for task in self.requests.unfinished() if task.table == table]:
             void(task)
@@ -204,8 +204,8 @@ class SnapshotLedger:
 
     def drain_unpublishable(self) -> dict[str, str]:
         """Return the tables that readers found to be unfit to be published, and why; each once."""
-        found, self._unpublishable = self._unpublishable, {}
-        return found
+        tables, self._unpublishable = self._unpublishable, {}
+        return tables
 
 
 def _form(document: Window | Request | ReadTask | None) -> Mapping[str, Any] | None:

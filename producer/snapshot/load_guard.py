@@ -66,7 +66,7 @@ class LoadJudge:
         self._calm = 0
 
     def judge(self, figures: Mapping[str, int | None]) -> str:
-        """Return why readers wait, "" when they need not. A figure that is not known (None) is no reason."""
+        """Return why readers wait, "" when they need not. An unknown figure (None) does not count."""
         limits = self._limits
         known = {name: value for name in limits.limits if (value := figures.get(name)) is not None}
         above = [f"{name} {value} > {limits.limits[name]}" for name, value in known.items() if value > limits.limits[name]]
@@ -135,7 +135,7 @@ class LoadGuard(ConnectedWorker):
             log.info("snapshot.continues")
 
     def _figures(self) -> dict[str, int | None]:
-        """Return what the source says of the figures that have a limit."""
+        """Return the values of the figures that have a limit."""
         connection = self._connected()
         figures: dict[str, int | None] = {}
         for name in self._limits.limits:

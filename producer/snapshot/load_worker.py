@@ -10,7 +10,7 @@ The protocol is the chunk reader's (`producer.snapshot.reader`), but for who rea
     7. commit the close row, over another connection
 
 The rows have the low watermark as their version, whenever they are read: what changed later has a later one and wins. Nothing is
-written to Kafka by this thread, so there is no transactional id and nothing to fence.
+written to Kafka by this thread, so it needs neither a transactional id nor fencing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LoadWatch(LedgerWatch):
     """A load worker's view of its window."""
 
     def ask(self, request: LoadRequest) -> None:
-        """Ask the merge job for the rows, with the next checkpoint; `AbandonedError` where the window is void."""
+        """Ask the merge job for the rows, with the next checkpoint; `AbandonedError` if the window is void."""
         with self._shared.changing() as ledger:
             self.check()
             ledger.loads.ask(self._window, request, self._shared.clock())
@@ -127,7 +127,7 @@ class LoadWorker(WindowWorker):
     def _opened(
         self, connection: Connection, assignment: Assignment, watch: LoadWatch, row: WindowRow
     ) -> LoadRequest:
-        """Open the window; return what the merge job is to be asked for."""
+        """Open the window; return the request to the merge job."""
         low = self._windowing.open(connection, row, assignment.bound)  # 1
         watch.low_chosen(low.position, moves=True)
         require_no_xa(connection, XA_PATIENCE_S)  # 2

@@ -1,7 +1,7 @@
 """Windows as the log shows them: their open and close rows, the keys and columns that change while they are open, and signals.
 
-Every method is called by the log reader's thread. With `merge: producer` the rows of a chunk are written where its window
-closes, without those that the log changed in between (`schemas.windows`).
+Every method is called by the log reader's thread. With `merge: producer` the rows of a chunk are written at the end of its window,
+without those that the log changed in between (`schemas.windows`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DOUBTFUL: Final = (
 
 
 class LogWindows:
-    """Rows of the signal table, and what the log changes in tables with open windows. `commands` carries out signals.
+    """Rows of the signal table, and changes in tables with open windows. `commands` carries out signals.
 
     `writes_rows`: windows open and close by rows in the log; else the log reader closes them at a transaction boundary.
     """
@@ -69,12 +69,12 @@ class LogWindows:
 
     def _suffix(self, row: SignalRow, op: str) -> str:
         """Return `OPEN_SUFFIX` or `CLOSE_SUFFIX` for a row that opens or closes a window, "" for all others."""
-        found = window_of(row.id)
-        if row.type not in WINDOW_TYPES or found is None:
+        window = window_of(row.id)
+        if row.type not in WINDOW_TYPES or window is None:
             return ""
         if op == "c":
-            return found[1]
-        return CLOSE_SUFFIX if op == "d" and self._deletes and found[1] == OPEN_SUFFIX else ""
+            return window[1]
+        return CLOSE_SUFFIX if op == "d" and self._deletes and window[1] == OPEN_SUFFIX else ""
 
     def _is_of_a_reader(self, row_id: str, suffix: str) -> bool:
         """Return whether a window row is ours or of another producer at the same table, Debezium included: they have UUIDs."""
@@ -113,22 +113,22 @@ class LogWindows:
         if not shared.ledger.loads.answered(answer, shared.clock()):
             log.info("snapshot.answer_ignored", window=answer.window)
 
-    # ---- chunks that are written where their window closes
+    # ---- chunks that are written at the end of their window
 
     def closed_chunk(self, row: SignalRow, op: str) -> ClosedChunk | None:
-        """Return the rows to be written at this row of the signal table, None where there are none.
+        """Return the rows to be written at this row of the signal table, None for all others.
 
         To be asked before the row itself is handled.
         """
         if self._suffix(row, op) != CLOSE_SUFFIX:
             return None
-        found = window_of(row.id)
+        ended = window_of(row.id)
         with self._shared.changed:
-            window = None if found is None else self._shared.ledger.windows.get(found[0])
+            window = None if ended is None else self._shared.ledger.windows.get(ended[0])
             return None if window is None else self._closed(window)
 
     def closed_chunks(self, boundary: Position) -> list[ClosedChunk]:
-        """Return the rows to be written at this boundary, where windows close without a close row; before each checkpoint."""
+        """Return the rows to be written at this boundary, the end of windows without a close row; before each checkpoint."""
         if self._writes_rows:
             return []
         with self._shared.changed:
@@ -170,12 +170,12 @@ class LogWindows:
         self.keys.retain({window.id for window in windows if window.is_watched})
 
     def registered(self, ready: Iterable[Window]) -> None:
-        """Remember keys from the registration of these windows on, where no open row comes. Under the lock."""
+        """Remember keys from the registration of these windows on, if they get no open row. Under the lock."""
         if not self._writes_rows:
             for window in ready:
                 self._watch(window)
 
     def _watch(self, window: Window) -> None:
-        """Remember which of its rows the log changes from here on, where the producer merges them."""
+        """Remember which of its rows the log changes from here on, if the producer merges them."""
         if self._shared.ledger.tasks.merge_of(window) == "producer":
             self.keys.open(window.id, window.table)

@@ -37,7 +37,7 @@ class CheckpointOutbox:
     """Keys of changed documents, markers and notifications, in the order in which they arose.
 
     `notifications` are those that wait for the checkpoint. Documents are written as they are at the checkpoint, not as they were
-    when they changed. Guarantee: `drain` returns each change once; what it returned is lost if the checkpoint is not committed, as
+    when they changed. Guarantee: `drain` returns each change once; its result is lost if the checkpoint is not committed, as
     is the process then.
     """
 
@@ -53,7 +53,7 @@ class CheckpointOutbox:
         return bool(self._changed or self._markers or self.notifications)
 
     def touch(self, key: str) -> None:
-        """Write the document of that key with the next checkpoint, or delete it if there is none then."""
+        """Write the document of that key with the next checkpoint, or delete it if nothing has that key then."""
         self._changed[key] = None
 
     def mark(self, table: str, kind: MarkerType, fields: Mapping[str, Any]) -> None:
@@ -65,7 +65,7 @@ class CheckpointOutbox:
         self.notifications.append(notification)
 
     def wants_checkpoint(self, now_s: float) -> bool:
-        """Return whether somebody waits for what is here; documents alone wait a moment for others."""
+        """Return whether somebody waits for the contents; documents alone wait a moment for others."""
         if self.notifications or self._markers:
             return True
         return bool(self._changed) and now_s >= self._drained_at + DOCUMENTS_DELAY_S

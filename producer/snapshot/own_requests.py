@@ -91,7 +91,7 @@ class OwnRequests:
             self._shared.ledger.cancel_others(lambda table: holds_data(*self._shared.table_id(table)))
 
     def wait_for_windows(self) -> None:
-        """Note that what was begun cannot be read without a signal table."""
+        """Note that unfinished tables cannot be read without a signal table."""
         with self._shared.changed:
             waiting = self._shared.ledger.requests.wait_for(WAITS_FOR_WINDOWS)
         if waiting:

@@ -32,7 +32,7 @@ class ChunkCost:
 class ChunkSizes:
     """A rule for the rows of chunks: at most `most_rows`, towards the targets. A target of 0 says nothing.
 
-    `most_bytes` bounds the first chunks by what the server's statistics say of the rows' width.
+    `most_bytes` bounds the first chunks by the rows' width in the server's statistics.
     """
 
     most_rows: int
@@ -51,7 +51,7 @@ class ChunkSizes:
         """Return the rows of the next chunks, given those at present and the cost of one that was planned for `planned` rows.
 
         `planned` may be older than `current`: chunks are planned ahead. A chunk with few of its rows (keys are sparse there, or
-        a condition selects few) is no reason to make the next ones larger. 0 planned rows: its size is not known.
+        a condition selects few) does not make the next ones larger. 0 planned rows: its size is not known.
         """
         if planned <= 0 or cost.rows <= 0:
             return current
@@ -78,7 +78,7 @@ class RowRate:
 
     All chunk readers share it. A reader asks before it starts a window, and never while one is open: it starts when the bucket is
     not in debt, and takes the rows that its chunk is expected to have. What the chunk really had is settled when it has been read.
-    So the rows of any stretch of time are those of the rate, those of a second more, and one chunk.
+    So any stretch of time has at most the rows of the rate, of one more second, and of one chunk.
     """
 
     def __init__(self, rows_per_s: int, now_s: float) -> None:
@@ -97,7 +97,7 @@ class RowRate:
         self._credit -= rows
 
     def settle(self, now_s: float, reserved: int, rows: int) -> None:
-        """Correct what was reserved for a chunk: it had that many rows."""
+        """Correct the reservation of a chunk: it had that many rows."""
         self._refill(now_s)
         self._credit = min(self._credit + reserved - rows, self._rows_per_s * BURST_S)
 

@@ -3,9 +3,9 @@
 A table that fits one chunk is one unbounded range. Otherwise its largest key is read behind a barrier (rows
 with larger keys are in the log), and the ranges up to it are
 
-* by arithmetic where the key is one integer and dense enough: no query per range;
-* else by walking the index: a query per range and column of the key, `ORDER BY key LIMIT 1 OFFSET n-1`, where n are the
-  rows of one chunk: what it reads grows with the chunk, never with the table.
+* by arithmetic if the key is one integer and dense enough: no query per range;
+* else by walking the index: a query per range and column of the key, `ORDER BY key LIMIT 1 OFFSET n-1`, with the n rows
+  of one chunk: its cost grows with the chunk, never with the table.
 
 A table without a PRIMARY KEY is cut by its first unique key of NOT NULL columns, or by the column a signal chose
 (`surrogate-key`); without any of these it is one range.
@@ -193,7 +193,7 @@ def split_bounds(
     condition: str | None = None,
     surrogate: str | None = None,
 ) -> list[Key]:
-    """Return keys that divide a range into pieces of about `rows` rows, in order; none where there is nothing to divide."""
+    """Return keys that divide a range into pieces of about `rows` rows, in order; an empty list if the range is smaller."""
     key = range_key(table, surrogate)
     found: list[Key] = []
     if not key.columns:

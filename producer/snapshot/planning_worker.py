@@ -123,7 +123,7 @@ class PlanningWorker(ConnectedWorker):
         )
 
     def _table(self, connection: Connection, task: ReadTask, generation: int) -> TableSchema | None:
-        """Return the table as it is now; None where it does not exist or cannot be published: its task ends."""
+        """Return the table as it is now; None if it does not exist or cannot be published: its task ends."""
         shared = self._shared
         try:
             table = self._access.schemas(connection, *shared.table_id(task.table))
@@ -210,13 +210,13 @@ def sizes_of(snapshot: SnapshotSettings) -> ChunkSizes:
 
 
 def load_sizes_of(snapshot: SnapshotSettings) -> ChunkSizes:
-    """Return the rule for the sizes of chunks that the merge job reads: what they cost is not measured, so they stay as planned."""
+    """Return the rule for the sizes of chunks that the merge job reads: their cost is not measured, so they stay as planned."""
     most_rows = min(snapshot.load_rows, snapshot.max_rows_per_s or snapshot.load_rows)
     return ChunkSizes(most_rows=most_rows, most_bytes=snapshot.chunk_bytes)
 
 
 def no_primary_key(table: str) -> str:
-    """Return why a table without a key is not read for the merge job, and what to do about it."""
+    """Return why a table without a key is not read for the merge job, and the remedies."""
     return (
         f"{table} has no PRIMARY KEY and no unique key of NOT NULL columns, so its rows can't be merged with the "
         f"log by a reader; its changes in the log are published all the same. Add a key (ALTER TABLE ... ADD PRIMARY "

@@ -17,7 +17,7 @@ after step 7 the reader waits until the log reader has read the close row and wr
 buffered than there are readers.
 
 Where nothing is written to the source, the low watermark is taken otherwise (`windowing`) and steps 5 and 7 fall away.
-Step 6 then hands over where the log ended when the rows had been read: the log reader closes the window there.
+Step 6 then hands over the end of the log after the rows had been read: the log reader closes the window there.
 
 A DDL statement of the table between low watermark and close row voids the window; its rows do no harm. Whatever goes
 wrong is raised; the caller aborts and fences the slot, and the chunk is read again in a new window.
@@ -74,7 +74,7 @@ class TableGoneError(TidemarkError):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a reader reads: a chunk of a table, in a registered window. `key` is what the chunk's range rests on.
+    """What a reader reads: a chunk of a table, in a registered window. `key` is the key that the chunk's range rests on.
 
     `merge` says who merges the rows with the log: "spark" (they go to the snapshot topic) or "producer".
     """
@@ -107,7 +107,7 @@ class ChunkWriter(Protocol):
     """
 
     def fence(self) -> None:
-        """Take the slot over: abort what an earlier holder left open; it can write no more."""
+        """Take the slot over: abort the transaction that an earlier holder left open; it can write no more."""
 
     def begin(self, topic: str) -> None:
         """Start a chunk whose rows go to `topic`."""
@@ -119,14 +119,14 @@ class ChunkWriter(Protocol):
         """Make the chunk's rows visible."""
 
     def abort(self) -> None:
-        """Drop the chunk's rows; nothing happens when there are none."""
+        """Drop the chunk's rows, if it has any."""
 
     def close(self) -> None:
         """Close the connection; an open transaction is left to be fenced."""
 
 
 class WindowWatch(Protocol):
-    """What a reader reports to the rest of the process about its window, and what it waits for."""
+    """What a reader reports to the rest of the process about its window, and waits for."""
 
     def check(self) -> None:
         """Raise `AbandonedError` when the window is void."""
@@ -134,7 +134,7 @@ class WindowWatch(Protocol):
     def low_chosen(self, low: Position, *, moves: bool) -> None:
         """Note the low watermark; `AbandonedError` when a DDL statement of the table is behind it already.
 
-        Also when another request reads the table at the same one, where the next attempt has another (`moves`): both may
+        Also when another request reads the table at the same one, if the next attempt has another (`moves`): both may
         read the same row, and a changelog would have it twice at one position.
         """
 
@@ -142,7 +142,7 @@ class WindowWatch(Protocol):
         """Note how many rows were read so far."""
 
     def measured(self, cost: ChunkCost) -> None:
-        """Note what the SELECT has cost; it is over."""
+        """Note the cost of the SELECT; it is over."""
 
     def wait_open(self, timeout_s: float) -> bool:
         """Wait for the open row; return whether the log reader has read it. `AbandonedError` as `check`."""
@@ -161,7 +161,7 @@ class WindowWatch(Protocol):
 
 
 def shown_by_star(connection: Connection, table: TableSchema) -> tuple[str, ...] | None:
-    """Return the columns that `*` gives, where the server takes a column of that name for them; None where names are names.
+    """Return the columns that `*` gives, if the server takes a column of that name for them; None if names are names.
 
     MySQL before 9 does, however it is quoted and wherever in the list it is; invisible columns are not among them.
     """
@@ -175,7 +175,7 @@ def shown_by_star(connection: Connection, table: TableSchema) -> tuple[str, ...]
 
 
 def defined_table(access: TableAccess, connection: Connection, assignment: Assignment) -> TableSchema:
-    """Return the table as it is now; `TableGoneError` where there is none, `KeyChangedError` where its chunks mean nothing now."""
+    """Return the table as it is now; `TableGoneError` if it was dropped, `KeyChangedError` if its chunks mean nothing now."""
     table = access.schemas(connection, *assignment.table)
     if table is None:
         message = f"{assignment.full_name} no longer exists"
@@ -250,7 +250,7 @@ class ChunkReader:
         low: LowWatermark,
         watch: WindowWatch,
     ) -> BufferedChunk | None:
-        """Read the rows; return those that wait for their close row, None where they are in the writer."""
+        """Read the rows; return those that wait for their close row, None if they are in the writer."""
         codec = self._access.codecs.codec(table)
         now_ns = time.time_ns()
         context = ChunkContext(

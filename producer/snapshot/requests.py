@@ -33,7 +33,7 @@ STOPPED: Final = "stopped by a signal"
 NOT_CAPTURED: Final = "the table is not captured any more (source.tables, source.exclude_tables)"
 KEPT_REQUESTS: Final = 100
 RESTART_PREFIX: Final = "anew-"
-"""The prefix of the ids of requests for all tables where a stretch of the log was lost."""
+"""The prefix of the ids of requests for all tables after a stretch of the log was lost."""
 _REPEAT: Final = "; ask for these tables again when the cause is gone"
 
 
@@ -81,15 +81,15 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
 
     def restore(self, requests: Iterable[Request], tasks: Iterable[ReadTask]) -> None:
         """Adopt the requests and tasks of an earlier process, in order of arrival."""
-        known = sorted(requests, key=lambda request: request.number)
-        self._requests = {request.id: request for request in known}
+        ordered = sorted(requests, key=lambda request: request.number)
+        self._requests = {request.id: request for request in ordered}
         order = {
             (request.id, table): (request.number, index)
-            for request in known
+            for request in ordered
             for index, table in enumerate(request.tables)
         }
-        ordered = sorted(tasks, key=lambda task: order.get((task.request, task.table), (1 << 62, 0)))
-        self.tasks = {(task.request, task.table): task for task in ordered}
+        sorted_tasks = sorted(tasks, key=lambda task: order.get((task.request, task.table), (1 << 62, 0)))
+        self.tasks = {(task.request, task.table): task for task in sorted_tasks}
 
     def forget_old(self) -> None:
         """Forget ended requests that nobody needs any more.
@@ -107,7 +107,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
             del self._requests[request.id]
             self._outbox.touch(request.key)
 
-    # ---- what is asked for
+    # ---- new requests
 
     def submit(
         self,
@@ -127,7 +127,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         paused = not blocking and any(request.state is State.PAUSED for request in self._requests.values())
         request = Request(
             id=request_id,
-            number=1 + max((known.number for known in self._requests.values()), default=0),
+            number=1 + max((one.number for one in self._requests.values()), default=0),
             origin=origin,
             tables=tuple(table for table, _ in tables),
             state=State.PAUSED if paused else State.QUEUED,
@@ -152,7 +152,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         """Queue a whole-table snapshot unless one is queued that nobody has begun to read; return its id.
 
         One that a signal asked for does not count: a stop without names cancels it, and leaves those that nobody asked for.
-        `waits_for` says what it cannot be read without.
+        `waits_for` names the setting that it cannot be read without.
         """
         for task in self.tasks.values():
             request = self._requests[task.request]
@@ -218,7 +218,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
             self._outbox.notify(self._notifier(request).paused(self._now_ms(), self._open_tables(request)))
 
     def wait_for(self, reason: str) -> list[str]:
-        """Say of each unfinished table that is read in chunks what it waits for; return the tables."""
+        """Note why each unfinished table that is read in chunks waits; return the tables."""
         tasks = [task for task in self.unfinished() if not self._requests[task.request].blocking]
         for task in tasks:
             task.error = reason

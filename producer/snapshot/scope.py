@@ -1,11 +1,11 @@
 """The scope of a task: which rows of its table it reads, and what follows from that (pure but for `require_readable`).
 
-`WholeTable`  every row; what the snapshot does not find is deleted from sinks (`whole_table` in the COMPLETE marker)
+`WholeTable`  every row; rows that the snapshot does not find are deleted from sinks (`whole_table` in the COMPLETE marker)
 `Filtered`    the rows that a signal's condition selects; nothing is deleted
 `KeyRows`     the rows with certain values of a foreign key; those with an old value that are not found are deleted
 
 The server is asked whether it accepts a condition before a table is planned or read by it, with a query of no rows: no retry
-helps if it does not. What only values show (a number out of range, an expression that is none) comes with the rows.
+helps if it does not. What only values show (a number out of range, an invalid expression) comes with the rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BY_VALUES: Final = frozenset(
     {
         1139,  # a regular expression
         1210, 1242, 1267, 1270, 1271, 1300,  # arguments; a subquery of several rows; collations; text of no character set
-        1292, 1365, 1367, 1411, 1525, 1690,  # values that are none of their type; a division by zero; out of range
+        1292, 1365, 1367, 1411, 1525, 1690,  # values that do not fit their type; a division by zero; out of range
         *_JSON_FUNCTIONS,
         *_REGULAR_EXPRESSIONS,
     }
@@ -75,21 +75,21 @@ class Scope:
         return key_identity(table, self.surrogate) == planned
 
     def estimate(self, rows: int) -> int | None:  # noqa: ARG002 - for subclasses
-        """Return how many of the table's rows are expected, None where nobody knows."""
+        """Return how many of the table's rows are expected, None if nobody knows."""
         return None
 
     def require_readable(self, connection: Connection, table: TableSchema) -> None:
-        """Raise `FilterRefusedError` where the server cannot evaluate the condition."""
+        """Raise `FilterRefusedError` if the server cannot evaluate the condition."""
 
     def require_few(self, table: str, rows: int) -> None:
-        """Raise `ChildrenUnreadableError` where so many rows are too many for one window."""
+        """Raise `ChildrenUnreadableError` if so many rows are too many for one window."""
 
     def refusal(self, table: str, error: BaseException) -> str:  # noqa: ARG002 - for subclasses
         """Return why the condition fails at the values of rows, "" for an error of another kind."""
         return ""
 
     def completion(self, field_name: Callable[[str], str]) -> dict[str, Any]:  # noqa: ARG002 - for subclasses
-        """Return what the COMPLETE marker says of the rows that were not found."""
+        """Return the fields of the COMPLETE marker about rows that were not found."""
         return {"whole_table": self.is_whole_table}
 
 
@@ -132,7 +132,7 @@ class KeyRows(Scope):
 
     @override
     def query(self, table: TableSchema, bounds: KeyRange, shown: Sequence[str] | None) -> str:
-        """Return the SELECT by values of the foreign key; `ChildrenUnreadableError` where that key is gone."""
+        """Return the SELECT by values of the foreign key; `ChildrenUnreadableError` if that key is gone."""
         return self.rows.query(table, shown)
 
     @override
@@ -169,7 +169,7 @@ def scope_of(task: ReadTask) -> Scope:
 
 
 def require_filter(connection: Connection, table: TableSchema, condition: str | None) -> None:
-    """Raise `FilterRefusedError` if the server refuses the filter, and nothing but the filter; else what the server answers."""
+    """Raise `FilterRefusedError` if the server refuses the filter, and nothing but the filter; else the server's error."""
     if condition is None:
         return
     query = f"SELECT 1 FROM {table_name(table)}"  # noqa: S608 - quoted

@@ -85,9 +85,9 @@ class SharedLedger:
 
     def table_id(self, name: str) -> TableId:
         """Return database and table of `database.table`; of a table that has no topics, the first dot divides the names."""
-        found = self._published(name)
+        published = self._published(name)
         database, _, table_name = name.partition(".")
-        return found or (database, table_name)
+        return published or (database, table_name)
 
     def table_name(self, table: TableId) -> str:
         """Return `database.table`, which `table_id` reads; with backticks if another table that has topics is called so."""

@@ -51,25 +51,25 @@ class SnapshotCommands:
         """Submit the request; return False for the same row that is read again after a restart."""
         if not (self._windows or command.blocking):
             raise SignalError(_NO_WINDOWS)
-        known = self._requests.get(command.id)
-        if known is not None:
-            if may_repeat and known.position == position:
+        former = self._requests.get(command.id)
+        if former is not None:
+            if may_repeat and former.position == position:
                 return False
-            raise SignalError(used_before(known))
+            raise SignalError(used_before(former))
         captured = tuple(self._captured())
-        found: dict[str, None] = {}
+        chosen: dict[str, None] = {}
         unknown: list[str] = []
         for pattern in command.data_collections:
             tables = matching(pattern, captured)
-            found.update(dict.fromkeys(tables))
+            chosen.update(dict.fromkeys(tables))
             if not tables:
                 unknown.append(pattern)
-        if not found:
+        if not chosen:
             raise SignalError(_nothing_matches(unknown, captured))
         self._requests.submit(
             command.id,
             Origin.SIGNAL,
-            [(table, command.condition_for(table)) for table in found],
+            [(table, command.condition_for(table)) for table in chosen],
             position=position,
             unknown=unknown,
             merge=command.merge,
@@ -80,7 +80,7 @@ class SnapshotCommands:
         return True
 
     def stop(self, command: StopSnapshot, position: Position, *, may_repeat: bool) -> bool:  # noqa: ARG002 - a handler
-        """Cancel the unfinished tables that match; `SignalError` where there are none."""
+        """Cancel the unfinished tables that match; `SignalError` if none does."""
         patterns = command.data_collections
 
         def choose(running: tuple[str, ...]) -> tuple[str, ...]:
@@ -95,14 +95,14 @@ class SnapshotCommands:
         return True
 
     def pause(self, command: PauseSnapshot, position: Position, *, may_repeat: bool) -> bool:  # noqa: ARG002 - a handler
-        """Start no more chunks; `SignalError` where nothing is running."""
+        """Start no more chunks; `SignalError` if nothing is running."""
         if not self._requests.pause():
             message = "no snapshot is running, there is nothing to pause"
             raise SignalError(message)
         return True
 
     def resume(self, command: ResumeSnapshot, position: Position, *, may_repeat: bool) -> bool:  # noqa: ARG002 - a handler
-        """Continue paused requests; `SignalError` where there are none."""
+        """Continue paused requests; `SignalError` if none is paused."""
         if not self._requests.resume():
             message = "no snapshot is paused"
             raise SignalError(message)

@@ -40,7 +40,7 @@ class WindowState(Enum):
 
 @dataclass(slots=True)
 class LoadAttempt:
-    """What is known of a chunk that the merge job is asked for: since when it is, and what it has answered."""
+    """A chunk that the merge job is asked for: since when, and its answer."""
 
     asked_at: float | None = None
     answer: LoadAnswer | None = None
@@ -50,7 +50,7 @@ class LoadAttempt:
 class Window(WindowDocument):
     """A registered window. `buffered` are its buffered rows, which wait for the close row.
 
-    `written` says that they were written there. `closes_at` is where the log ended when the rows had been read, for a
+    `written` says that they were written there. `closes_at` is the end of the log after the rows had been read, for a
     window without a close row: it closes at the first transaction boundary that is not before that. `load` is of a window whose
     rows the merge job reads.
     """
@@ -71,7 +71,7 @@ class Window(WindowDocument):
 
     @property
     def is_watched(self) -> bool:
-        """Whether what the log changes in its rows may still be asked for, in this process."""
+        """Whether the changes of its rows in the log may still be asked for, in this process."""
         return self.state not in (WindowState.ORPHAN, WindowState.ENDED) and not self.reread
 
 
@@ -104,7 +104,7 @@ class Tries:
 class Chunk:
     """A key range that is planned and not done. `not_before` is on the process's clock.
 
-    `planned_rows` is how many rows it was to have when it was planned, 0 where that is not known any more. `loads_failed` counts
+    `planned_rows` is how many rows it was to have when it was planned, 0 if that is not known any more. `loads_failed` counts
     the answers of the merge job that it could not read the chunk.
     """
 
@@ -118,7 +118,7 @@ class Chunk:
     loads_failed: int = 0
 
     def document(self) -> ChunkDocument:
-        """Return what is remembered of the chunk."""
+        """Return the document of the chunk."""
         return ChunkDocument(self.id, self.range.lower, self.range.upper, self.tries.all, self.error)
 
     @staticmethod
@@ -158,7 +158,7 @@ class ReadTask(TaskDocument):
         return self.plan.complete and not self.chunks
 
     def note_outstanding(self) -> None:
-        """Bring `outstanding` up to date: what is done stays done, the rest is planned or read again."""
+        """Bring `outstanding` up to date: chunks that are done stay done, the rest is planned or read again."""
         self.outstanding = tuple(chunk.document() for chunk in self.chunks.values())
 
 
@@ -171,7 +171,7 @@ class Request(RequestDocument):
 
 
 class TaskOwner(Protocol):
-    """Who wanted the rows of a task, and decides what its outcome means: `SnapshotRequests`, `FollowedRows`."""
+    """Who wanted the rows of a task, and interprets its outcome: `SnapshotRequests`, `FollowedRows`."""
 
     def start(self, task: ReadTask) -> None:
         """Note that the task is being planned or read; called more than once."""

@@ -1,4 +1,4 @@
-"""Tasks and their chunks: how a table is planned and read, and what each outcome of an attempt means (pure)."""
+"""Tasks and their chunks: how a table is planned and read, and the meaning of each outcome of an attempt (pure)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ log = structlog.get_logger(__name__)
 class TableTasks(Mapping[tuple[str, str], ReadTask]):
     """The life of tasks: planned, read chunk by chunk, retried, complete or failed.
 
-    As a mapping it has the tasks of requests, by request and table; those of key rows are in `FollowedRows`. Its own
-    state is none: tasks belong to their owners, windows to the register. `field_name` returns a column's name in records.
-    `sizes` says how large a table's next chunks are, by what one has cost.
+    As a mapping it has the tasks of requests, by request and table; tasks of key rows are in `FollowedRows`. It has
+    no state of its own: tasks belong to their owners, windows to the register. `field_name` returns a column's name in records.
+    `sizes` says how large a table's next chunks are, by the cost of one.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TableTasks(Mapping[tuple[str, str], ReadTask]):
     # ---- which task, which chunk
 
     def all(self) -> list[ReadTask]:
-        """Return the tasks of requests and those of key rows."""
+        """Return the tasks of requests, then the tasks of key rows."""
         return [*self._requests.tasks.values(), *self._followed.values()]
 
     def owner(self, task: ReadTask) -> TaskOwner:
@@ -162,7 +162,7 @@ class TableTasks(Mapping[tuple[str, str], ReadTask]):
         self.complete_if_done(task)
 
     def rows_at_close(self, window: Window) -> BufferedChunk | None:
-        """Return the rows to write where the window closes; None where there are none to write, or not these."""
+        """Return the rows to write at the end of the window; None if nothing is to be written."""
         rows, window.buffered = window.buffered, None
         task, chunk = self._chunk_of(window)
         if window.state is not WindowState.CLOSING or window.reread or task is None or chunk is None:
@@ -190,7 +190,7 @@ class TableTasks(Mapping[tuple[str, str], ReadTask]):
     # ---- attempts of readers
 
     def expected_rows(self, window: Window) -> int:
-        """Return about how many rows a window's chunk has; 0 where nobody knows."""
+        """Return about how many rows a window's chunk has; 0 if nobody knows."""
         task, chunk = self._chunk_of(window)
         if task is None or chunk is None:
             return 0
@@ -198,7 +198,7 @@ class TableTasks(Mapping[tuple[str, str], ReadTask]):
         return planned if task.estimate is None else min(planned, task.estimate)
 
     def measured(self, window: Window, cost: ChunkCost) -> None:
-        """Let the size of the table's next chunks follow what the SELECT of this one has cost."""
+        """Let the size of the table's next chunks follow the cost of this one's SELECT."""
         task, chunk = self._chunk_of(window)
         if self._sizes is None or task is None or chunk is None or task.children is not None:
             return

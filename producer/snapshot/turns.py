@@ -74,7 +74,7 @@ class Turns:
             self._windows.register(task, chunk, bound)
 
     def _to_register(self, now_s: float) -> Iterable[tuple[ReadTask, Chunk]]:
-        """Return chunks that need a window, as many as readers can soon use; those of whom fewer windows wait come first."""
+        """Return chunks that need a window, as many as readers can soon use; first the ones that have fewer waiting windows."""
         unstarted = self._windows.unstarted
         of_followed = sum(1 for window in unstarted if window.request in self._followed)
         if self.waits_because:
@@ -92,7 +92,7 @@ class Turns:
     # ---- the readers
 
     def start_next_window(self) -> Window | None:
-        """Start a registered window for a free reader, in order of arrival; None when there is none.
+        """Start a registered window for a free reader, in order of arrival, if any.
 
         Key rows and requests take turns: parents that change all the time must not keep everything else from being read,
         nor a window that waits from releasing the horizon.
@@ -107,7 +107,7 @@ class Turns:
         return None
 
     def start_next_load(self) -> Window | None:
-        """Start a registered window of a table that the merge job reads; None when there is none."""
+        """Start a registered window of a table that the merge job reads, if any."""
         if self.waits_because:
             return None
         for task in self._active():
@@ -132,7 +132,7 @@ class Turns:
     # ---- inside
 
     def _active(self) -> Iterable[ReadTask]:
-        """Return the tasks of requests that may be read now: of one table only that of the oldest unfinished request."""
+        """Return the tasks of requests that may be read now: of one table only the task of the oldest unfinished request."""
         seen: set[str] = set()
         for task in list(self._requests.tasks.values()):
             request = self._requests[task.request]

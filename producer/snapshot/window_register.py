@@ -101,7 +101,7 @@ class WindowRegister(Mapping[str, Window]):
         window.state = WindowState.CLOSING
 
     def ask_for(self, window: Window, fields: Mapping[str, Any], now_s: float) -> None:
-        """Ask the merge job for the rows of a window whose open row was read; `fields` of the marker say what to read."""
+        """Ask the merge job for the rows of a window whose open row was read; `fields` of the marker have the query."""
         assert window.opened_at is not None
         assert window.load is not None
         window.load.asked_at = now_s
@@ -109,7 +109,7 @@ class WindowRegister(Mapping[str, Window]):
         self._outbox.mark(window.table, MarkerType.LOAD, {**_fields(window, window.opened_at), **fields, **plan})
 
     def buffered(self, window: Window, chunk: BufferedChunk, closes_at: Position | None = None) -> None:
-        """Keep the rows until the window closes: at its close row, or at `closes_at` where no row comes."""
+        """Keep the rows until the window closes: at its close row, or at `closes_at` if no row comes."""
         window.rows = chunk.rows
         window.buffered = chunk
         window.closes_at = closes_at

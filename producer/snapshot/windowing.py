@@ -1,13 +1,13 @@
-"""Windowing strategies: how the low watermark of a chunk is taken, and where its window closes.
+"""Windowing strategies: how the low watermark of a chunk is taken, and how its window closes.
 
 A strategy gives a low watermark: a position such that every transaction at or before it is visible to a read view that
 is opened from then on. `RowWindowing` commits a row behind all others; `ReadOnly` writes nothing and waits. Every chunk is
 read by the same protocol (`producer.snapshot.reader`), whichever strategy takes its low watermark.
 
-The consistent view (`producer.snapshot.view`, `producer.snapshot.blocking`) is no third strategy, for these reasons:
+The consistent view (`producer.snapshot.view`, `producer.snapshot.blocking`) is not a third strategy, for these reasons:
 
-* A window needs a durable bound before its low watermark is taken. At a first start the view itself decides where the log
-  is read from: there is no checkpoint before it that could contain a bound.
+* A window needs a durable bound before its low watermark is taken. At a first start the view itself decides from which
+  position the log is read: a checkpoint before it, which could contain a bound, does not exist.
 * A strategy serves chunks of several connections, in parallel, each retried by itself. A view is one transaction of one
   connection; a lost connection voids every row of the request, not one chunk.
 * The log continues while a window is open, so `merge: producer` remembers each key that changes in it, in bounded memory.
@@ -15,7 +15,7 @@ The consistent view (`producer.snapshot.view`, `producer.snapshot.blocking`) is 
   view would have to remember the keys of the whole reading, or let later changes pass.
 * Rows of a window are committed by the transactional id of a reader's slot, which the horizon guards until it is fenced.
   Rows of a view are in the log reader's own Kafka transactions, with the offset. The horizon cannot pass them because
-  the offset does not move; there is no second writer to fence, and nothing to register.
+  the offset does not move; nothing is to be fenced or registered.
 
 For `merge: spark` alone the position of a view would be a correct low watermark of every chunk. It would still hold the
 horizon for the whole reading, and would give a BLOCKING request another order of records than Debezium's.
@@ -62,7 +62,7 @@ class Windowing(Protocol):
         """Take the low watermark, never below `bound`. The connection is in autocommit mode."""
 
     def close(self, connection: Connection, row: WindowRow) -> None:
-        """Commit the close row, where rows are written."""
+        """Commit the close row, if rows are written."""
 
 
 class RowWindowing(Windowing):
@@ -90,7 +90,7 @@ class RowWindowing(Windowing):
         commit_close(connection, self.table, row, self._watermarking)
 
     def forget_answer(self, connection: Connection, window: str) -> None:
-        """Delete the merge job's answer to a window, where the signal table is to stay empty."""
+        """Delete the merge job's answer to a window, if the signal table is to stay empty."""
         if self._watermarking == "insert_delete":
             delete_row(connection, self.table, LoadAnswer(window).row[0])
 
@@ -103,8 +103,8 @@ class ReadOnly(Windowing):
     * MariaDB: a consistent snapshot reports its own position in the log (`binlog_snapshot_position`) and shows exactly what
       precedes it. The low watermark is that position, once it is not before the bound.
 
-    The window closes where the log ended when its rows had been read (`end_of_reading`): no row can be newer than that.
-    `committed` returns where the log reader has committed, with the GTIDs of every transaction before it.
+    The window closes at the end of the log after its rows had been read (`end_of_reading`): no row can be newer than that.
+    `committed` returns the position that the log reader has committed, with the GTIDs of every transaction before it.
     """
 
     writes_rows = False
@@ -137,7 +137,7 @@ class ReadOnly(Windowing):
     def _executed(self, connection: Connection, bound: Position) -> LowWatermark | None:
         committed = self._committed()
         with connection.cursor() as cursor:
-            # the mode can be changed while we run: what has no GTID is not waited for, and with OFF the function is an error
+            # the mode can be changed while we run: without a GTID nothing is waited for, and with OFF the function is an error
             cursor.execute(
                 "SELECT IF(@@GLOBAL.gtid_mode = 'ON', WAIT_FOR_EXECUTED_GTID_SET(%s, %s), 1), @@GLOBAL.gtid_mode",
                 (committed.gtid_set, PATIENCE_S),
@@ -158,7 +158,7 @@ class ReadOnly(Windowing):
 
 
 def end_of_reading(connection: Connection, epoch: int) -> Position:
-    """Return where the log ends now: whatever was visible until now precedes it."""
+    """Return the present end of the log: whatever was visible until now precedes it."""
     return end_of_binlog(connection, epoch).position
 
 

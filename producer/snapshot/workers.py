@@ -36,7 +36,7 @@ class SnapshotWorker(Protocol):
         """Work until the process stops."""
 
     def break_off(self) -> None:
-        """Give up what the thread may be waiting for; called by another thread."""
+        """Give up whatever the thread waits for; called by another thread."""
 
 
 class WorkerThreads:
@@ -129,10 +129,10 @@ class WindowWorker(ConnectedWorker):
 
     @abstractmethod
     def _attempt(self, window: Window) -> int:
-        """Make one attempt at one chunk, and note what its end means; return the rows that were read, whatever became of them."""
+        """Make one attempt at one chunk, and note its outcome; return the rows that were read, whatever became of them."""
 
     def _other_outcome(self, window: Window, error: BaseException) -> Callable[[], None] | None:  # noqa: ARG002 - for subclasses
-        """Return what notes an error that means something special to this worker; None for all others. It may ask the source."""
+        """Return the reaction to an error that is special to this worker; None for all others. It may ask the source."""
         return None
 
     def _next_window(self) -> Window | None:
@@ -151,7 +151,7 @@ class WindowWorker(ConnectedWorker):
         return None
 
     def _assignment(self, window: Window) -> Assignment:
-        """Return what is to be read; `AbandonedError` when nobody needs the window any more."""
+        """Return the assignment of a window; `AbandonedError` when nobody needs the window any more."""
         shared = self._shared
         with shared.changed:
             task = shared.ledger.tasks.task_of(window)
@@ -176,7 +176,7 @@ class WindowWorker(ConnectedWorker):
             )
 
     def _give_up(self, window: Window, error: BaseException) -> None:
-        """Release the window of an attempt that failed, and note what the error means for its chunk and its table."""
+        """Release the window of an attempt that failed, and note the effect of the error on its chunk and its table."""
         other = self._other_outcome(window, error)
         with self._shared.changing() as ledger:
             tasks = ledger.tasks
