@@ -49,7 +49,7 @@ from spark_jobs.merge.schema_sources import SchemaSources
 from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_input import TableInput
-from spark_jobs.merge.table_set_aside import is_of_one_table, until_done, without_keys
+from spark_jobs.merge.table_set_aside import result_or_own_error, until_done, without_keys
 from spark_jobs.merge.used_schemas import UsedSchemas
 from spark_jobs.pipeline.table_plan import plan_of
 from spark_jobs.sinks.contract import TargetRecord
@@ -108,14 +108,13 @@ class Redrive:
         passing = self._context.sink.passing
         for table, kept in self._chosen(patterns):
             name = table.name.plain
-            once = partial(self._retry, table, kept)
-            try:
-                retried.append(until_done(once, partial(self._context.forget, table), passing, name, self._state.batch_id))
-            except Exception as error:  # an error of one table leaves its records in quarantine
-                if self._settings.on_table_error == "stop" or not is_of_one_table(error, passing):
-                    raise
-                log.error("quarantine.table_failed", table=name, reason=reason_of(error))  # noqa: TRY400 - in one line
-                retried.append(Retried(name, reasons={reason_of(error): kept.count()}))
+            forget, batch_id = partial(self._context.forget, table), self._state.batch_id
+            attempt = partial(until_done, partial(self._retry, table, kept), forget, passing, name, batch_id)
+            result = attempt() if self._settings.on_table_error == "stop" else result_or_own_error(attempt, passing)
+            if isinstance(result, Exception):  # its records stay in quarantine
+                log.error("quarantine.table_failed", table=name, reason=reason_of(result))
+                result = Retried(name, reasons={reason_of(result): kept.count()})
+            retried.append(result)
         return retried
 
     def discard(self, patterns: Sequence[str]) -> dict[str, int]:

@@ -60,6 +60,7 @@ from spark_jobs.merge.table_set_aside import (
     half_written,
     is_of_one_table,
     log_set_aside,
+    result_or_own_error,
     until_done,
 )
 from spark_jobs.merge.tables_by_workers import TablesByWorkers
@@ -375,25 +376,25 @@ class BatchMerger:
             for one in ready:
                 context.forget(one.table)
 
-        try:
-            done = until_done(
-                lambda: run(context, self._session(), group, ready, concluded, batch_id),
-                forget,
-                context.sink.passing,
-                ", ".join(target.name for target in group.targets),
-                batch_id,
-            )
-        except MemberError as error:
-            if self._stops_on_errors or not is_of_one_table(error.error, context.sink.passing):
-                raise error.error from error
-            forget()
-            return self._merge_without(error, group, inputs, before, batch_id)
-        except Exception as error:  # an error of one group ends with it
-            if self._stops_on_errors or not is_of_one_table(error, context.sink.passing):
+        names = ", ".join(target.name for target in group.targets)
+        passing = context.sink.passing
+
+        def merge() -> GroupRecords:
+            attempt = partial(run, context, self._session(), group, ready, concluded, batch_id)
+            try:
+                return until_done(attempt, forget, passing, names, batch_id)
+            except MemberError as error:
+                if self._stops_on_errors:
+                    raise error.error from error
                 raise
+
+        done = merge() if self._stops_on_errors else result_or_own_error(merge, passing)
+        if isinstance(done, Exception):
             forget()
+            if isinstance(done, MemberError):
+                return self._merge_without(done, group, inputs, before, batch_id)
             for one in ready:
-                sources[one.table] = self._set_aside_for(one.table, before.source(one.table), error, batch_id)
+                sources[one.table] = self._set_aside_for(one.table, before.source(one.table), done, batch_id)
             return GroupRecords(sources, self._half_written(group.targets, before, batch_id))
         for one in ready:
             if before.source(one.table).set_aside is not None:

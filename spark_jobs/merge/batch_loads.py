@@ -15,6 +15,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -32,7 +33,7 @@ from spark_jobs.merge.load_record import EarlierAttempt
 from spark_jobs.merge.loads_of_table import LaneTask, LoadsOfTable
 from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.table_batch import TableRecords
-from spark_jobs.merge.table_set_aside import half_written, is_of_one_table
+from spark_jobs.merge.table_set_aside import half_written, is_of_one_table, result_or_own_error
 from spark_jobs.merge.worker_entries import load_worker, replacing_worker
 from spark_jobs.merge.worker_task import RESULTS, LoadDone, LoadFailure, LoadTask
 from spark_jobs.sinks.contract import LoadedRows, TargetRecord
@@ -82,18 +83,18 @@ class Loads:
             return {}
         if self.source is None:
             return self._left_pending(context, due, batch_id)
+        passing = context.sink.passing
         begun: dict[SourceTable, LoadsOfTable] = {}
         lanes: list[_Lane] = []
         routed = {table: due.pop(table) for table in tuple(due) if table not in context.plan.alone}
         failed = {table: self._refused(one, (one.target, _ROUTED), retry=False) for table, one in routed.items()}
         for table, one in due.items():
-            target_before = before.target(context.target_of(table))
-            try:
-                earlier = _earlier(context, table, put)
-                loads = LoadsOfTable(context, self._spark, table, target_before, one, batch_id, earlier)
-                tasks = loads.begin(self._tables.topics((table.name.database, table.name.table)))
-            except Exception as error:  # noqa: BLE001 - an error of one table ends its loads, and no batch
-                failed[table] = self._refused(one, self._left(context, table, one, batch_id, error), put.get(table, {}))
+            earlier, target_before = _earlier(context, table, put), before.target(context.target_of(table))
+            loads = LoadsOfTable(context, self._spark, table, target_before, one, batch_id, earlier)
+            topics = self._tables.topics((table.name.database, table.name.table))
+            tasks = result_or_own_error(partial(loads.begin, topics), passing, takes_passing=True)
+            if isinstance(tasks, Exception):
+                failed[table] = self._refused(one, self._left(context, table, one, batch_id, tasks), put.get(table, {}))
                 continue
             begun[table] = loads
             lanes += [_Lane(loads, work) for work in tasks]
@@ -101,9 +102,8 @@ class Loads:
             self._run(group, self.source)
         context.layout.files.remove(LOADS)
         for table, loads in begun.items():
-            try:
-                loads.conclude()
-            except Exception as error:  # noqa: BLE001 - the rows are there: only what follows them is left out
+            error = result_or_own_error(loads.conclude, passing, takes_passing=True)
+            if isinstance(error, Exception):  # the rows are there: only what follows them is left out
                 target, _ = self._left(context, table, loads.records, batch_id, error)
                 failed[table] = replace(loads.records, target=target)
         return {table: loads.records for table, loads in begun.items()} | failed
@@ -126,9 +126,7 @@ class Loads:
     def _left(
         self, context: JobContext, table: SourceTable, known: TableRecords, batch_id: int, error: Exception
     ) -> tuple[TargetRecord, str]:
-        """Return the record of a target whose loads failed with an error of this table, and the reason; raise any other error."""
-        if context.sink.passing(error) is None and not is_of_one_table(error, context.sink.passing):
-            raise error
+        """Return the record of a target whose loads failed with an error of this table, and the reason."""
         context.forget(table)
         reason = reason_of(error)
         log.warning("merge.loads_failed", table=table.name.plain, reason=reason)

@@ -213,11 +213,10 @@ def run_both(
     """
     mirrors, changelogs = (Group(tuple(feed for feed in group.feeds if feed.is_changelog is which)) for which in (False, True))
     done = run_mirror(context, spark, mirrors, inputs, before, batch_id)
-    try:
-        appended = run_changelog(context, spark, changelogs, inputs, before, batch_id)
-    except Exception:
-        context.fed_by.update({target: record.fed_by for target, record in done.targets.items()})
-        raise
+    context.fed_by.update({target: record.fed_by for target, record in done.targets.items()})  # kept if the next step fails
+    appended = run_changelog(context, spark, changelogs, inputs, before, batch_id)
+    for target in done.targets:
+        context.fed_by.pop(target, None)
     sources = {table: replace(record, floors=appended.sources[table].floors) for table, record in done.sources.items()}
     return replace(done, sources=sources, targets={**done.targets, **appended.targets})
 

@@ -71,13 +71,17 @@ class MirrorBatch(GroupBatch):
         for target in self._targets:
             self._context.fed_by.pop(target, None)
         made = [target for target, batch in self._targets.items() if not batch.exists]
-        try:
-            return self._run()
-        except Exception:
-            for target in made:
-                self._note_fed(target, forgets=self._context.drops_columns)  # rows of any of them may be there
-            self._context.fed_by.update({target: batch.record.fed_by for target, batch in self._targets.items()})
-            raise
+        with ExitStack() as half_written:
+            half_written.callback(self._keep_fed_by, made)
+            done = self._run()
+            half_written.pop_all()
+            return done
+
+    def _keep_fed_by(self, made: Sequence[Target]) -> None:
+        """Leave in the context what the targets are fed by, also those that were made: rows of any table may be there."""
+        for target in made:
+            self._note_fed(target, forgets=self._context.drops_columns)
+        self._context.fed_by.update({target: batch.record.fed_by for target, batch in self._targets.items()})
 
     def _run(self) -> GroupRecords:
         self._begin()

@@ -94,6 +94,22 @@ def is_of_one_table(error: Exception, passing: Callable[[Exception], str | None]
     return isinstance(error, _OF_A_TABLE) and not any(text in str(error) for text in _OF_ALL)
 
 
+def result_or_own_error(
+    work: Callable[[], _Result], passing: Callable[[Exception], str | None], *, takes_passing: bool = False
+) -> _Result | Exception:
+    """Return the result of work on one table, or its error if it concerns that table only; raise any other error.
+
+    With `takes_passing` an error that passes is returned, too: the work is done again.
+    """
+    try:
+        return work()
+    except Exception as error:
+        is_own = is_of_one_table(error, passing) or (takes_passing and passing(error) is not None)
+        if not is_own:
+            raise
+        return error
+
+
 def as_set_aside(record: SourceRecord, reason: str, now_ms: int) -> SourceRecord:
     """Return the record of a table that could not be merged now: as it was before, with the reason."""
     known = record.set_aside

@@ -29,7 +29,7 @@ from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.record_readers import RecordReader, SparkReader, WorkerReader, bins_of, mapped, moved
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
 from spark_jobs.merge.table_input import TableInput
-from spark_jobs.merge.table_set_aside import is_of_one_table
+from spark_jobs.merge.table_set_aside import result_or_own_error
 from spark_jobs.merge.trimmed_topics import without_conclusions
 from spark_jobs.merge.worker_entries import decoding_worker, worker, writing_worker
 from spark_jobs.merge.worker_task import PARTS, RESULTS, MergeTask, TaskFailure, TaskResult
@@ -212,15 +212,13 @@ def _attempted(
     context: JobContext, work: Callable[[SparkSession, Any], _Result | None], session: SparkSession, item: Any
 ) -> _Result | None:
     """Return the result of a piece of work; None where it fails with its table, which `TableBatch.run` does again."""
-    table = item.table if isinstance(item, TableInput) else item.input.table
-    try:
-        return work(session, item)
-    except Exception as error:
-        if context.sink.passing(error) is None and not is_of_one_table(error, context.sink.passing):
-            raise
-        log.debug("merge.not_in_group", table=table.name.plain, reason=reason_of(error))
+    result = result_or_own_error(lambda: work(session, item), context.sink.passing, takes_passing=True)
+    if isinstance(result, Exception):
+        table = item.table if isinstance(item, TableInput) else item.input.table
+        log.debug("merge.not_in_group", table=table.name.plain, reason=reason_of(result))
         context.forget(table)
         return None
+    return result
 
 
 def _reason_of_worker(error: Exception) -> str:
