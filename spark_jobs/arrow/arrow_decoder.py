@@ -21,13 +21,13 @@ from schemas.errors import RegistryError, UnsupportedTypeError
 from schemas.markers import MARKER_KEY
 from spark_jobs.arrow import avro_kernels as kernels
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError, arrow_type, constant, widening
-from spark_jobs.arrow.avro_program import Path, Program, key_program, value_program
+from spark_jobs.arrow.avro_program import AvroProgram, Path, key_program, value_program
 from spark_jobs.arrow.column_readings import Leaves, Reading, reading_of, texts
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import holds
 from spark_jobs.decode.table_layout import TableLayout, fill_value
-from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
+from spark_jobs.decode.writer_schemas import WriterSchema, key_writer, value_writer
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -239,7 +239,7 @@ class ArrowDecoder:
         return found
 
     @property
-    def versions(self) -> Sequence[Writer]:
+    def versions(self) -> Sequence[WriterSchema]:
         """All value schemas, oldest first."""
         return self._versions
 
@@ -247,7 +247,7 @@ class ArrowDecoder:
 class _Pair:
     """How records of one key schema and one value schema become columns."""
 
-    def __init__(self, decoder: ArrowDecoder, key: Writer, value: Writer) -> None:
+    def __init__(self, decoder: ArrowDecoder, key: WriterSchema, value: WriterSchema) -> None:
         self._key = _Part(key, json.loads(key.text)["fields"], ())
         self._value = _Part(value, _row_members(json.loads(value.text)), ("after",))
         self._constants: dict[str, tuple[Any, T.DataType]] = {}
@@ -282,14 +282,14 @@ class _Pair:
 class _Part:
     """The columns that are read out of keys, or out of values."""
 
-    def __init__(self, writer: Writer, members: Sequence[Any], root: Path) -> None:
+    def __init__(self, writer: WriterSchema, members: Sequence[Any], root: Path) -> None:
         self.writer = writer
         self._root = root
         self._members = {member["name"].lower(): member for member in members}
         self._named = _named(json.loads(writer.text))
         self._columns: dict[str, tuple[Reading, list[int], Any]] = {}
         self._slots: dict[Path, int] = {}
-        self._program: Program
+        self._program: AvroProgram
 
     def add(self, name: str, kind: T.DataType) -> None:
         """Read a column of the sink."""
@@ -320,11 +320,11 @@ class _Part:
         return found
 
 
-def _ids(writers: Sequence[Writer]) -> Ints:
+def _ids(writers: Sequence[WriterSchema]) -> Ints:
     return np.array([one.id for one in writers], np.int64)
 
 
-def _joined(programs: Sequence[Program]) -> tuple[Ints, Ints]:
+def _joined(programs: Sequence[AvroProgram]) -> tuple[Ints, Ints]:
     """Return programs one behind the other, and where each begins and the last ends."""
     ends = np.cumsum([0, *[len(one.code) for one in programs]]).astype(np.int64)
     return np.concatenate([one.code for one in programs]), ends
@@ -379,21 +379,21 @@ def _record(node: Any, named: dict[str, Any]) -> Any:
 
 
 @lru_cache(1024)
-def _value_writer(ident: int, text: str) -> Writer:
+def _value_writer(ident: int, text: str) -> WriterSchema:
     return value_writer(RegisteredSchema(ident, text))
 
 
 @lru_cache(1024)
-def _key_writer(ident: int, text: str) -> Writer:
+def _key_writer(ident: int, text: str) -> WriterSchema:
     return key_writer(RegisteredSchema(ident, text))
 
 
 @lru_cache(1024)
-def _judging_value(text: str) -> Program:
+def _judging_value(text: str) -> AvroProgram:
     _require_text(json.loads(text))
     return value_program(text, _VALUE_SLOTS)
 
 
 @lru_cache(1024)
-def _judging_key(text: str, first: str) -> Program:
+def _judging_key(text: str, first: str) -> AvroProgram:
     return key_program(text, {(first,): kernels.FIRST_KEY})

@@ -31,14 +31,14 @@ _MAX_INSTRUCTIONS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class AvroProgram:
     """The instructions of a schema, a row each, and how many slots they note."""
 
     code: Ints
     slots: int
 
 
-def value_program(text: str, slots: Mapping[Path, int]) -> Program:
+def value_program(text: str, slots: Mapping[Path, int]) -> AvroProgram:
     """Return the program of an envelope: `after`, `op` and `source.sequence` are read, the rest is skipped.
 
     `slots` are by path, as `("after", "id")`. Raises `UnsupportedTypeError` for a schema that has no program.
@@ -46,12 +46,12 @@ def value_program(text: str, slots: Mapping[Path, int]) -> Program:
     return _compiled(text, slots, [("after",), ("op",), ("source", "sequence")])
 
 
-def key_program(text: str, slots: Mapping[Path, int]) -> Program:
+def key_program(text: str, slots: Mapping[Path, int]) -> AvroProgram:
     """Return the program of a key record: all of it is read. Raises `UnsupportedTypeError` for a schema that has no program."""
     return _compiled(text, slots, [()])
 
 
-def _compiled(text: str, slots: Mapping[Path, int], read: Sequence[Path]) -> Program:
+def _compiled(text: str, slots: Mapping[Path, int], read: Sequence[Path]) -> AvroProgram:
     compiler = _Compiler(slots, read)
     compiler.node(json.loads(text), (), "", ())
     compiler.emit(k.END)
@@ -62,7 +62,7 @@ def _compiled(text: str, slots: Mapping[Path, int], read: Sequence[Path]) -> Pro
     code = np.zeros((len(compiler.rows), k.WIDTH), np.int64)
     for number, row in enumerate(compiler.rows):
         code[number] = row
-    return Program(code, max(slots.values(), default=0) + 1)
+    return AvroProgram(code, max(slots.values(), default=0) + 1)
 
 
 def null_union(node: Node) -> tuple[int, Node] | None:

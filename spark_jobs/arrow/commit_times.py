@@ -11,7 +11,7 @@ import pyarrow as pa
 from schemas.errors import UnsupportedTypeError
 from spark_jobs.arrow import avro_kernels as kernels
 from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Ints, Judged
-from spark_jobs.arrow.avro_program import Program, value_program
+from spark_jobs.arrow.avro_program import AvroProgram, value_program
 
 MOST_RECORDS: Final = 512
 _TIME, _OPERATION = 1, 2
@@ -54,7 +54,7 @@ def ops_and_times(decoder: ArrowDecoder, judged: Judged, winners: Ints) -> tuple
     return pa.array(ops.view("S1").astype(np.str_)), pa.array(times, pa.int64(), mask=lacks)
 
 
-def _leaves(judged: Judged, chosen: Ints, program: Program) -> tuple[Ints, Ints]:
+def _leaves(judged: Judged, chosen: Ints, program: AvroProgram) -> tuple[Ints, Ints]:
     """Return the values of the slots of some records, and their sizes."""
     source = judged.values
     shape = (program.slots, len(chosen))
@@ -64,7 +64,7 @@ def _leaves(judged: Judged, chosen: Ints, program: Program) -> tuple[Ints, Ints]
     return values, sizes
 
 
-def _times(judged: Judged, chosen: Ints, program: Program) -> Ints:
+def _times(judged: Judged, chosen: Ints, program: AvroProgram) -> Ints:
     values, sizes = _leaves(judged, chosen, program)
     is_read = judged.values.data[values[_OPERATION]] == ord("r")
     times: Ints = values[_TIME][(sizes[_TIME] >= 0) & (values[_TIME] > 0) & ~is_read]
@@ -72,7 +72,7 @@ def _times(judged: Judged, chosen: Ints, program: Program) -> Ints:
 
 
 @lru_cache(1024)
-def _program(text: str) -> Program | None:
+def _program(text: str) -> AvroProgram | None:
     try:
         return value_program(text, _SLOTS)
     except UnsupportedTypeError:

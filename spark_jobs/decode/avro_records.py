@@ -35,7 +35,7 @@ from spark_jobs.decode.record_columns import (
 )
 from spark_jobs.decode.spark_types import converted, holds, literal, widened
 from spark_jobs.decode.table_layout import TableLayout, fill_value
-from spark_jobs.decode.writer_schemas import Writer
+from spark_jobs.decode.writer_schemas import WriterSchema
 
 _FRAME_BYTES: Final = 5
 _POSITION_CHARACTERS: Final = 39
@@ -180,11 +180,11 @@ def _records(raw: DataFrame, snapshot_topic: str) -> DataFrame:
     )
 
 
-def _written_by(part: str, writer: Writer) -> Column:
+def _written_by(part: str, writer: WriterSchema) -> Column:
     return F.substring(F.col(part), 1, _FRAME_BYTES) == F.lit(writer.frame)
 
 
-def _frame_problem(part: str, writers: Sequence[Writer]) -> Column:
+def _frame_problem(part: str, writers: Sequence[WriterSchema]) -> Column:
     """Return why a key or value cannot be opened, null if it can."""
     column = F.col(part)
     known = reduce(
@@ -203,12 +203,12 @@ def _is_framed(part: str) -> Column:
     return (F.length(part) > F.lit(_FRAME_BYTES)) & (F.substring(part, 1, 1) == F.lit(b"\0"))
 
 
-def _number_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
+def _number_columns(part: str, writers: Sequence[WriterSchema]) -> list[Column]:
     """Return the column of the writer that a record is of, if there is a choice."""
     return [_number(part, writers).alias(f"_tm_{part}_writer")] if len(writers) > 1 else []
 
 
-def _number(part: str, writers: Sequence[Writer]) -> Column:
+def _number(part: str, writers: Sequence[WriterSchema]) -> Column:
     """Return the number of the writer that a record is of."""
     choice = F.lit(None).cast("int")
     for number, writer in enumerate(writers):
@@ -216,7 +216,7 @@ def _number(part: str, writers: Sequence[Writer]) -> Column:
     return choice
 
 
-def _with_fitting_writer(opened: DataFrame, writers: Sequence[Writer]) -> DataFrame:
+def _with_fitting_writer(opened: DataFrame, writers: Sequence[WriterSchema]) -> DataFrame:
     """Return the records with the writer that fits, if a registry that lost its memory gave the id of one to another.
 
     An envelope has its position after the row: it is well-formed if the row before it was read to its last byte. If it is with both
@@ -247,7 +247,7 @@ def _fits(record: Column) -> Column:
     return F.coalesce(record["op"].isin(*_OPS, "t") & position.rlike(_POSITION_PATTERN), F.lit(False))
 
 
-def _with_deleted_rows(opened: DataFrame, writers: Sequence[Writer]) -> DataFrame:
+def _with_deleted_rows(opened: DataFrame, writers: Sequence[WriterSchema]) -> DataFrame:
     """Return the records with the row before a delete as the row after it."""
     names = [f"_tm_value_{number}" for number in range(len(writers))]
     is_delete = [F.col(name)["op"] == F.lit("d") for name in names]
@@ -263,7 +263,7 @@ def _with_deleted_rows(opened: DataFrame, writers: Sequence[Writer]) -> DataFram
     return opened.withColumn("_tm_frame", framed).withColumns(kept)
 
 
-def _record_columns(part: str, writers: Sequence[Writer], *, of_both: bool = False) -> list[Column]:
+def _record_columns(part: str, writers: Sequence[WriterSchema], *, of_both: bool = False) -> list[Column]:
     """Return one column per writer: the decoded record, null for a record of another writer.
 
     The optimizer copies an expression into every filter above that uses it, and the record would be decoded
@@ -280,7 +280,7 @@ def _record_columns(part: str, writers: Sequence[Writer], *, of_both: bool = Fal
     ]
 
 
-def _chosen(part: str, writers: Sequence[Writer], pick: Callable[[Writer, Column], Column]) -> Column:
+def _chosen(part: str, writers: Sequence[WriterSchema], pick: Callable[[WriterSchema, Column], Column]) -> Column:
     """Return the column that `pick` returns for the record and the writer that wrote it."""
     picked = [pick(writer, F.col(f"_tm_{part}_{number}")) for number, writer in enumerate(writers)]
     if len(picked) == 1:
@@ -300,7 +300,7 @@ def _position(plan: TableLayout) -> Column:
 
 
 def _committed(plan: TableLayout) -> Column:
-    def time_of(writer: Writer, record: Column) -> Column:
+    def time_of(writer: WriterSchema, record: Column) -> Column:
         return record["source"]["ts_ms"] if writer.has_time else F.lit(None).cast("bigint")
 
     return F.when(~F.col(SNAPSHOT) & (_op(plan) != F.lit("r")), _chosen("value", plan.value_writers, time_of))
@@ -338,10 +338,10 @@ def _unfit(plan: TableLayout) -> Column:
     return F.coalesce(*reasons) if reasons else F.lit(None).cast("string")
 
 
-def _unfit_in(name: str, kind: T.DataType, part: str) -> Callable[[Writer, Column], Column]:
+def _unfit_in(name: str, kind: T.DataType, part: str) -> Callable[[WriterSchema, Column], Column]:
     """Return what says of a record, or of a part of it, whether a value of a column does not fit a type."""
 
-    def judge(writer: Writer, record: Column) -> Column:
+    def judge(writer: WriterSchema, record: Column) -> Column:
         item = writer.by_name.get(name.lower())
         if item is None or holds(kind, item.type):
             return F.lit(False)
@@ -355,7 +355,7 @@ def _unfit_in(name: str, kind: T.DataType, part: str) -> Callable[[Writer, Colum
 def _is_without_todays_key(plan: TableLayout) -> Column:
     """Return whether a delete has a value of today's key neither in its key nor in the row that it deletes."""
 
-    def lacks(writer: Writer, record: Column) -> Column:
+    def lacks(writer: WriterSchema, record: Column) -> Column:
         others = [name for name in plan.keys if name.lower() not in writer.by_name]
         missing = [_key(plan, writer, record, name, plan.types[name], "before").isNull() for name in others]
         return reduce(operator.or_, missing, F.lit(False))
@@ -371,7 +371,7 @@ def _column(plan: TableLayout, name: str, kind: T.DataType, part: str = "after")
     )
 
 
-def _key(plan: TableLayout, writer: Writer, record: Column, name: str, kind: T.DataType, part: str) -> Column:
+def _key(plan: TableLayout, writer: WriterSchema, record: Column, name: str, kind: T.DataType, part: str) -> Column:
     """Return a key column out of the key; out of the row if the record has the key that the table had before.
 
     Of a delete that is the row before it: a log with whole images has it there.
@@ -379,14 +379,14 @@ def _key(plan: TableLayout, writer: Writer, record: Column, name: str, kind: T.D
     if name.lower() in writer.by_name:
         return _read(writer, record, name, kind, is_fixed=plan.is_fixed)
 
-    def of_row(value: Writer, envelope: Column) -> Column:
+    def of_row(value: WriterSchema, envelope: Column) -> Column:
         before, row = (_value(plan, value, envelope[one], name, kind) for one in ("before", part))
         return F.when((envelope["op"] == F.lit("d")) & envelope["before"].isNotNull(), before).otherwise(row)
 
     return _chosen("value", plan.value_writers, of_row)
 
 
-def _read(writer: Writer, record: Column, name: str, kind: T.DataType, *, is_fixed: bool) -> Column:
+def _read(writer: WriterSchema, record: Column, name: str, kind: T.DataType, *, is_fixed: bool) -> Column:
     item = writer.by_name[name.lower()]
     value = item.read(record[item.name])
     if not holds(kind, item.type):  # a retired writer's: no record of it is admitted; of a fixed type: `_unfit` judges the value
@@ -394,7 +394,7 @@ def _read(writer: Writer, record: Column, name: str, kind: T.DataType, *, is_fix
     return value if item.type == kind else widened(value, item.type, kind)
 
 
-def _value(plan: TableLayout, writer: Writer, row: Column, name: str, kind: T.DataType) -> Column:
+def _value(plan: TableLayout, writer: WriterSchema, row: Column, name: str, kind: T.DataType) -> Column:
     if name.lower() in writer.by_name:
         return _read(writer, row, name, kind, is_fixed=plan.is_fixed)
     return literal(fill_value(plan.versions, writer, name, kind), kind)

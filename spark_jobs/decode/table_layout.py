@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from schemas.errors import SchemaMismatchError
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.decode.spark_types import holds, widest
-from spark_jobs.decode.writer_schemas import Writer
+from spark_jobs.decode.writer_schemas import WriterSchema
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class TableLayout:
     the columns do not follow the writers: a record with a value that does not fit cannot be merged.
     """
 
-    key_writers: tuple[Writer, ...]
-    value_writers: tuple[Writer, ...]
-    versions: tuple[Writer, ...]
+    key_writers: tuple[WriterSchema, ...]
+    value_writers: tuple[WriterSchema, ...]
+    versions: tuple[WriterSchema, ...]
     columns: tuple[tuple[str, T.DataType], ...]
     keys: tuple[str, ...] = field(default=())
     is_fixed: bool = False
@@ -55,10 +55,10 @@ class TableLayout:
 
 
 def layout(
-    key_writers: Sequence[Writer],
-    versions: Sequence[Writer],
+    key_writers: Sequence[WriterSchema],
+    versions: Sequence[WriterSchema],
     existing: Sequence[tuple[str, T.DataType]] = (),
-    present: Sequence[Writer] | None = None,
+    present: Sequence[WriterSchema] | None = None,
     retired: Collection[int] = (),
 ) -> TableLayout:
     """Return the sink's columns for these writers (oldest first): those it has, then the newest writer's new ones.
@@ -100,7 +100,7 @@ def kept_to(plan: TableLayout, existing: Sequence[tuple[str, T.DataType]], *, ad
     return replace(plan, columns=columns, is_fixed=not retypes)
 
 
-def fill_value(versions: Sequence[Writer], after: Writer | None, column: str, kind: T.DataType) -> Any:
+def fill_value(versions: Sequence[WriterSchema], after: WriterSchema | None, column: str, kind: T.DataType) -> Any:
     """Return what a row gets for a column of that type that its writer lacks (None: a writer older than all of them).
 
     The default of the first later version that has the column; None where only earlier ones had it: dropped. A version with

@@ -1,4 +1,4 @@
-"""Writer schemas: an Avro schema of a registry enters, a `Writer` leaves, which says how its records are read and to which columns.
+"""Writer schemas: an Avro schema of a registry enters; how its records are read, and to which columns, leaves.
 
 A record is decoded with the schema it was written with, and only as far as the sink needs it: key, `after`, `op`, position.
 """
@@ -19,7 +19,7 @@ Avro = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Writer:
+class WriterSchema:
     """A schema that records of a topic were written with: its id, its columns, and how to read it.
 
     `has_time` says whether its records have `source.ts_ms`. `reader_of_both` reads `before` as well, of an envelope.
@@ -43,7 +43,7 @@ class Writer:
         return b"\0" + self.id.to_bytes(4, "big")
 
 
-def value_writer(schema: RegisteredSchema) -> Writer:
+def value_writer(schema: RegisteredSchema) -> WriterSchema:
     """Return the writer of an envelope, which reads `after`, `op`, `source.sequence` and `source.ts_ms` and skips the rest."""
     document = schema.document
     named = _named_records(document)
@@ -65,14 +65,14 @@ def value_writer(schema: RegisteredSchema) -> Writer:
     both = [{"name": "before", "type": ["null", _readable(row)], "default": None}, {**parts[0], "type": ["null", _name_of(row)]}]
     reader_of_both = json.dumps({**document, "fields": [*both, *parts[1:]]})
     fields = tuple(field_of(_defined(member, named)) for member in row["fields"])
-    return Writer(schema.id, schema.text, reader, fields, bool(times), reader_of_both)
+    return WriterSchema(schema.id, schema.text, reader, fields, bool(times), reader_of_both)
 
 
-def key_writer(schema: RegisteredSchema) -> Writer:
+def key_writer(schema: RegisteredSchema) -> WriterSchema:
     """Return the writer of a key record."""
     document = schema.document
     fields = tuple(field_of(member) for member in document["fields"])
-    return Writer(schema.id, schema.text, json.dumps(_readable(document)), fields)
+    return WriterSchema(schema.id, schema.text, json.dumps(_readable(document)), fields)
 
 
 def _named_records(node: Any) -> dict[str, Avro]:

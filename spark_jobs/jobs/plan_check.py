@@ -13,7 +13,7 @@ from schemas.identity import SourceTable
 from schemas.settings import Settings
 from schemas.topics import key_subject, state_topic, value_subject
 from spark_jobs.decode.table_layout import TableLayout, layout
-from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
+from spark_jobs.decode.writer_schemas import WriterSchema, key_writer, value_writer
 from spark_jobs.kafka.admin import topic_exists
 from spark_jobs.kafka.state_reader import tables_with_topics
 from spark_jobs.merge.context import MergeParts
@@ -70,8 +70,8 @@ class _Schemas:
                     self.refused = self.refused or str(error)
 
     def _writers(
-        self, part: int, schemas: Sequence[RegisteredSchema], build: Callable[[RegisteredSchema], Writer]
-    ) -> Iterator[Writer]:
+        self, part: int, schemas: Sequence[RegisteredSchema], build: Callable[[RegisteredSchema], WriterSchema]
+    ) -> Iterator[WriterSchema]:
         for schema in reversed(schemas):
             writer = built(self._subjects[part], schema, build)
             if writer is not None:

@@ -46,7 +46,7 @@ from spark_jobs.merge.progress_report import publish_again
 from spark_jobs.merge.quarantined import COORDINATES
 from spark_jobs.merge.retried_table import Retried, RetriedTable
 from spark_jobs.merge.schema_sources import SchemaSources
-from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_set_aside import result_or_own_error, until_done, without_keys
@@ -254,7 +254,7 @@ class Redrive:
         return removed
 
 
-def last_batch(checkpoint: Checkpoint) -> int:
+def last_batch(checkpoint: SparkCheckpoint) -> int:
     """Return the last batch; `SinkError` if it was cut off."""
     begun, done = checkpoint.newest_begun, checkpoint.newest_done
     if begun != done:

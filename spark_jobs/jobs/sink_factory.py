@@ -8,7 +8,7 @@ from typing import Final
 from schemas.errors import ConfigError
 from schemas.settings import Settings, SinkSettings
 from schemas.settings.schema_change_section import is_plain
-from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.pipeline.schema_rules import DROP, SchemaRule
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
@@ -69,7 +69,7 @@ OPENERS: Final[Mapping[str, Callable[[Settings, SinkLayout, QueryId], Sink]]] = 
 """How the sink of each type is opened, by the settings of its job."""
 
 
-def open_sink(job: Settings, layout: SinkLayout, checkpoint: Checkpoint) -> Sink:
+def open_sink(job: Settings, layout: SinkLayout, checkpoint: SparkCheckpoint) -> Sink:
     """Return the only sink of the settings, for the query of this checkpoint; `ConfigError` for what its type does not have."""
     settings = job.sink
     sink = OPENERS[settings.type](job, layout, lambda: checkpoint.query_id or "")

@@ -52,7 +52,7 @@ from spark_jobs.merge.progress_report import publish_progress
 from spark_jobs.merge.schema_sources import SchemaSources
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.source_part import LOOK_AGAIN_S, require_readable
-from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.merge.table_batch import TableRecords, run_alone
 from spark_jobs.merge.table_input import TableInput, inputs_of
 from spark_jobs.merge.table_set_aside import (
@@ -112,7 +112,7 @@ class BatchMerger:
         self._on_step = on_step
         self._stops = stops
         self._files = parts.layout.files
-        self._checkpoint: Checkpoint = parts.checkpoint
+        self._checkpoint: SparkCheckpoint = parts.checkpoint
         self._states = JobStates(parts.sink.states(), parts.naming)
         self._tables = parts.tables
         self._check = TopicCheck(spark, settings, self._tables, parts.naming, self._withdraw)

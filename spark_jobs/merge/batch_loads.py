@@ -30,7 +30,7 @@ from spark_jobs.kafka.topic_tables import TopicTables
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import JobState, SourceRecord
 from spark_jobs.merge.load_record import EarlierAttempt
-from spark_jobs.merge.loads_of_table import LaneTask, LoadsOfTable
+from spark_jobs.merge.loads_of_table import LoadsOfTable
 from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_set_aside import half_written, is_of_one_table, result_or_own_error
@@ -52,7 +52,7 @@ class _Lane:
     """A task of a table."""
 
     table: LoadsOfTable
-    work: LaneTask
+    task: LoadTask
 
 
 class Loads:
@@ -97,7 +97,7 @@ class Loads:
                 failed[table] = self._refused(one, self._left(context, table, one, batch_id, tasks), put.get(table, {}))
                 continue
             begun[table] = loads
-            lanes += [_Lane(loads, work) for work in tasks]
+            lanes += [_Lane(loads, task) for task in tasks]
         for group in _rounds(lanes):
             self._run(group, self.source)
         context.layout.files.remove(LOADS)
@@ -147,7 +147,7 @@ class Loads:
 
     def _run(self, lanes: Sequence[_Lane], source: ChunkSource) -> None:
         """Have workers carry out loads that may run at once, and then replace the older rows of each table."""
-        results = self._results(load_worker([one.work.task for one in lanes], source), len(lanes))
+        results = self._results(load_worker([one.task for one in lanes], source), len(lanes))
         by_table: dict[int, list[int]] = {}
         for number, one in enumerate(lanes):
             result = results[number]
@@ -155,14 +155,14 @@ class Loads:
                 by_table.setdefault(id(one.table), []).append(number)
         if by_table:
             groups = list(by_table.values())
-            tasks = {number: replace(lanes[number].work.task, older=results[number].older) for group in groups for number in group}
+            tasks = {number: replace(lanes[number].task, older=results[number].older) for group in groups for number in group}
             work = replacing_worker([[tasks[number] for number in group] for group in groups])
             for group, found in zip(groups, self._results(work, len(groups)), strict=True):
                 failures = found if isinstance(found, list) else [found] * len(group)
                 for number, failure in zip(group, failures, strict=True):
                     results[number] = failure or results[number]
         for one, result in zip(lanes, results, strict=True):
-            one.table.note(one.work.task.load, _arrived(one.work.task, result))
+            one.table.note(one.task.load, _arrived(one.task, result))
 
     def _results(self, work: Callable[..., Any], count: int) -> list[Any]:
         """Return what workers make of so many numbers; a `LoadFailure` for each where they failed as such."""
@@ -218,7 +218,7 @@ def _rounds(lanes: Iterable[_Lane]) -> list[list[_Lane]]:
     rounds: list[list[_Lane]] = []
     taken: list[dict[int, tuple[tuple[str, int], set[int]]]] = []
     for one in lanes:
-        load = one.work.task.load
+        load = one.task.load
         plan = load.request, load.generation
         for group, seen in zip(rounds, taken, strict=True):
             seen_plan, chunks = seen.setdefault(id(one.table), (plan, set()))

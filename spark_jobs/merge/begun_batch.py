@@ -22,7 +22,7 @@ from schemas.json_codec import decode, encode
 from schemas.settings import SchemaChangeSettings, Settings
 from schemas.settings.schema_change_section import KINDS, applied_kinds
 from spark_jobs.merge.job_state import JobState, SourceRecord
-from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.pipeline.table_plan import require_same_batch
 from spark_jobs.pipeline.table_routes import Feed
 from spark_jobs.pipeline.udfs import udf_sources
@@ -167,7 +167,7 @@ class BegunBatches:
             message = f"cannot read {where}, which says how the last batch was begun: {error}; put the file back from a backup"
             raise SinkError(message) from error
 
-    def cut_off(self, checkpoint: Checkpoint) -> BegunBatch | None:
+    def cut_off(self, checkpoint: SparkCheckpoint) -> BegunBatch | None:
         """Return the document of a batch that has begun and not ended; None if there is no such batch, or no document of it."""
         begun = self.load()
         if begun is None or begun.query_id != checkpoint.query_id:

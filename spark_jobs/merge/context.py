@@ -15,7 +15,7 @@ from spark_jobs.kafka.few_records import FewRecords
 from spark_jobs.kafka.topic_tables import TopicTables, topic_tables
 from spark_jobs.merge.job_state import Naming
 from spark_jobs.merge.schema_sources import SchemaSources
-from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.pipeline.row_images import Image, image_of
 from spark_jobs.pipeline.schema_rules import DROP, SchemaRule
 from spark_jobs.pipeline.table_plan import Plan
@@ -90,15 +90,15 @@ class MergeParts:
 
     layout: SinkLayout
     sink: Sink
-    checkpoint: Checkpoint
+    checkpoint: SparkCheckpoint
     tables: TopicTables
     naming: Naming
     few: FewRecords
 
 
-def checkpoint_of(layout: SinkLayout) -> Checkpoint:
+def checkpoint_of(layout: SinkLayout) -> SparkCheckpoint:
     """Return the checkpoint beside a sink."""
-    return Checkpoint(layout.files, CHECKPOINT)
+    return SparkCheckpoint(layout.files, CHECKPOINT)
 
 
 def merge_parts(spark: SparkSession, settings: Settings, layout: SinkLayout, sink: Sink) -> MergeParts:

@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from spark_jobs.decode.spark_types import holds, widest
 from spark_jobs.decode.table_layout import TableLayout, fill_value
-from spark_jobs.decode.writer_schemas import Writer
+from spark_jobs.decode.writer_schemas import WriterSchema
 from spark_jobs.sinks.contract import Columns, Evolution
 
 
@@ -30,7 +30,7 @@ def evolution(existing: Columns, plan: TableLayout) -> Evolution:
     return Evolution(tuple(added), tuple(retyped))
 
 
-def narrowing(existing: Columns, writers: Iterable[Writer]) -> Columns:
+def narrowing(existing: Columns, writers: Iterable[WriterSchema]) -> Columns:
     """Return the columns that are wider than the records of these writers need, with the type that would do."""
     found: list[tuple[str, T.DataType]] = []
     for name, kind in existing:
@@ -43,7 +43,7 @@ def narrowing(existing: Columns, writers: Iterable[Writer]) -> Columns:
     return found
 
 
-def outgrown(existing: Columns, writers: Iterable[Writer]) -> tuple[int, ...]:
+def outgrown(existing: Columns, writers: Iterable[WriterSchema]) -> tuple[int, ...]:
     """Return the ids of the writers some of whose values the columns cannot have."""
     types = {name.lower(): kind for name, kind in existing}
     return tuple(

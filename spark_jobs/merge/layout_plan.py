@@ -14,7 +14,7 @@ from schemas.topics import key_subject, value_subject
 from spark_jobs.decode.avro_records import newest_positions
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.decode.table_layout import TableLayout, kept_to, layout
-from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
+from spark_jobs.decode.writer_schemas import WriterSchema, key_writer, value_writer
 from spark_jobs.merge.evolution import outgrown
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.schema_sources import LOST, SchemaSources
@@ -27,6 +27,8 @@ log = structlog.get_logger()
 
 MANY_VERSIONS: Final = 6
 NO_KEY: Final = "no primary key and no unique key: a mirror needs one"
+
+Writers = Sequence[WriterSchema]
 
 
 class LayoutPlanner:
@@ -91,11 +93,11 @@ class LayoutPlanner:
         self.record = replace(self.record, skipped=None)
         return self._ruled_layout(keys, versions, existing, has_target=has_target)
 
-    def value_writers(self) -> list[Writer]:
+    def value_writers(self) -> list[WriterSchema]:
         """Return the writers of the values, oldest first."""
         return self._schemas.usable(self._folder, self._subjects["value"], "value", self._found("value"), value_writer)
 
-    def key_writers(self) -> list[Writer]:
+    def key_writers(self) -> list[WriterSchema]:
         """Return the writers of the keys, the one of today's key last."""
         return self._todays_key_last(
             self._schemas.usable(self._folder, self._subjects["key"], "key", self._found("key"), key_writer)
@@ -105,7 +107,7 @@ class LayoutPlanner:
         """Return the schemas of keys or values, as this batch has them."""
         return self._schemas.of_batch(self._folder, part, self._subjects[part])
 
-    def _ruled_layout(self, keys: list[Writer], versions: list[Writer], existing: Columns, *, has_target: bool) -> TableLayout:
+    def _ruled_layout(self, keys: Writers, versions: list[WriterSchema], existing: Columns, *, has_target: bool) -> TableLayout:
         """Return the layout as the rule of the sink has it."""
         rule = self._rule
         if rule.drops:
@@ -133,7 +135,7 @@ class LayoutPlanner:
             log.warning("merge.columns_left_out", table=self._full_name, columns=sorted(names))
             self.record = replace(self.record, left_out=tuple(sorted(found)))
 
-    def _layout(self, keys: Sequence[Writer], versions: list[Writer], existing: Columns) -> TableLayout:
+    def _layout(self, keys: Sequence[WriterSchema], versions: list[WriterSchema], existing: Columns) -> TableLayout:
         versions = self._todays_value_last(keys, versions, existing)
         present = self._present(versions)
         retired = self._retired(keys, versions, existing, present)
@@ -143,7 +145,7 @@ class LayoutPlanner:
         self._find_key(plan)
         return layout(self._todays_key_last(keys), versions, existing, plan.value_writers, retired)
 
-    def _require_allowed(self, keys: Sequence[Writer], versions: list[Writer], existing: Columns) -> None:
+    def _require_allowed(self, keys: Sequence[WriterSchema], versions: list[WriterSchema], existing: Columns) -> None:
         """Raise `SchemaChangeError` for a schema that differs from that of the newest merged record, if the rule says so."""
         if self._rule.behaviour != "exception" or len(versions) == 1:
             return
@@ -166,7 +168,7 @@ class LayoutPlanner:
         return bool(self._raw) and part in self._raw.framed_parts[0]
 
     def _retired(
-        self, keys: Sequence[Writer], versions: Sequence[Writer], existing: Columns, present: Sequence[Writer] | None
+        self, keys: Writers, versions: Writers, existing: Columns, present: Writers | None
     ) -> tuple[int, ...]:
         """Return the schemas whose types do not count: none of those with a record above the floor in this batch."""
         too_wide = outgrown(existing, (*versions, *keys))
@@ -190,11 +192,11 @@ class LayoutPlanner:
         newest = max([*known, *positions.keys.items()], key=lambda item: item[1], default=None)
         self.record = replace(self.record, keyed_by=newest)
 
-    def _todays_key_last(self, keys: Sequence[Writer]) -> list[Writer]:
+    def _todays_key_last(self, keys: Sequence[WriterSchema]) -> list[WriterSchema]:
         today = None if self.record.keyed_by is None else self.record.keyed_by[0]
         return sorted(keys, key=lambda writer: writer.id == today)
 
-    def _todays_value_last(self, keys: Sequence[Writer], versions: list[Writer], existing: Columns) -> list[Writer]:
+    def _todays_value_last(self, keys: Writers, versions: list[WriterSchema], existing: Columns) -> list[WriterSchema]:
         """Return the versions, last the one of the newest record, if that may have a column that sink and last version lack.
 
         A schema that comes back (a column is dropped and added again as it was) keeps its old rank in the registry.
@@ -214,7 +216,7 @@ class LayoutPlanner:
         today, _ = max([*known, *seen.items()], key=lambda item: item[1], default=(versions[-1].id, ""))
         return sorted(versions, key=lambda writer: writer.id == today)
 
-    def _present(self, versions: Sequence[Writer]) -> list[Writer] | None:
+    def _present(self, versions: Sequence[WriterSchema]) -> list[WriterSchema] | None:
         """Return the versions that records of this batch have, looked up if there are many; None for all."""
         if len(versions) <= MANY_VERSIONS or not self._raw:
             return None

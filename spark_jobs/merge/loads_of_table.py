@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 from uuid import uuid4
 
@@ -40,14 +40,6 @@ _OTHER_SETTINGS: Final = (
 _RETIRED: Final = "the columns no longer have the types of the schema of these rows"
 
 
-@dataclass(frozen=True, slots=True)
-class LaneTask:
-    """A task, and its place among the loads of its table in this batch."""
-
-    lane: int
-    task: LoadTask
-
-
 class LoadsOfTable:
     """The loads of a table, after the rows of the batch were merged into its target.
 
@@ -80,7 +72,7 @@ class LoadsOfTable:
         """What is to be remembered after the steps so far."""
         return TableRecords(self._source, self._target.record)
 
-    def begin(self, topics: tuple[str, str]) -> list[LaneTask]:
+    def begin(self, topics: tuple[str, str]) -> list[LoadTask]:
         """Prepare the target, and return the tasks of the pending loads; what cannot be loaded is answered.
 
         A load has the same lane when the batch is run again: it is its place among those that are pending.
@@ -113,8 +105,8 @@ class LoadsOfTable:
         if self._target.exists:
             self._target.prepare(plan, self._stamp)
         self._plan = plan
-        tasks = [(lane, self._task(load, lane, plan, planner.record.retired)) for lane, load in wanted]
-        return [LaneTask(lane, task) for lane, task in tasks if task is not None]
+        tasks = (self._task(load, lane, plan, planner.record.retired) for lane, load in wanted)
+        return [task for task in tasks if task is not None]
 
     def _planner(self, topics: tuple[str, str]) -> LayoutPlanner:
         changes, snapshots = topics

@@ -16,7 +16,7 @@ from spark_jobs.sinks.contract import KeyRange
 _MOST_TIMES: Final = 512
 
 
-class BatchCounts(Protocol):
+class RowCounts(Protocol):
     """What is counted of a batch, by Spark (`ObservedRows`) or by a worker (`spark_jobs.arrow.newest.Observed`)."""
 
     @property

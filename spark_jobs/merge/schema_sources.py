@@ -1,4 +1,4 @@
-"""The schemas of a table's records: what the registry, the producer and this sink know of them enters, `Writer`s leave."""
+"""The schemas of a table's records: what the registry, the producer and this sink know of them enters, `WriterSchema`s leave."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import structlog
 
 from kafkaio.schema_registry import RegisteredSchema, SchemaRegistry
 from schemas.errors import RegistryError, UnsupportedTypeError
-from spark_jobs.decode.writer_schemas import Writer
+from spark_jobs.decode.writer_schemas import WriterSchema
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.merge.used_schemas import Part, UsedSchemas, chronological, reused_ids
 
@@ -41,7 +41,7 @@ class SchemaSources:
     given: ProducerSchemas = field(default_factory=ProducerSchemas)
     stops: Callable[[], bool] = field(default=lambda: False)
     lost: dict[str, float] = field(default_factory=dict)
-    writers: dict[tuple[str, int, str], Writer | None] = field(default_factory=dict)
+    writers: dict[tuple[str, int, str], WriterSchema | None] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
     answers: dict[str, tuple[RegisteredSchema, ...]] = field(default_factory=dict)
 
@@ -90,12 +90,12 @@ class SchemaSources:
         subject: str,
         part: Part,
         found: Sequence[RegisteredSchema],
-        build: Callable[[RegisteredSchema], Writer],
-    ) -> list[Writer]:
+        build: Callable[[RegisteredSchema], WriterSchema],
+    ) -> list[WriterSchema]:
         """Return the writers of a subject, oldest first, and keep their schemas; records of schemas without one are quarantined."""
         schemas = self.used.noted(folder, part, found)
         reused = reused_ids(schemas)
-        writers: list[Writer] = []
+        writers: list[WriterSchema] = []
         for schema in schemas:
             name = (subject, schema.id, schema.text)
             if name not in self.writers:
@@ -110,7 +110,7 @@ class SchemaSources:
         return writers
 
 
-def built(subject: str, schema: RegisteredSchema, build: Callable[[RegisteredSchema], Writer]) -> Writer | None:
+def built(subject: str, schema: RegisteredSchema, build: Callable[[RegisteredSchema], WriterSchema]) -> WriterSchema | None:
     """Return the writer of a schema; None for one that no source table has."""
     try:
         return build(schema)

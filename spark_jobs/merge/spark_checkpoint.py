@@ -11,7 +11,7 @@ from spark_jobs.sinks.contract import REMEDY, StateStore
 from spark_jobs.store.files import FileStore
 
 
-class Checkpoint:
+class SparkCheckpoint:
     """The checkpoint in one folder of a store."""
 
     def __init__(self, files: FileStore, folder: str) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import SchemaChangeError
 from schemas.settings.schema_change_section import Behaviour, SchemaChangeSettings, applied_kinds
-from spark_jobs.decode.writer_schemas import Writer
+from spark_jobs.decode.writer_schemas import WriterSchema
 
 ADD, RETYPE, DROP = "add.column", "alter.column.type", "drop.column"
 TRUNCATE_TABLE, DROP_TABLE = "truncate.table", "drop.table"
@@ -22,7 +22,7 @@ Columns = Sequence[tuple[str, T.DataType]]
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaChange:
+class ColumnChange:
     """A difference of two writer schemas, or a statement that empties a table: its kind, and what is said of it."""
 
     kind: str
@@ -71,11 +71,11 @@ class SchemaRule:
         """The causes of floor markers whose rows stay (`schemas.markers.FloorMarker.cause`)."""
         return frozenset(cause for kind, causes in _CAUSES.items() if kind not in self.applied for cause in causes)
 
-    def refused(self, changes: Sequence[SchemaChange]) -> list[SchemaChange]:
+    def refused(self, changes: Sequence[ColumnChange]) -> list[ColumnChange]:
         """Return the changes before which the sink ends."""
         return [one for one in changes if one.kind in self.applied] if self.behaviour == "exception" else []
 
-    def require_allowed(self, table: str, changes: Sequence[SchemaChange]) -> None:
+    def require_allowed(self, table: str, changes: Sequence[ColumnChange]) -> None:
         """Raise `SchemaChangeError` for changes of a table before which the sink ends."""
         found = self.refused(changes)
         if found:
@@ -87,27 +87,27 @@ class SchemaRule:
             raise SchemaChangeError(message)
 
 
-def differences(before: Writer, after: Writer) -> list[SchemaChange]:
+def differences(before: WriterSchema, after: WriterSchema) -> list[ColumnChange]:
     """Return the changes that lead from the columns of one writer schema to those of another."""
-    found: list[SchemaChange] = []
+    found: list[ColumnChange] = []
     for name, item in after.by_name.items():
         known = before.by_name.get(name)
         if known is None:
-            found.append(SchemaChange(ADD, f"column {item.name} {item.type.simpleString()} was added"))
+            found.append(ColumnChange(ADD, f"column {item.name} {item.type.simpleString()} was added"))
         elif known.type != item.type:
             kinds = f"{known.type.simpleString()} to {item.type.simpleString()}"
-            found.append(SchemaChange(RETYPE, f"column {item.name} changed its type from {kinds}"))
+            found.append(ColumnChange(RETYPE, f"column {item.name} changed its type from {kinds}"))
     gone = [item for name, item in before.by_name.items() if name not in after.by_name]
-    return found + [SchemaChange(DROP, f"column {item.name} was dropped") for item in gone]
+    return found + [ColumnChange(DROP, f"column {item.name} was dropped") for item in gone]
 
 
-def emptied(causes: Collection[str]) -> list[SchemaChange]:
+def emptied(causes: Collection[str]) -> list[ColumnChange]:
     """Return the changes that floor markers with these causes report. A table that is made is none."""
     kinds = dict.fromkeys(_TAKES_ROWS[cause] for cause in causes if cause in _TAKES_ROWS)
-    return [SchemaChange(kind, f"the table was {'truncated' if kind == TRUNCATE_TABLE else 'dropped'}") for kind in kinds]
+    return [ColumnChange(kind, f"the table was {'truncated' if kind == TRUNCATE_TABLE else 'dropped'}") for kind in kinds]
 
 
-def dropped_columns(existing: Columns, current: Sequence[Writer], known: Sequence[Writer]) -> tuple[str, ...]:
+def dropped_columns(existing: Columns, current: Sequence[WriterSchema], known: Sequence[WriterSchema]) -> tuple[str, ...]:
     """Return the columns of a target that its source does not have any more.
 
     `current` are the writers of values and keys that count. A column that none of the `known` writers ever had is somebody else's,

@@ -12,7 +12,7 @@ from schemas.errors import SinkError
 from schemas.identity import Target
 from spark_jobs.decode.record_columns import SOURCE
 from spark_jobs.decode.table_layout import TableLayout, fill_value
-from spark_jobs.decode.writer_schemas import Writer
+from spark_jobs.decode.writer_schemas import WriterSchema
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.pipeline.schema_rules import SchemaRule, require_key, require_none_left_out
 from spark_jobs.pipeline.target_layout import Columns, target_layout
@@ -30,7 +30,7 @@ class TargetImages:
     target: Target
     existing: Columns
     images: Sequence[Image]
-    versions: Sequence[Sequence[Writer]]
+    versions: Sequence[Sequence[WriterSchema]]
     fed_by: Mapping[str, FedBy]
     is_shared: bool
 

@@ -28,7 +28,7 @@ from spark_jobs.decode.avro_records import decoded, newest_positions
 from spark_jobs.decode.record_columns import DELETED, OFFSET, POSITION, REASON
 from spark_jobs.decode.spark_types import widest
 from spark_jobs.decode.table_layout import fill_value, layout
-from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
+from spark_jobs.decode.writer_schemas import WriterSchema, key_writer, value_writer
 from tests.merge.lake import at
 
 KEY_ID, FIRST_VALUE_ID = 7, 100
@@ -46,18 +46,18 @@ def table(*columns: Column) -> TableSchema:
     return TableSchema("shop", "things", (ID, *columns), ("id",))
 
 
-def value_writers(*versions: TableSchema, modes: ValueModes = PRECISE) -> list[Writer]:
+def value_writers(*versions: TableSchema, modes: ValueModes = PRECISE) -> list[WriterSchema]:
     texts = [to_avro(value_schema(version, "p", "mysql", modes)) for version in versions]
     return [value_writer(RegisteredSchema(FIRST_VALUE_ID + n, text)) for n, text in enumerate(texts)]
 
 
-def key_writers(version: TableSchema) -> list[Writer]:
+def key_writers(version: TableSchema) -> list[WriterSchema]:
     schema = key_schema(version, "p")
     assert schema is not None
     return [key_writer(RegisteredSchema(KEY_ID, to_avro(schema)))]
 
 
-def framed(writer: Writer, record: Mapping[str, Any]) -> bytes:
+def framed(writer: WriterSchema, record: Mapping[str, Any]) -> bytes:
     buffer = io.BytesIO()
     fastavro.schemaless_writer(buffer, fastavro.parse_schema(json.loads(writer.text)), record)
     return writer.frame + buffer.getvalue()

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from schemas.errors import RetriableSinkError
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge.context import checkpoint_of
-from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.merge.tables_by_workers import TablesByWorkers
 from spark_jobs.spark_errors import was_cancelled
 from spark_jobs.store.sink_layout import SinkLayout
@@ -161,7 +161,7 @@ def test_a_checkpoint_that_cannot_be_read_does_not_leave_the_query_running(
 ) -> None:
     steps: list[str] = []
 
-    def fails(_: Checkpoint) -> int:
+    def fails(_: SparkCheckpoint) -> int:
         ending.set()
         message = "played"
         raise OSError(message)
@@ -170,7 +170,7 @@ def test_a_checkpoint_that_cannot_be_read_does_not_leave_the_query_running(
 
     def step(name: str, _: int) -> None:
         if name == "merged":
-            monkeypatch.setattr(Checkpoint, "newest_begun", property(fails))
+            monkeypatch.setattr(SparkCheckpoint, "newest_begun", property(fails))
             job.stop()
             assert ending.wait(60)
         steps.append(name)

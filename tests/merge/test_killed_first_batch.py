@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.store.files import LocalFiles
 
 LEFT = (".0.67f38485-7a2d-42e4-a66d-695abb8eb7c3.tmp", "..0.67f38485-7a2d-42e4-a66d-695abb8eb7c3.tmp.crc", ".0.crc")
@@ -24,7 +24,7 @@ def run(spark: SparkSession, folder: Path) -> list[int]:
 
 
 def test_what_is_left_of_the_first_batch_keeps_no_query_from_starting(spark: SparkSession, tmp_path: Path) -> None:
-    offsets, checkpoint = tmp_path / "checkpoint" / "offsets", Checkpoint(LocalFiles(tmp_path), "checkpoint")
+    offsets, checkpoint = tmp_path / "checkpoint" / "offsets", SparkCheckpoint(LocalFiles(tmp_path), "checkpoint")
     offsets.mkdir(parents=True)
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines" / "1.txt").write_text("a\n", encoding="utf-8")

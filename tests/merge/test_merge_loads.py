@@ -259,9 +259,9 @@ def test_without_a_source_a_load_waits_and_nothing_is_lost(world: World, spark: 
 def test_chunks_of_two_plans_of_a_request_are_loaded_one_after_the_other(world: World) -> None:
     """A key that became another has the table divided once more: the rows of both plans would be appended beside each other."""
     table, loads = object(), [("r", 0, 0), ("r", 1, 0), ("r", 3, 1), ("r", 4, 1), ("s", 5, 0)]
-    lanes = [SimpleNamespace(table=table, work=SimpleNamespace(task=SimpleNamespace(load=load_of(*one)))) for one in loads]
+    lanes = [SimpleNamespace(table=table, task=SimpleNamespace(load=load_of(*one))) for one in loads]
     rounds = batch_loads._rounds(cast("Any", lanes))
-    assert [[one.work.task.load.chunk for one in group] for group in rounds] == [[0, 1], [3, 4], [5]]
+    assert [[one.task.load.chunk for one in group] for group in rounds] == [[0, 1], [3, 4], [5]]
     world.chunks.ask("w0", world.topics, some(*range(20)), 100, horizon=90)
     world.chunks.ask("w5", world.topics, some(*range(10, 40)), 120, horizon=90, chunk=3, generation=1)
     world.merge()

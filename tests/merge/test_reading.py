@@ -34,7 +34,7 @@ from spark_jobs.kafka import topic_tables as work
 from spark_jobs.kafka.read import FEW_RECORDS, kafka_options, read_slices, topic_pattern
 from spark_jobs.kafka.topic_tables import TopicTables, table_of
 from spark_jobs.merge.job_state import JobState, JobStates, Naming, SourceRecord
-from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.sinks.delta.commit_log import require_nothing_put_back, require_own_table
 from spark_jobs.sinks.state_files import StateFiles
@@ -234,7 +234,7 @@ def test_a_batch_is_what_is_between_two_offset_files(tmp_path: Path) -> None:
     (tmp_path / "offsets" / "3").write_text(
         'v1\n{"batchWatermarkMs":0}\n{"t":{"0":5,"1":7},"new":{"0":0,"1":2}}'
     )
-    checkpoint = Checkpoint(LocalFiles(tmp_path), ".")
+    checkpoint = SparkCheckpoint(LocalFiles(tmp_path), ".")
     assert checkpoint.offsets(-1) == {}
     ends = checkpoint.offsets(3)
     assert slices_between({"t": {0: 5, 1: 4}}, ends) == [Slice("t", 1, 4, 7), Slice("new", 1, EARLIEST, 2)]
@@ -285,7 +285,7 @@ def test_only_a_checkpoint_at_least_as_new_as_the_sink_is_accepted(tmp_path: Pat
     files = LocalFiles(tmp_path)
 
     def require_own_sink() -> None:
-        Checkpoint(files, "checkpoint").require_own_sink("progress.json", StateFiles(files, "state"))
+        SparkCheckpoint(files, "checkpoint").require_own_sink("progress.json", StateFiles(files, "state"))
 
     (checkpoint / "offsets").mkdir(parents=True)
     require_own_sink()

@@ -19,7 +19,7 @@ from schemas.settings.schema_change_section import applied_kinds, check_schema_c
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import Field
 from spark_jobs.decode.table_layout import TableLayout, kept_to, layout
-from spark_jobs.decode.writer_schemas import Writer
+from spark_jobs.decode.writer_schemas import WriterSchema
 from spark_jobs.jobs import sink_factory
 from spark_jobs.merge.context import checkpoint_of
 from spark_jobs.merge.evolution import evolution
@@ -37,9 +37,9 @@ INT, LONG, TEXT = T.IntegerType(), T.LongType(), T.StringType()
 ALL = frozenset({"create.table", "add.column", "alter.column.type", "drop.column", "rename.column", "truncate.table", "drop.table"})
 
 
-def writer(number: int, fill: Any = None, /, **columns: T.DataType) -> Writer:
+def writer(number: int, fill: Any = None, /, **columns: T.DataType) -> WriterSchema:
     fields = tuple(Field(name, kind, lambda value: value, fill) for name, kind in columns.items())
-    return Writer(number, f"schema {number}", "{}", fields)
+    return WriterSchema(number, f"schema {number}", "{}", fields)
 
 
 def rule(behaviour: str = "lenient", **more: Any) -> SchemaRule:
