@@ -95,7 +95,7 @@ class RetriedTable:
         self._kept = kept
         self._before = before
         self._source = RetriedPart(context, spark, table_input, before.source, batch_id, secrets.token_hex(6))
-        self._batch = TableBatch(self._source, target_batch(context, spark, table_input, before.target, batch_id))
+        self._batch = TableBatch(context, self._source, target_batch(context, spark, table_input, before.target, batch_id))
         self._layout: TableLayout | None = None
 
     def judge(self) -> tuple[Retried, DataFrame | None]:

@@ -35,12 +35,11 @@ class TableRecords:
 class TableBatch:
     """The steps of a batch for one table, each of which can be repeated.
 
-    With `is_routed` the target remembers the table: others may go into it later. With `drops_columns` a column that the source
-    dropped goes from the target, after the first record without it. `was_written` says that an earlier attempt has written to it.
     After `run`, `delays` are from the commit at the source to the commit of the target, of some of the changes.
     """
 
-    def __init__(self, source: SourcePart, target: TargetBatch) -> None:
+    def __init__(self, context: JobContext, source: SourcePart, target: TargetBatch) -> None:
+        self._context = context
         self.source = source
         self.target = target
         self.plan: TableLayout | None = None
@@ -50,9 +49,6 @@ class TableBatch:
         self._needs_plan = True
         self._kept: RowsFile | None = None
         self._put: WorkerPut | None = None
-        self.is_routed = False
-        self.drops_columns = False
-        self.was_written = False
 
     @classmethod
     def of(
@@ -60,11 +56,7 @@ class TableBatch:
     ) -> TableBatch:
         """Return the steps of a table, on a session that no other thread uses."""
         source = SourcePart(context, spark, table_input, before.source, batch_id)
-        batch = cls(source, target_batch(context, spark, table_input, before.target, batch_id))
-        batch.is_routed = context.naming.routes.are_given
-        batch.drops_columns = context.drops_columns
-        batch.was_written = batch.target.name in context.written
-        return batch
+        return cls(context, source, target_batch(context, spark, table_input, before.target, batch_id))
 
     @property
     def records(self) -> TableRecords:
@@ -93,7 +85,7 @@ class TableBatch:
         self._needs_plan = source.needs_plan(target_exists=target.exists)
         self.plan = source.plan(target.columns, has_target=target.exists) if self._needs_plan else None
         self.had_rows = target.exists
-        if self.had_rows and self.was_written and (source.input.trimmed or source.input.lost is not None):
+        if self.had_rows and target.name in self._context.written and (source.input.trimmed or source.input.lost is not None):
             target.forget_keys()  # the attempt before may have put what is gone by now
         if self.plan is not None and self.had_rows:
             target.prepare(self.plan, source.stamp)
@@ -140,10 +132,11 @@ class TableBatch:
 
     def _end(self) -> TableRecords:
         self._narrow_if_due()
-        dropped = self._drop_if_due() if self.drops_columns else ()
-        if self.plan is not None and self.is_routed:
+        drops = self._context.drops_columns
+        dropped = self._drop_if_due() if drops else ()
+        if self.plan is not None and self._context.naming.routes.are_given:  # other tables may go into the target later
             columns = tuple((name, kind) for name, kind in self.plan.columns if name not in dropped)
-            self.target.note_fed_by(self.source.input.table, replace(self.plan, columns=columns), forgets=self.drops_columns)
+            self.target.note_fed_by(self.source.input.table, replace(self.plan, columns=columns), forgets=drops)
         self.target.note_commit()
         self.target.compact_if_due(self.source.stamp)
         return self.records
@@ -215,7 +208,6 @@ class TableBatch:
         if self.target.narrow((writer or versions[-1], keys[-1]), source.stamp, insists=self._insists):
             source.record = replace(source.record, retired=outgrown(self.target.columns, (*versions, *keys)))
 
-
     @property
     def _insists(self) -> bool:
         """Whether all rows must fit now, if ever: those of older schemas were read again, all of them."""
@@ -225,7 +217,7 @@ class TableBatch:
         return source.rule.insists and source.has_risen and is_known and known is not None and known[1] < source.record.state.floor
 
     def _drop_if_due(self) -> tuple[str, ...]:
-        """Drop the columns that the source of the newest record does not have, and return them."""
+        """Drop the columns that the source of the newest record does not have, after the first record without them; return them."""
         if self.plan is None or not self.target.exists:
             return ()
         current = self.source.todays_writers(self.plan)
