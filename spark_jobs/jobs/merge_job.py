@@ -340,10 +340,11 @@ class MergeJob:
                         self._note_success()
                     if merger.state is not None and not self._stop.is_set():
                         self._old_files.offer(spark, merger.state.targets)
-                except Exception as error:
-                    self._problem = error
-                    raise
-                except BaseException as error:  # a panic of a library in Rust: py4j has no answer for the JVM, which waits for ever
+                except BaseException as error:
+                    if isinstance(error, Exception):
+                        self._problem = error
+                        raise
+                    # A panic of a library in Rust: py4j has no answer to it for the JVM, which waits for ever.
                     self._problem = RetriableSinkError(f"the batch ended by {type(error).__name__}: {error}")
                     raise self._problem from error
 

@@ -201,13 +201,13 @@ class MergeJobs(Merging):
         def serve(name: str, settings: Settings) -> None:
             try:
                 self._serve(name, settings, spark.newSession(), until_caught_up=until_caught_up)
-            except Exception as error:  # noqa: BLE001 - raised by the thread that waits, with those of the others
+            except BaseException as error:  # raised by the thread that waits, with those of the others
+                if not isinstance(error, Exception):
+                    self._note_end(name, SinkError(f"the job ended by {type(error).__name__}: {error}"))  # a panic in Rust
+                    raise
                 ended = jvm_ended(settings.spark) if isinstance(error, _OF_THE_JVM) else None
                 if ended is None or not self._stop.is_set():
                     self._note_end(name, ended or error)
-            except BaseException as error:
-                self._note_end(name, SinkError(f"the job ended by {type(error).__name__}: {error}"))  # a panic in Rust
-                raise
 
         threads = [
             threading.Thread(target=serve, args=item, name=f"sink-{item[0]}", daemon=True)

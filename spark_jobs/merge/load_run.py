@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from spark_jobs.sinks.arrival import require_all
 
 _LASTING: Final = (UnsupportedTypeError, RegistryError, DecodeError, SinkError)
 _NO_PARTITION: Final = 0
+_Result = TypeVar("_Result")
 
 
 class ReadingError(Exception):
@@ -32,34 +34,32 @@ class ReadingError(Exception):
 
 def outcome(task: LoadTask, source: ChunkSource) -> LoadDone | LoadFailure:
     """Carry out a load, and return what was done, or why it was not."""
-    try:
-        return _done(task, source)
-    except ReadingError as error:
-        return LoadFailure(str(error), retry=error.retry, may_have_written=_may_have_written(task))
-    except Exception as error:  # noqa: BLE001 - of one load: the others continue, and the producer has the reason
-        return _failure(error, may_have_written=_may_have_written(task))
+    done = _attempted(lambda: _done(task, source))
+    if isinstance(done, Exception):
+        has_written = _attempted(task.put.has_written)
+        return _failure(done, may_have_written=isinstance(has_written, Exception) or has_written)  # what is not known may be
+    return done
 
 
 def replaced(task: LoadTask) -> LoadFailure | None:
     """Replace the older rows of a load that was carried out; return why that failed, None if it did not."""
+    error = _attempted(lambda: require_all(f"rows to {task.kept}", task.older, task.put.replace_older(task.kept)))
+    return None if error is None else _failure(error, may_have_written=True)
+
+
+def _attempted(work: Callable[[], _Result]) -> _Result | Exception:
+    """Return the result of work on one load, or its error: the other loads continue, and the producer is given the reason."""
     try:
-        found = task.put.replace_older(task.kept)
-        require_all(f"rows to {task.kept}", task.older, found)
-    except Exception as error:  # noqa: BLE001 - as above
-        return _failure(error, may_have_written=True)
-    return None
+        return work()
+    except Exception as error:  # noqa: BLE001 - libraries of the source and of the sink raise errors of many kinds
+        return error
 
 
 def _failure(error: Exception, *, may_have_written: bool) -> LoadFailure:
+    if isinstance(error, ReadingError):
+        return LoadFailure(str(error), error.retry, may_have_written)
     reason = f"{type(error).__name__}: {error}".partition("\n")[0]
     return LoadFailure(reason, not isinstance(error, _LASTING), may_have_written)
-
-
-def _may_have_written(task: LoadTask) -> bool:
-    try:
-        return task.put.has_written()
-    except Exception:  # noqa: BLE001 - what is not known may be
-        return True
 
 
 def _done(task: LoadTask, source: ChunkSource) -> LoadDone:
@@ -109,13 +109,11 @@ class _Chunk:
 
 def _read(source: ChunkSource, task: LoadTask) -> Iterator[tuple[pa.Array, pa.Array]]:
     """Yield what the source gives; whatever it raises is a `ReadingError`, and nothing else is."""
-    blocks: Iterator[tuple[pa.Array, pa.Array]] | None = None
+    blocks = _attempted(lambda: source.read(*task.names, task.load))
     while True:
-        try:
-            blocks = source.read(*task.names, task.load) if blocks is None else blocks
-            block = next(blocks, None)
-        except Exception as error:
-            raise ReadingError(error) from error
+        block = blocks if isinstance(blocks, Exception) else _attempted(partial(next, blocks, None))
+        if isinstance(block, Exception):
+            raise ReadingError(block) from block
         if block is None:
             return
         yield block

@@ -137,11 +137,12 @@ class BufferedRecords:
     def settle(self, *, waits: bool = True) -> None:
         """Take over what has been decoded; with `waits` wait for all of it."""
         while self.parts and (waits or self.parts[0].decoded.done()):
-            part = self.parts.pop(0)
-            try:
-                self.keep(part.decoded.result())
-            except Exception as error:  # noqa: BLE001 - of one table: the others continue
-                self.give_up(error)
+            part = self.parts.pop(0).decoded
+            error = part.exception()
+            if isinstance(error, Exception):
+                self.give_up(error)  # the other tables continue
+            else:
+                self.keep(part.result())
 
     def give_up(self, error: Exception) -> None:
         """Let all go."""

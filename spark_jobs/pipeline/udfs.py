@@ -47,7 +47,7 @@ def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def named(*values: Any) -> Any:
         try:
             return function(*values)
-        except Exception as error:
+        except Exception as error:  # of the user's code
             message = f"[UDF_FAILED] the function {name} raised {type(error).__name__}: {error}"
             raise RuntimeError(message) from error
 
@@ -83,7 +83,7 @@ def _function(path: str, name: str) -> Callable[..., Any]:
         sys.path.append(str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except Exception as error:  # of the user's code, which the import runs
         message = f"{path}: the module {module_name!r} cannot be imported: {error}"
         raise ConfigError(message) from error
     function = getattr(module, attribute, None)
