@@ -97,14 +97,15 @@ class ChangelogBatch(GroupBatch):
         observed = ObservedEvents(layout, part.record.state.safe_horizon, part.input.size, len(images))
         rows = with_images(part.changes(layout, observed), layout, images, isolates=self._isolates)
         member.rows = computed.enter_context(rule.computed(rows.observe(observed.rows, *observed.measures)))
-        part.count(observed, layout)
+        counts = observed.counts
+        part.count(counts, layout)
         if self._isolates:
 
             def why(number: int, row: DataFrame) -> str:
                 return why_it_fails(images[number], row_after(row, layout), layout, {})
 
             leave_out_failed(part, member.rows, [failed_of(number) for number in range(len(images))], why)
-        member.winners, member.times_ms = observed.winners, tuple(observed.times_ms)
+        member.winners, member.times_ms = counts.winners, tuple(observed.times_ms)
         return {number: observed.events(number) for number in range(len(images))}
 
     # ── targets ────────────────────

@@ -144,15 +144,16 @@ class MirrorBatch(GroupBatch):
         names += [failed(number) for number in range(len(images))] if self._isolates else []
         leaves = F.col(DELETED) | (F.col(CHANGED) & reduce(operator.or_, [F.col(name) for name in names]))
         found = computed.enter_context(part.judged_winners(layout, judged, leaves))
-        part.count(found.observed, layout)
+        counts = found.observed.counts
+        part.count(counts, layout)
         if self._isolates:
 
             def why(number: int, row: DataFrame) -> str:
                 return why_it_fails(images[number], row, layout, self._fixed.get(images[number].feed.target, {}))
 
             leave_out_failed(part, found.rows, [failed(number) for number in range(len(images))], why)
-        member.rows, member.winners, member.times_ms = found.rows, found.observed.winners, tuple(found.observed.times_ms)
-        part.oldest = found.observed.oldest
+        member.rows, member.winners, member.times_ms = found.rows, counts.winners, tuple(found.observed.times_ms)
+        part.oldest = counts.oldest
         if found.observed.leaving:
             part.keep_tombstones(found.rows.withColumn(DELETED, leaves), layout)
 

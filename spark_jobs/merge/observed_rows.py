@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
+from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.record_columns import COMMITTED, DELETED, OFFSET, POSITION, REASON, WRITER
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.decode.table_layout import TableLayout
-from spark_jobs.sinks.contract import KeyRange
 
 _MOST_TIMES: Final = 512
-
-
-class RowCounts(Protocol):
-    """What is counted of a batch, by Spark (`ObservedRows`) or by a worker (`spark_jobs.arrow.newest.Observed`)."""
-
-    @property
-    def bad(self) -> int: ...  # noqa: D102 - as in `ObservedRows`
-    @property
-    def newest(self) -> tuple[int, str] | None: ...  # noqa: D102
-    @property
-    def winners(self) -> int: ...  # noqa: D102
-    @property
-    def tombstones(self) -> int: ...  # noqa: D102
-    @property
-    def oldest(self) -> str | None: ...  # noqa: D102
-    @property
-    def key_range(self) -> KeyRange | None: ...  # noqa: D102
 
 
 class ObservedRows:
@@ -64,15 +47,19 @@ class ObservedRows:
             self.measures += [F.min(column).alias("low"), F.max(column).alias("high")]
 
     @property
-    def bad(self) -> int:
-        """The number of records that cannot be merged."""
-        return int(self.records.get.get("bad", 0))
-
-    @property
-    def newest(self) -> tuple[int, str] | None:
-        """The value schema's id of the newest record that can be merged, and the record's position."""
-        found = self.records.get.get("newest")
-        return None if found is None else (found[WRITER], found[POSITION])
+    def counts(self) -> Observed:
+        """What was counted, once the rows were computed."""
+        records, rows = self.records.get, self.rows.get
+        newest = records.get("newest")
+        return Observed(
+            int(records.get("bad", 0)),
+            int(rows.get("winners", 0)),
+            int(rows.get("tombstones", 0)),
+            rows.get("oldest"),
+            rows.get("low"),
+            rows.get("high"),
+            None if newest is None else (newest[WRITER], newest[POSITION]),
+        )
 
     @property
     def times_ms(self) -> list[int]:
@@ -80,31 +67,9 @@ class ObservedRows:
         return list(self.records.get.get("times", []))
 
     @property
-    def winners(self) -> int:
-        """The number of records that are the newest of their key."""
-        return int(self.rows.get.get("winners", 0))
-
-    @property
-    def tombstones(self) -> int:
-        """The number of deletes that a later batch may need."""
-        return int(self.rows.get.get("tombstones", 0))
-
-    @property
     def leaving(self) -> int:
-        """The number of judged rows that leave a tombstone, where that was observed."""
+        """The number of judged rows that leave a tombstone, if that was observed."""
         return int(self.judged.get.get("leaving", 0))
-
-    @property
-    def oldest(self) -> str | None:
-        """The lowest position; None if there was no row."""
-        found: str | None = self.rows.get.get("oldest")
-        return found
-
-    @property
-    def key_range(self) -> KeyRange | None:
-        """The smallest and largest value of the first key column; None if it is no integer or there was no row."""
-        found = self.rows.get
-        return (found["low"], found["high"]) if found.get("low") is not None else None
 
 
 def range_column(plan: TableLayout) -> str | None:

@@ -21,7 +21,7 @@ from schemas.errors import SinkError
 from schemas.json_codec import encode
 from schemas.markers import FloorMarker
 from schemas.merge_rule import NOTHING
-from spark_jobs.arrow.decoder_plan import DecoderPlan
+from spark_jobs.arrow.decoder_plan import DecoderPlan, Observed
 from spark_jobs.decode.avro_records import decoded, decoded_changes, undecodable
 from spark_jobs.decode.record_columns import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT
 from spark_jobs.decode.spark_types import quoted
@@ -31,7 +31,7 @@ from spark_jobs.merge import quarantined, rule, tombstones, trimmed_topics
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.layout_plan import LayoutPlanner
-from spark_jobs.merge.observed_rows import ObservedRows, RowCounts
+from spark_jobs.merge.observed_rows import ObservedRows
 from spark_jobs.merge.progress_report import left_out_text, table_progress
 from spark_jobs.merge.rows_file import RowsFile
 from spark_jobs.merge.table_input import RawRecords, TableInput
@@ -257,7 +257,7 @@ class SourcePart:
     def _changes(self, plan: TableLayout) -> DataFrame:
         return decoded_changes(self.raw.frame, plan, self.input.snapshot_topic)
 
-    def count(self, observed: RowCounts, plan: TableLayout) -> None:
+    def count(self, observed: Observed, plan: TableLayout) -> None:
         """Remember what was counted, and quarantine the records that could not be decoded."""
         newest = max(filter(None, (self.record.written_by, observed.newest)), key=lambda item: item[1], default=None)
         self.record = replace(self.record, merged=self.record.merged + observed.winners, written_by=newest)

@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 
 from schemas.delay_histogram import DelayHistogram
+from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.evolution import outgrown
 from spark_jobs.merge.group_batch import GroupRecords
 from spark_jobs.merge.job_state import JobState, SourceRecord
+from spark_jobs.merge.observed_rows import ObservedRows
 from spark_jobs.merge.rows_file import RowsFile
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
@@ -169,24 +171,27 @@ class TableBatch:
         """Put the first rows of a target as they are computed; for its deletes, if any, they are computed again."""
         first = self.source.first_winners(plan)
         self.target.put(writer, first.rows, plan, None)
-        self.source.count(first.observed, plan)
-        self.target.note_keys(first.observed, plan)
-        self._times_ms = first.observed.times_ms
-        self.source.oldest = first.observed.oldest
-        if first.observed.tombstones:
+        counts = self._count(first.observed, plan)
+        self.source.oldest = counts.oldest
+        if counts.tombstones:
             self.source.keep_tombstones(self.source.winners(plan, None), plan)
 
     def _merge_into_rows(self, writer: Writer, plan: TableLayout) -> None:
         """Compute the winners once, and keep them until rows and tombstones are written."""
         with self.source.computed_winners(plan) as found:
-            self.source.count(found.observed, plan)
-            self.target.note_keys(found.observed, plan)
-            if not found.observed.winners:
+            counts = self._count(found.observed, plan)
+            if not counts.winners:
                 return
-            self.target.put(writer, found.rows, plan, found.observed.key_range)
-            self._times_ms = found.observed.times_ms
-            if found.observed.tombstones:
+            self.target.put(writer, found.rows, plan, counts.key_range)
+            if counts.tombstones:
                 self.source.keep_tombstones(found.rows, plan)
+
+    def _count(self, observed: ObservedRows, plan: TableLayout) -> Observed:
+        counts = observed.counts
+        self.source.count(counts, plan)
+        self.target.note_keys(counts, plan)
+        self._times_ms = observed.times_ms
+        return counts
 
     def _narrow_if_due(self) -> None:
         """Give columns the types of the newest records when a floor has taken every row from before.

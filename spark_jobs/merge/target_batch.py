@@ -15,11 +15,12 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from schemas.errors import SchemaChangeError
 from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
+from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.decode.writer_schemas import WriterSchema
 from spark_jobs.merge.evolution import evolution, narrowing
-from spark_jobs.merge.observed_rows import RowCounts, range_column
+from spark_jobs.merge.observed_rows import range_column
 from spark_jobs.merge.table_set_aside import without_keys
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.contract import (
@@ -151,7 +152,7 @@ class TargetBatch:
         writer.put(Winners(rows, plan.keys, plan.columns))
         self._is_touched = True
 
-    def note_keys(self, observed: RowCounts, plan: TableLayout) -> None:
+    def note_keys(self, observed: Observed, plan: TableLayout) -> None:
         """Remember which keys the target has now."""
         known, first = self._known_range(plan), self._before.last_commit < 0 and not self._before.range_of
         spanned = _spanning(known, observed.key_range) if first or known is not None else None
