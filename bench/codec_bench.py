@@ -31,8 +31,8 @@ from rowcodec import (
 )
 from rowcodec.types import Format
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import key_schema, value_schema
 from schemas.jsonschema import to_json_schema
+from schemas.types.connect import key_schema, value_schema
 
 T = ColumnType
 TABLE: Final = TableSchema(

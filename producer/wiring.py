@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from producer.resume import Resumption
     from producer.stream.ports import CheckpointParticipant, RowsHandler, State, StatementHandler
     from producer.stream.steps import RereadHint
-    from schemas.connect import Connector
+    from schemas.connect_types import Connector
     from schemas.settings import Settings
 
 log = structlog.get_logger(__name__)

@@ -38,20 +38,28 @@ from rowcodec.python_cells import (
     vector_cell,
 )
 from rowcodec.types import BinlogLayout, RecordOptions, SourceConstants, WireSchemas
-from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
-from schemas.connect import (
-    ISO_DATE_NAME,
-    ConnectSchema,
-    ConnectType,
-    all_columns,
-    binary_text,
-    decimal_digits,
-    scaled_text,
-    year_zero,
-)
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.connect_types import ISO_DATE_NAME, ConnectSchema, ConnectType
 from schemas.errors import SchemaMismatchError, UnsupportedTypeError
 from schemas.names import adjusted_field_name
 from schemas.overriding import override
+from schemas.types.column_defaults import decimal_digits, year_zero
+from schemas.types.column_facts import (
+    ADDRESS_TYPES,
+    FACTS,
+    FLOAT_BYTES,
+    FLOAT_TYPES,
+    FRACTION_TYPES,
+    INTEGER_TYPES,
+    MEMBER_TYPES,
+    TEXT_TYPES,
+    Semantic,
+    fixed_length,
+    is_beyond_long,
+    types_of,
+)
+from schemas.types.connect import all_columns
+from schemas.types.semantic_types import binary_text, scaled_text
 
 _BIGGEST_TEXT: Final = 12  # a varint of ten bytes, or two quotes
 _NUMBER_BOUND: Final = 32
@@ -59,59 +67,8 @@ _DECIMAL_BOUND: Final = 72
 _ISO_BOUND: Final = 40
 _LONG_LENGTH: Final = 255
 
-_INTEGER_BYTES: Final = {
-    ColumnType.TINYINT: 1,
-    ColumnType.SMALLINT: 2,
-    ColumnType.MEDIUMINT: 3,
-    ColumnType.INT: 4,
-    ColumnType.BIGINT: 8,
-}
-_TEXT_TYPES: Final = frozenset(
-    {
-        ColumnType.CHAR,
-        ColumnType.VARCHAR,
-        ColumnType.TINYTEXT,
-        ColumnType.TEXT,
-        ColumnType.MEDIUMTEXT,
-        ColumnType.LONGTEXT,
-    }
-)
-_STRUCTURED: Final = frozenset({*SPATIAL_TYPES, ColumnType.VECTOR})
 _BLOB_CODES: Final = frozenset({249, 250, 251, 252})
-_BINLOG_CODES: Final[dict[ColumnType, frozenset[int]]] = {
-    ColumnType.TINYINT: frozenset({1}),
-    ColumnType.SMALLINT: frozenset({2}),
-    ColumnType.MEDIUMINT: frozenset({9}),
-    ColumnType.INT: frozenset({3}),
-    ColumnType.BIGINT: frozenset({8}),
-    ColumnType.DECIMAL: frozenset({246}),
-    ColumnType.FLOAT: frozenset({4}),
-    ColumnType.DOUBLE: frozenset({5}),
-    ColumnType.BIT: frozenset({16}),
-    ColumnType.YEAR: frozenset({13}),
-    ColumnType.DATE: frozenset({10, 14}),
-    ColumnType.TIME: frozenset({19}),
-    ColumnType.DATETIME: frozenset({18}),
-    ColumnType.TIMESTAMP: frozenset({17}),
-    ColumnType.CHAR: frozenset({254}),
-    ColumnType.BINARY: frozenset({254}),
-    ColumnType.VARCHAR: frozenset({15, 253}),
-    ColumnType.VARBINARY: frozenset({15, 253}),
-    ColumnType.TINYTEXT: _BLOB_CODES,
-    ColumnType.TEXT: _BLOB_CODES,
-    ColumnType.MEDIUMTEXT: _BLOB_CODES,
-    ColumnType.LONGTEXT: _BLOB_CODES,
-    ColumnType.TINYBLOB: _BLOB_CODES,
-    ColumnType.BLOB: _BLOB_CODES,
-    ColumnType.MEDIUMBLOB: _BLOB_CODES,
-    ColumnType.LONGBLOB: _BLOB_CODES,
-    ColumnType.ENUM: frozenset({247}),
-    ColumnType.SET: frozenset({248}),
-    ColumnType.JSON: frozenset({245}) | _BLOB_CODES,
-    ColumnType.VECTOR: frozenset({242, 15}),  # MariaDB's is a VARBINARY there
-    **dict.fromkeys(SPATIAL_TYPES, frozenset({255})),
-    **dict.fromkeys(ADDRESS_BYTES, frozenset({254})),
-}
+_STRUCTURED: Final = types_of(Semantic.GEOMETRY, Semantic.POINT, Semantic.VECTOR)
 _OLD_TEMPORAL: Final = {7: "TIMESTAMP", 11: "TIME", 12: "DATETIME"}
 _COMPRESSED_BLOB: Final = 140
 _PREFIXED_CODES: Final = frozenset({242, 245, 255})  # VECTOR, JSON, spatial: metadata is the length's bytes
@@ -491,17 +448,15 @@ class _Compiler:
     # -- what both sources share
 
     def floating(self, column: Column) -> _Cell:
-        is_float = column.type is ColumnType.FLOAT
-        width = 4 if is_float else 8
-        widened = is_float and column.length is not None
-        if widened:
-            return _Cell(ops.FIXED, 4, ops.V_FLOAT_WIDENED)
-        return _Cell(ops.FIXED, width, ops.V_FLOAT if is_float else ops.V_DOUBLE)
+        width = FACTS[column.type].size
+        if width != FLOAT_BYTES:
+            return _Cell(ops.FIXED, width, ops.V_DOUBLE)
+        return _Cell(ops.FIXED, width, ops.V_FLOAT if column.length is None else ops.V_FLOAT_WIDENED)
 
     def integer(self, column: Column, width: int) -> _Cell:
         if not column.unsigned:
             return _Cell(ops.FIXED, width, ops.V_SIGNED)
-        if column.type is ColumnType.BIGINT:
+        if is_beyond_long(column):
             if self.modes.bigint_unsigned == "long":
                 return _Cell(ops.FIXED, width, ops.V_SIGNED)
             return _Cell(ops.FIXED, width, ops.V_UNSIGNED_DECIMAL, bound=_DECIMAL_BOUND)
@@ -535,7 +490,7 @@ class _Compiler:
     def compressed(self, column: Column) -> CellEncoder:
         """Return the encoder of a column that MariaDB stores COMPRESSED."""
         name = _named(column)
-        if column.type in _TEXT_TYPES:
+        if column.type in TEXT_TYPES:
             return compressed_cell(name, self.text_encoder(column, self.require_charset(column)))
         return compressed_cell(name, self.binary_encoder(0))
 
@@ -554,7 +509,7 @@ class _Compiler:
 
     def binary(self, column: Column, locate: int, width: int) -> _Cell:
         """BINARY of the column's length, which the log trims, VARBINARY and BLOB."""
-        size = (column.length or 0) if column.type is ColumnType.BINARY else 0
+        size = fixed_length(column)
         if self.modes.binary != "bytes":
             return self.python_cell(locate, width, self.binary_encoder(size))
         if column.type is ColumnType.BINARY:
@@ -576,10 +531,10 @@ class _Compiler:
     def result_cell(self, column: Column) -> _Cell:
         """Return a column of a prepared statement's result set."""
         kind = column.type
-        if kind in _INTEGER_BYTES:
-            width = _INTEGER_BYTES[kind]
+        if kind in INTEGER_TYPES:
+            width = FACTS[kind].size
             return self.integer(column, 4 if kind is ColumnType.MEDIUMINT else width)
-        if kind in (ColumnType.FLOAT, ColumnType.DOUBLE):
+        if kind in FLOAT_TYPES:
             return self.floating(column)
         if kind is ColumnType.YEAR:
             return _Cell(ops.FIXED, 2, ops.V_YEAR_NUMBER, year_zero(column))
@@ -601,14 +556,14 @@ class _Compiler:
         if kind is ColumnType.JSON and self.constants.connector == "mysql":
             growth = 2 if self.is_avro else 0  # a line break becomes two characters
             return _Cell(ops.LENENC, 0, ops.V_JSON_TEXT, bound=_BIGGEST_TEXT, growth=growth)
-        if kind in _TEXT_TYPES or kind in (ColumnType.ENUM, ColumnType.SET, ColumnType.JSON):
+        if kind in (*TEXT_TYPES, *MEMBER_TYPES, ColumnType.JSON):
             self.require_charset(
                 column
             )  # the server converts, but what the binlog path refuses is refused here
             if self.table.mask_of(column.name) is not None:
                 return self.text(column, "utf8mb4", ops.LENENC)
             return _Cell(ops.LENENC, 0, ops.V_TEXT, bound=_BIGGEST_TEXT)
-        if kind in ADDRESS_BYTES:
+        if kind in ADDRESS_TYPES:
             return _Cell(ops.LENENC, 0, ops.V_TEXT, bound=_BIGGEST_TEXT)
         if kind in _STRUCTURED:
             return self.python_cell(ops.LENENC, 0, self.structured(column))
@@ -621,9 +576,9 @@ class _Compiler:
         self._check_code(column, code)
         self._check_meta(column, meta)
         kind = column.type
-        if kind in _INTEGER_BYTES:
-            return self.integer(column, _INTEGER_BYTES[kind])
-        if kind in (ColumnType.FLOAT, ColumnType.DOUBLE):
+        if kind in INTEGER_TYPES:
+            return self.integer(column, FACTS[kind].size)
+        if kind in FLOAT_TYPES:
             return self.floating(column)
         if kind is ColumnType.YEAR:
             return _Cell(ops.FIXED, 1, ops.V_YEAR, year_zero(column))
@@ -636,9 +591,9 @@ class _Compiler:
             return _Cell(ops.FIXED, width, ops.V_DECIMAL_PACKED, precision, scale, _DECIMAL_BOUND)
         if kind is ColumnType.BIT:
             return self.bit(column, ops.FIXED, ((column.length or 1) + 7) // 8)
-        if kind in (ColumnType.ENUM, ColumnType.SET):
+        if kind in MEMBER_TYPES:
             return self._member_cell(column, meta & 255)
-        if kind in (ColumnType.DATE, ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP):
+        if kind is ColumnType.DATE or kind in FRACTION_TYPES:
             return self._packed_temporal(column)
         width = self._length_bytes(code, meta)
         if code in _COMPRESSED:
@@ -650,12 +605,12 @@ class _Compiler:
             bound = 2 * TEXT_SLACK + OVERRUN
             is_bare = int(self._bare_doubles)
             return _Cell(ops.PREFIXED, width, ops.V_JSON_BINARY, is_bare, bound=bound, growth=growth)
-        if kind in _TEXT_TYPES or kind is ColumnType.JSON:
+        if kind in TEXT_TYPES or kind is ColumnType.JSON:
             op, table = self.text_op(column)
             growth = 3 if op == ops.V_SINGLE_BYTE_TEXT and self.is_avro else 0
             return _Cell(ops.PREFIXED, width, op, table, bound=_BIGGEST_TEXT, growth=growth)
-        if kind in ADDRESS_BYTES:
-            encode = address_cell(_named(column), kind, ADDRESS_BYTES[kind], self.layout)
+        if kind in ADDRESS_TYPES:
+            encode = address_cell(_named(column), kind, FACTS[kind].size, self.layout)
             return self.python_cell(ops.PREFIXED, width, encode)
         if kind in _STRUCTURED:
             return self.python_cell(ops.PREFIXED, width, self.structured(column))
@@ -669,7 +624,7 @@ class _Compiler:
             )
             raise self.refuse(column, reason)
         code = _COMPRESSED.get(code, code)
-        if code not in _BINLOG_CODES[column.type]:
+        if code not in FACTS[column.type].log:
             message = (
                 f"{self.table.full_name}.{column.name}: the catalog says {column.type.value}, "
                 f"the binlog has type code {code}"
@@ -682,7 +637,7 @@ class _Compiler:
         if kind is ColumnType.DECIMAL:
             precision, scale = decimal_digits(column)
             expected = precision << 8 | scale
-        elif kind in (ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP):
+        elif kind in FRACTION_TYPES:
             expected = column.precision or 0
         elif kind is ColumnType.BIT:
             meta, expected = (meta >> 8) * 8 + (meta & 255), column.length or 1

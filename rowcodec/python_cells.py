@@ -96,8 +96,7 @@ def masking(mask: Mask, column: Column) -> Callable[[str], str]:
         message = f"{column.name}: there is no hash algorithm {mask.algorithm!r}; try SHA-256"
         raise ConfigError(message)
     salt = mask.salt.encode()
-    length = column.length if column.type in (ColumnType.CHAR, ColumnType.VARCHAR) else None
-    return lambda text: hashlib.new(algorithm, salt + text.encode()).hexdigest()[:length]
+    return lambda text: hashlib.new(algorithm, salt + text.encode()).hexdigest()[: column.length]
 
 
 def truncated(text: str, length: int) -> str:

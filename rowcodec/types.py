@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from schemas.connect import PRECISE, ValueModes
+from schemas.connect_types import PRECISE, ValueModes
 
 Format = Literal["avro", "json", "json_schema"]
 

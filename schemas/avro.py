@@ -15,9 +15,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from schemas.connect import (
+from schemas.connect_types import (
     DATE_NAME,
     DECIMAL_NAME,
+    SOURCE_PARAMETER,
     TIME_NAME,
     TIMESTAMP_NAME,
     ConnectField,
@@ -27,7 +28,6 @@ from schemas.connect import (
 )
 from schemas.errors import SchemaMismatchError
 from schemas.names import NameMode, adjusted_field_name
-from schemas.source_types import is_source_parameter
 
 DEFAULT_DECIMAL_PRECISION: Final = 64
 _NOT_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
@@ -114,7 +114,7 @@ class _AvroWriter:
         require_distinct_field_names(full_name, (field.name for field in schema.fields))
         node["fields"] = [self._field(field, own_namespace) for field in schema.fields]
         # A record is written out once, for all columns of its type: it names the source's type of none of them.
-        shared = tuple(item for item in schema.parameters if not is_source_parameter(item[0]))
+        shared = tuple(item for item in schema.parameters if not item[0].startswith(SOURCE_PARAMETER))
         node.update(_metadata(replace(schema, parameters=shared)))
         return node
 

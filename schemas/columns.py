@@ -55,32 +55,8 @@ class ColumnType(StrEnum):
     INET6 = "inet6"
 
 
-# In the order of the numbers a TABLE_MAP has for them (WKB's).
-SPATIAL_TYPES: Final = (
-    ColumnType.GEOMETRY,
-    ColumnType.POINT,
-    ColumnType.LINESTRING,
-    ColumnType.POLYGON,
-    ColumnType.MULTIPOINT,
-    ColumnType.MULTILINESTRING,
-    ColumnType.MULTIPOLYGON,
-    ColumnType.GEOMETRYCOLLECTION,
-)
-BINARY_TYPES: Final = frozenset(
-    {
-        ColumnType.BINARY,
-        ColumnType.VARBINARY,
-        ColumnType.TINYBLOB,
-        ColumnType.BLOB,
-        ColumnType.MEDIUMBLOB,
-        ColumnType.LONGBLOB,
-    }
-)
 YEAR_DIGITS: Final = 2
 """The width of a YEAR(2), which MariaDB still has: 70 to 99 are of the 1900s, 0 to 69 of the 2000s."""
-# MariaDB's types that are text in SQL and BINARY in the log, and how many bytes they have there.
-ADDRESS_BYTES: Final = {ColumnType.UUID: 16, ColumnType.INET4: 4, ColumnType.INET6: 16}
-
 
 @dataclass(frozen=True, slots=True)
 class Column:

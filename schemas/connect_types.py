@@ -24,6 +24,8 @@ TIMESTAMP_NAME: Final = "org.apache.kafka.connect.data.Timestamp"
 ISO_DATE_NAME: Final = "io.debezium.time.IsoDate"
 SNAPSHOT_MARKS: Final = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
 UNSIGNED_BIGINT_PRECISION: Final = 20
+SOURCE_PARAMETER: Final = "__debezium.source.column."
+"""The beginning of the names of parameters that are about a column in the source."""
 
 
 @dataclass(frozen=True, slots=True)

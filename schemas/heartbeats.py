@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from schemas.connect import ConnectField, ConnectSchema, ConnectType
+from schemas.connect_types import ConnectField, ConnectSchema, ConnectType
 
 HEARTBEAT_KEY: Final = ConnectSchema(
     ConnectType.STRUCT,

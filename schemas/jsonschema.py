@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from schemas.connect import ConnectSchema, ConnectType, DefaultValue
+from schemas.connect_types import ConnectSchema, ConnectType, DefaultValue
 
 
 def to_json_schema(schema: ConnectSchema) -> dict[str, Any]:

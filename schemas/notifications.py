@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from schemas.connect import ConnectField, ConnectSchema, ConnectType
+from schemas.connect_types import ConnectField, ConnectSchema, ConnectType
 from schemas.jsonschema import to_json_schema
 
 INITIAL: Final = "Initial Snapshot"

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
-from schemas.connect import SOURCE_VERSION, ConnectField, Connector, ConnectSchema, ConnectType, source_schema
+from schemas.connect_types import SOURCE_VERSION, ConnectField, Connector, ConnectSchema, ConnectType
+from schemas.envelope_blocks import source_schema
 from schemas.json_codec import Form
 from schemas.position import Position
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from schemas.connect import ConnectField, ConnectSchema, ConnectType
+from schemas.connect_types import ConnectField, ConnectSchema, ConnectType
 
 _STRING: Final = ConnectSchema(ConnectType.STRING)
 _INT64: Final = ConnectSchema(ConnectType.INT64)

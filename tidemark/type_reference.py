@@ -1,6 +1,6 @@
 """The table of types, written from the code that maps them: `python -m tidemark.type_reference > docs/types.md`.
 
-Ours is what `schemas.connect` says, Spark's and Delta's what `spark_jobs.decode.spark_types` makes of the Avro schema. Debezium's
+Ours is as `schemas.types` says, Spark's and Delta's what `spark_jobs.decode.spark_types` makes of the Avro schema. Debezium's
 is ours too, but for the rows that say otherwise; a test holds every row against what Debezium 3.6.1 recorded.
 """
 
@@ -13,14 +13,9 @@ from typing import Any, Final, get_args
 
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import (
-    PRECISE,
-    ConnectSchema,
-    TimeMode,
-    ValueModes,
-    column_schema,
-    value_schema,
-)
+from schemas.connect_types import PRECISE, ConnectSchema, TimeMode, ValueModes
+from schemas.types.connect import value_schema
+from schemas.types.semantic_types import column_schema
 
 _HEAD: Final = """# Types
 
@@ -65,68 +60,67 @@ class TypeRow:
     note: int | None = None
 
 
-def _row(sql: str, kind: ColumnType, debezium: str | None = None, note: int | None = None, **facts: Any) -> TypeRow:
-    return TypeRow(sql, Column("c", kind, nullable=True, **facts), debezium, note)
+def _row(sql: str, kind: str, debezium: str | None = None, note: int | None = None, **facts: Any) -> TypeRow:
+    return TypeRow(sql, Column("c", ColumnType(kind), nullable=True, **facts), debezium, note)
 
 
-_C = ColumnType
 ROWS: Final = (
-    _row("TINYINT, also UNSIGNED", _C.TINYINT),
-    _row("BOOLEAN, TINYINT(1)", _C.TINYINT, "int16 or boolean", 2),
-    _row("SMALLINT", _C.SMALLINT),
-    _row("SMALLINT UNSIGNED", _C.SMALLINT, unsigned=True),
-    _row("MEDIUMINT, also UNSIGNED", _C.MEDIUMINT),
-    _row("INT", _C.INT),
-    _row("INT UNSIGNED", _C.INT, unsigned=True),
-    _row("BIGINT", _C.BIGINT),
-    _row("BIGINT UNSIGNED", _C.BIGINT, "int64", 1, unsigned=True),
-    _row("DECIMAL(10,2)", _C.DECIMAL, precision=10, scale=2),
-    _row("DECIMAL(65,30)", _C.DECIMAL, note=4, precision=65, scale=30),
-    _row("FLOAT", _C.FLOAT),
-    _row("FLOAT(10,2)", _C.FLOAT, length=10, scale=2),
-    _row("DOUBLE, REAL", _C.DOUBLE),
-    _row("BIT(1)", _C.BIT, length=1),
-    _row("BIT(9)", _C.BIT, length=9),
-    _row("YEAR", _C.YEAR),
-    _row("DATE", _C.DATE),
-    _row("TIME, TIME(6)", _C.TIME, precision=6),
-    _row("DATETIME to DATETIME(3)", _C.DATETIME, precision=3),
-    _row("DATETIME(4) to DATETIME(6)", _C.DATETIME, precision=6),
-    _row("TIMESTAMP, TIMESTAMP(6)", _C.TIMESTAMP, precision=6),
-    _row("CHAR, NCHAR", _C.CHAR, length=10),
-    _row("VARCHAR, NVARCHAR", _C.VARCHAR, length=10),
-    _row("TINYTEXT, TEXT, MEDIUMTEXT, LONGTEXT", _C.TEXT),
-    _row("BINARY", _C.BINARY, length=4),
-    _row("VARBINARY", _C.VARBINARY, length=4),
-    _row("TINYBLOB, BLOB, MEDIUMBLOB, LONGBLOB", _C.BLOB),
-    _row("ENUM('a','b')", _C.ENUM, members=("a", "b")),
-    _row("SET('a','b')", _C.SET, members=("a", "b")),
-    _row("JSON of MySQL", _C.JSON),
-    _row("JSON of MariaDB (LONGTEXT)", _C.LONGTEXT),
-    _row("GEOMETRY, LINESTRING, POLYGON, MULTI..., GEOMETRYCOLLECTION", _C.GEOMETRY),
-    _row("POINT", _C.POINT),
-    _row("VECTOR", _C.VECTOR),
-    _row("UUID of MariaDB", _C.UUID),
-    _row("INET4 of MariaDB", _C.INET4, "none", 3),
-    _row("INET6 of MariaDB", _C.INET6, "none", 3),
+    _row("TINYINT, also UNSIGNED", "tinyint"),
+    _row("BOOLEAN, TINYINT(1)", "tinyint", "int16 or boolean", 2),
+    _row("SMALLINT", "smallint"),
+    _row("SMALLINT UNSIGNED", "smallint", unsigned=True),
+    _row("MEDIUMINT, also UNSIGNED", "mediumint"),
+    _row("INT", "int"),
+    _row("INT UNSIGNED", "int", unsigned=True),
+    _row("BIGINT", "bigint"),
+    _row("BIGINT UNSIGNED", "bigint", "int64", 1, unsigned=True),
+    _row("DECIMAL(10,2)", "decimal", precision=10, scale=2),
+    _row("DECIMAL(65,30)", "decimal", note=4, precision=65, scale=30),
+    _row("FLOAT", "float"),
+    _row("FLOAT(10,2)", "float", length=10, scale=2),
+    _row("DOUBLE, REAL", "double"),
+    _row("BIT(1)", "bit", length=1),
+    _row("BIT(9)", "bit", length=9),
+    _row("YEAR", "year"),
+    _row("DATE", "date"),
+    _row("TIME, TIME(6)", "time", precision=6),
+    _row("DATETIME to DATETIME(3)", "datetime", precision=3),
+    _row("DATETIME(4) to DATETIME(6)", "datetime", precision=6),
+    _row("TIMESTAMP, TIMESTAMP(6)", "timestamp", precision=6),
+    _row("CHAR, NCHAR", "char", length=10),
+    _row("VARCHAR, NVARCHAR", "varchar", length=10),
+    _row("TINYTEXT, TEXT, MEDIUMTEXT, LONGTEXT", "text"),
+    _row("BINARY", "binary", length=4),
+    _row("VARBINARY", "varbinary", length=4),
+    _row("TINYBLOB, BLOB, MEDIUMBLOB, LONGBLOB", "blob"),
+    _row("ENUM('a','b')", "enum", members=("a", "b")),
+    _row("SET('a','b')", "set", members=("a", "b")),
+    _row("JSON of MySQL", "json"),
+    _row("JSON of MariaDB (LONGTEXT)", "longtext"),
+    _row("GEOMETRY, LINESTRING, POLYGON, MULTI..., GEOMETRYCOLLECTION", "geometry"),
+    _row("POINT", "point"),
+    _row("VECTOR", "vector"),
+    _row("UUID of MariaDB", "uuid"),
+    _row("INET4 of MariaDB", "inet4", "none", 3),
+    _row("INET6 of MariaDB", "inet6", "none", 3),
 )
 MODES: Final = (
     *(
         (row, f"time: {mode}", ValueModes(time=mode))
         for row in (
-            _row("DATE", _C.DATE),
-            _row("TIME(6)", _C.TIME, precision=6),
-            _row("DATETIME(6)", _C.DATETIME, precision=6),
+            _row("DATE", "date"),
+            _row("TIME(6)", "time", precision=6),
+            _row("DATETIME(6)", "datetime", precision=6),
         )
         for mode in get_args(TimeMode)
         if mode != PRECISE.time
     ),
     *(
-        (_row("DECIMAL(10,2)", _C.DECIMAL, precision=10, scale=2), f"decimal: {mode}", modes)
+        (_row("DECIMAL(10,2)", "decimal", precision=10, scale=2), f"decimal: {mode}", modes)
         for mode, modes in (("double", ValueModes(decimal="double")), ("string", ValueModes(decimal="string")))
     ),
     (
-        _row("BINARY, VARBINARY, BLOB", _C.BLOB),
+        _row("BINARY, VARBINARY, BLOB", "blob"),
         "binary: base64, base64-url-safe, hex",
         ValueModes(binary="hex"),
     ),

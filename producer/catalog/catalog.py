@@ -41,8 +41,9 @@ from producer.catalog.table_refusals import (
     unsupported_column,
 )
 from rowcodec.types import BinlogLayout
-from schemas.columns import Column, ColumnType, TableSchema
+from schemas.columns import Column, TableSchema
 from schemas.errors import DecodeError, SourceError
+from schemas.types.column_facts import SHORT_BINARIES
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -59,7 +60,6 @@ TableName = tuple[str, str]
 _DDL_WAIT_S: Final = 5
 _SHORT_WAIT_S: Final = 1
 """For a question that is asked again: the log of all tables waits meanwhile."""
-_HIDING: Final = (ColumnType.BINARY, ColumnType.VARBINARY)  # what types of MariaDB look like in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +395,7 @@ class Catalog:
             column = announced_column(table_map, index, facts_of_log)
             if isinstance(column, str):
                 raise unsupported_column(table_map, name, column)
-            if facts is not None and name in facts.unsupported and column.type in _HIDING:
+            if facts is not None and name in facts.unsupported and column.type in SHORT_BINARIES:
                 raise unsupported_column(table_map, name, facts.unsupported[name])
             followed = None if state is None else _named(name, state.schema)
             declared = known.declared.get(name.lower())

@@ -12,25 +12,20 @@ from typing import Final
 from producer.catalog.statements.character_sets import BYTES_PER_CHARACTER, charset_of_collation
 from producer.catalog.statements.column_definition import ColumnDefinition
 from schemas.columns import YEAR_DIGITS, Column, ColumnType
-from schemas.connect import column_default
-
-TO_BINARY: Final = {
-    ColumnType.CHAR: ColumnType.BINARY,
-    ColumnType.VARCHAR: ColumnType.VARBINARY,
-    ColumnType.TINYTEXT: ColumnType.TINYBLOB,
-    ColumnType.TEXT: ColumnType.BLOB,
-    ColumnType.MEDIUMTEXT: ColumnType.MEDIUMBLOB,
-    ColumnType.LONGTEXT: ColumnType.LONGBLOB,
-}
-"""What types of text become in the character set `binary`."""
-TEXT_TYPES: Final = frozenset(TO_BINARY)
-BINARY_TYPES: Final = frozenset(TO_BINARY.values())
-MEMBER_TYPES: Final = frozenset({ColumnType.ENUM, ColumnType.SET})
-FRACTION_TYPES: Final = frozenset({ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP})
-FLOAT_TYPES: Final = frozenset({ColumnType.FLOAT, ColumnType.DOUBLE})
-LENGTH_TYPES: Final = frozenset(
-    {ColumnType.CHAR, ColumnType.VARCHAR, ColumnType.BINARY, ColumnType.VARBINARY, ColumnType.BIT}
+from schemas.types.column_facts import (
+    BINARY_TYPES,
+    FACTS,
+    FLOAT_TYPES,
+    FRACTION_TYPES,
+    MEMBER_TYPES,
+    TEXT_TYPES,
+    TO_BINARY,
+    Semantic,
+    semantic_of,
+    sized,
 )
+from schemas.types.semantic_types import SEMANTIC_TYPES, column_default
+
 _DOUBLE_FROM: Final = 25
 _VECTOR_LENGTH: Final = 2048  # of MySQL's; MariaDB's must be given
 
@@ -49,7 +44,7 @@ def to_column(definition: ColumnDefinition, table_charset: str | None, flavour: 
         return None
     if charset == "binary" and definition.charset == "binary" and kind in TO_BINARY:
         kind = TO_BINARY[kind]
-    nullable = definition.nullable if definition.nullable is not None else kind is not ColumnType.TIMESTAMP
+    nullable = definition.nullable if definition.nullable is not None else FACTS[kind].semantic is not Semantic.TIMESTAMP
     column = Column(definition.name, kind, nullable and not definition.primary, unsigned=definition.unsigned)
     column = _with_sizes(column, definition.arguments)
     if kind in TEXT_TYPES or kind in MEMBER_TYPES:
@@ -66,52 +61,31 @@ def to_column(definition: ColumnDefinition, table_charset: str | None, flavour: 
     )
 
 
-_ZEROFILL_WIDTHS: Final = {
-    ColumnType.TINYINT: 3,
-    ColumnType.SMALLINT: 5,
-    ColumnType.MEDIUMINT: 8,
-    ColumnType.INT: 10,
-    ColumnType.BIGINT: 20,
-}
-
-
 def _display(definition: ColumnDefinition, kind: ColumnType, flavour: str) -> int | None:
     """Return the width that is shown of an integer; other widths than these, newer servers no longer keep."""
-    if kind is ColumnType.YEAR:
+    facts = FACTS[kind]
+    if facts.semantic is Semantic.YEAR:
         return YEAR_DIGITS if flavour == "mariadb" and definition.arguments == (str(YEAR_DIGITS),) else None
-    given = int(definition.arguments[0]) if definition.arguments and kind in _ZEROFILL_WIDTHS else None
+    given = int(definition.arguments[0]) if definition.arguments and facts.digits else None
     if definition.zerofill:
-        return given or _ZEROFILL_WIDTHS.get(kind)
-    return 1 if kind is ColumnType.TINYINT and given == 1 and not definition.unsigned else None
+        return given or facts.digits or None
+    return 1 if facts.digits and facts.size == 1 and given == 1 and not definition.unsigned else None
 
 
 def _column_type(definition: ColumnDefinition, charset: str | None, flavour: str) -> ColumnType | None:
     name = definition.type_name
     if name == "JSON" and flavour == "mariadb":
-        return ColumnType.LONGTEXT
+        name = "LONGTEXT"
     if name == "FLOAT" and len(definition.arguments) == 1 and int(definition.arguments[0]) >= _DOUBLE_FROM:
-        return ColumnType.DOUBLE
+        name = "DOUBLE"
     try:
         kind = ColumnType(name.lower())
     except ValueError:
         return None
-    if kind in (ColumnType.TEXT, ColumnType.BLOB) and definition.arguments:
-        width = BYTES_PER_CHARACTER.get(charset or "", 1) if kind is ColumnType.TEXT else 1
+    if name in ("TEXT", "BLOB") and definition.arguments:
+        width = BYTES_PER_CHARACTER.get(charset or "", 1) if name == "TEXT" else 1
         return sized(kind, int(definition.arguments[0]) * width)
     return kind
-
-
-def sized(kind: ColumnType, size: int) -> ColumnType:
-    """Return the smallest TEXT (for TEXT) or BLOB type that holds `size` bytes."""
-    text = kind is ColumnType.TEXT
-    for limit, text_type, blob_type in (
-        (0xFF, ColumnType.TINYTEXT, ColumnType.TINYBLOB),
-        (0xFFFF, ColumnType.TEXT, ColumnType.BLOB),
-        (0xFFFFFF, ColumnType.MEDIUMTEXT, ColumnType.MEDIUMBLOB),
-    ):
-        if size <= limit:
-            return text_type if text else blob_type
-    return ColumnType.LONGTEXT if text else ColumnType.LONGBLOB
 
 
 def _with_sizes(column: Column, arguments: tuple[str, ...]) -> Column:
@@ -120,15 +94,15 @@ def _with_sizes(column: Column, arguments: tuple[str, ...]) -> Column:
     numbers = [int(argument) for argument in arguments if re.fullmatch(r"\d+", argument)]
     first = numbers[0] if numbers else None
     second = numbers[1] if len(numbers) > 1 else None
-    if column.type is ColumnType.DECIMAL:
+    if semantic_of(column) is Semantic.DECIMAL:
         return replace(column, precision=10 if first is None else first or 10, scale=second or 0)
     if column.type in FRACTION_TYPES:
         return replace(column, precision=first or 0)
     if column.type in FLOAT_TYPES:
         return replace(column, length=first, scale=second) if second is not None else column
-    if column.type in LENGTH_TYPES:
+    if FACTS[column.type].length:
         return replace(column, length=1 if first is None else first)
-    if column.type is ColumnType.VECTOR:
+    if semantic_of(column) is Semantic.VECTOR:
         return replace(column, length=_VECTOR_LENGTH if first is None else first)
     return column
 
@@ -140,27 +114,14 @@ def default_text(definition: ColumnDefinition, column: Column) -> str | None:
         return text
     if column.type in BINARY_TYPES:
         return "0x" + text.encode().hex().upper() if definition.default_is_string else text
-    if column.type is ColumnType.BIT and definition.default_is_string:  # its bytes, not its number
+    if semantic_of(column) is Semantic.BIT and definition.default_is_string:  # its bytes, not its number
         return f"b'{int.from_bytes(text.encode(), 'big'):b}'"
     if column.type in TEXT_TYPES and not definition.default_is_string:
         return None
-    return text.rstrip(" ") if column.type is ColumnType.CHAR else text
+    return text.rstrip(" ") if FACTS[column.type].length == "stripped" else text
 
 
 # ── defaults that are certain ────────────────────────────────
-
-_EXACT: Final = {
-    ColumnType.DECIMAL: r"-?\d+(\.\d+)?",
-    ColumnType.FLOAT: r"-?\d+(\.\d+)?([eE][+-]?\d+)?",
-    ColumnType.DOUBLE: r"-?\d+(\.\d+)?([eE][+-]?\d+)?",
-    ColumnType.BIT: r"b'[01]+'|\d+",
-    ColumnType.YEAR: r"(19|20)\d\d",
-    ColumnType.DATE: r"\d{4}-\d\d-\d\d",
-    ColumnType.TIME: r"-?\d{2,3}:\d\d:\d\d(\.\d{1,%d})?",
-    ColumnType.DATETIME: r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,%d})?",
-}
-_INTEGER: Final = r"-?\d+"
-
 
 def is_exact(definition: ColumnDefinition, column: Column, flavour: str) -> bool:
     """Return whether a literal default is written such that its stored value is known without the server's help.
@@ -168,7 +129,7 @@ def is_exact(definition: ColumnDefinition, column: Column, flavour: str) -> bool
     `column` is the definition's column, with that default.
     """
     text = column.default
-    if text is None or definition.default_has_escapes or column.type is ColumnType.TIMESTAMP:
+    if text is None or definition.default_has_escapes or semantic_of(column) is Semantic.TIMESTAMP:
         return False  # a TIMESTAMP is in the session's time zone
     if column.members:
         return definition.default_is_string and _is_member(column, text)
@@ -180,7 +141,7 @@ def is_exact(definition: ColumnDefinition, column: Column, flavour: str) -> bool
         return text.startswith("0x") and (definition.default is None or definition.default.isascii())
     if column.type in FLOAT_TYPES and column.scale is not None:
         return False
-    pattern = _EXACT.get(column.type, _INTEGER)
+    pattern = SEMANTIC_TYPES[semantic_of(column)].exact
     if column.type in FRACTION_TYPES:
         pattern = pattern % column.precision if column.precision else pattern.partition("(\\.")[0]
     return re.fullmatch(pattern, text) is not None and column_default(column) is not None
@@ -192,7 +153,7 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _is_member(column: Column, text: str) -> bool:
-    if column.type is ColumnType.ENUM:
+    if semantic_of(column) is Semantic.ENUM:
         return text in column.members
     indexes = [column.members.index(part) if part in column.members else -1 for part in text.split(",")]
     return not text or (-1 not in indexes and indexes == sorted(set(indexes)))

@@ -8,21 +8,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from producer.catalog.column_types import FRACTION_TYPES, TEXT_TYPES, to_column
-from schemas.columns import Column, ColumnType
-from schemas.connect import decimal_digits
+from producer.catalog.column_types import to_column
+from schemas.columns import Column
+from schemas.types.column_defaults import decimal_digits
+from schemas.types.column_facts import (
+    FACTS,
+    FRACTION_TYPES,
+    INTEGER_TYPES,
+    LARGE_BINARIES,
+    LARGE_TEXTS,
+    MEMBER_TYPES,
+    TEXT_TYPES,
+    Semantic,
+    semantic_of,
+    types_of,
+)
 
 if TYPE_CHECKING:
     from producer.catalog.effects import DdlChange
     from schemas.columns import TableSchema
 
-_WIDTHS: Final = (
-    (ColumnType.TINYINT, ColumnType.SMALLINT, ColumnType.MEDIUMINT, ColumnType.INT, ColumnType.BIGINT),
-    (ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT),
-    (ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB),
-)
-_SAME_LENGTH_OR_LONGER: Final = frozenset(
-    {ColumnType.CHAR, ColumnType.VARCHAR, ColumnType.VARBINARY, ColumnType.VECTOR}
+_WIDTHS: Final = (INTEGER_TYPES, LARGE_TEXTS, LARGE_BINARIES)
+_SAME_LENGTH_OR_LONGER: Final = (
+    *(kind for kind, facts in FACTS.items() if facts.length in ("most", "stripped")),
+    *types_of(Semantic.VECTOR),
 )
 _WITHIN_UTF8MB4: Final = frozenset({"ascii", "latin1", "utf8mb3", "utf8mb4"})
 
@@ -35,9 +44,9 @@ def keeps_values(old: Column, new: Column) -> bool:
         return _is_wider_type(old, new)
     if old.unsigned != new.unsigned:
         return False
-    if old.type is ColumnType.DECIMAL:
+    if semantic_of(old) is Semantic.DECIMAL:
         return _holds_decimals(old, new)
-    if old.type in (ColumnType.ENUM, ColumnType.SET):
+    if old.type in MEMBER_TYPES:
         return new.members[: len(old.members)] == old.members and keeps_text(old.charset, new.charset)
     if old.type in FRACTION_TYPES:
         return (old.precision or 0) <= (new.precision or 0)

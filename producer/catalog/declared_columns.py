@@ -11,8 +11,9 @@ from producer.catalog.reduce import keeps_dropped_default
 from producer.catalog.statements.clauses import AddColumn, RenameColumn
 from producer.catalog.statements.column_definition import ColumnDefinition
 from producer.catalog.table_map import same_type, with_float_digits
-from schemas.columns import Column, ColumnType
-from schemas.connect import column_default
+from schemas.columns import Column
+from schemas.types.column_facts import Semantic, semantic_of
+from schemas.types.semantic_types import column_default
 
 if TYPE_CHECKING:
     from producer.catalog.effects import DdlChange
@@ -82,7 +83,7 @@ def _with_declared_default(column: Column, declared: ColumnDefinition, flavour: 
     TIMESTAMPs are left to the server: a literal is in the time zone of the session that ran the DDL, and
     some get a default without saying so.
     """
-    if declared.generated or declared.auto_increment or column.type is ColumnType.TIMESTAMP:
+    if declared.generated or declared.auto_increment or semantic_of(column) is Semantic.TIMESTAMP:
         return column
     is_implicit = declared.compressed and not declared.has_default
     if is_implicit or (declared.default_dropped and keeps_dropped_default(column, flavour)):

@@ -33,7 +33,7 @@ from producer.catalog.statements.clauses import (
 )
 from producer.catalog.statements.column_definition import ColumnDefinition
 from producer.catalog.statements.parse import parse_statement
-from schemas.columns import ColumnType
+from schemas.types.column_facts import Semantic, semantic_of
 
 DdlKind = Literal["create", "alter", "rename", "drop", "truncate", "drop_database", "other"]
 Effect = Literal["none", "fill", "snapshot", "floor"]
@@ -253,7 +253,7 @@ def added_effect(definition: ColumnDefinition, flavour: str) -> Effect:
     ):
         return "snapshot"
     column = to_column(definition, None, flavour)
-    if column is None or column.type is ColumnType.TIMESTAMP:
+    if column is None or semantic_of(column) is Semantic.TIMESTAMP:
         nullable_timestamp = column is not None and definition.nullable is True and not definition.has_default
         return "fill" if nullable_timestamp else "snapshot"
     if not definition.has_default:

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from producer.catalog.column_types import BINARY_TYPES, MEMBER_TYPES, TEXT_TYPES
 from producer.catalog.model import PRIMARY, Key, UnclearError
 from producer.catalog.statements.clauses import KeyPart
-from schemas.columns import SPATIAL_TYPES, Column, ColumnType
+from schemas.columns import Column
+from schemas.types.column_facts import (
+    BINARY_TYPES,
+    MEMBER_TYPES,
+    SPATIAL_TYPES,
+    TEXT_TYPES,
+    Semantic,
+    semantic_of,
+)
 
 _POINT_BYTES: Final = 25
 _SPATIAL_WHOLE: Final = 4
 """An index on so many first bytes of a spatial value is one on all of it to MariaDB (the size of its length field)."""
-_PREFIXED: Final = TEXT_TYPES | BINARY_TYPES | frozenset(SPATIAL_TYPES)
+_PREFIXED: Final = TEXT_TYPES + BINARY_TYPES + SPATIAL_TYPES
 
 
 def require_columns(keys: Sequence[Key], columns: Sequence[Column]) -> None:
@@ -63,7 +70,7 @@ def as_stored(part: KeyPart, columns: Sequence[Column]) -> KeyPart:
     column = next((column for column in columns if column.name.lower() == part.column.lower()), None)
     if column is None:
         return part
-    if column.type is ColumnType.POINT:
+    if semantic_of(column) is Semantic.POINT:
         return KeyPart(column.name, _POINT_BYTES)
     is_whole = (
         column.type not in _PREFIXED

@@ -26,15 +26,23 @@ from mysqlio.connection import Connection, server_version
 from mysqlio.quoting import qualified, quoted
 from mysqlio.server_errors import GONE, source_errors
 from mysqlio.server_facts import is_mariadb
-from producer.catalog.column_types import BINARY_TYPES, MEMBER_TYPES, TEXT_TYPES, to_column
+from producer.catalog.column_types import to_column
 from producer.catalog.model import Key, Rules, TableState
 from producer.catalog.statements.character_sets import BINARY, SUPPORTED, charset_name
 from producer.catalog.statements.clauses import KeyPart
 from producer.catalog.statements.column_definition import ColumnDefinition, parse_default, parse_definition
 from producer.catalog.statements.token_cursor import Cursor
 from producer.catalog.statements.tokens import tokenise
-from schemas.columns import ADDRESS_BYTES, Column, ColumnType, TableSchema
+from schemas.columns import Column, TableSchema
 from schemas.errors import SourceError, UnsupportedTypeError
+from schemas.types.column_facts import (
+    BINARY_TYPES,
+    MEMBER_TYPES,
+    TEXT_TYPES,
+    Semantic,
+    semantic_of,
+    types_of,
+)
 
 SYSTEM_DATABASES: Final = ("information_schema", "mysql", "performance_schema", "sys")
 HIDDEN_HASH: Final = "DB_ROW_HASH_"
@@ -251,7 +259,7 @@ def _column(row: Sequence[Any], *, mariadb: bool) -> Column | str:
 
 def _with_default(column: Column, text: str, extra: str) -> Column:
     """MySQL: the text is the value; `extra` says that it is an expression (5.7 knows only one)."""
-    timed = column.type in (ColumnType.TIMESTAMP, ColumnType.DATETIME)
+    timed = semantic_of(column) in (Semantic.TIMESTAMP, Semantic.DATETIME)
     if timed and text.upper().startswith("CURRENT_TIMESTAMP"):
         return replace(column, has_default=True, default="CURRENT_TIMESTAMP", default_is_expression=True)
     if "DEFAULT_GENERATED" in extra:
@@ -309,7 +317,7 @@ def _default_expression(column: Column, alias: str) -> str:
     return f"CONCAT('0x', HEX({value}))" if column.type in BINARY_TYPES else f"CAST({value} AS CHAR)"
 
 
-_ASKED: Final = BINARY_TYPES | {ColumnType.TIMESTAMP, *ADDRESS_BYTES}
+_ASKED: Final = types_of(Semantic.BINARY, Semantic.TIMESTAMP, Semantic.UUID, Semantic.INET)
 
 
 def _asked_text(value: Any) -> str:

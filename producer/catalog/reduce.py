@@ -15,16 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from producer.catalog.column_types import (
-    BINARY_TYPES,
-    MEMBER_TYPES,
-    TEXT_TYPES,
-    TO_BINARY,
-    default_text,
-    is_exact,
-    sized,
-    to_column,
-)
+from producer.catalog.column_types import default_text, is_exact, to_column
 from producer.catalog.index_rules import as_stored, free_name, in_server_order, kept_prefix, require_columns
 from producer.catalog.model import PRIMARY, Key, Rules, TableState, UnclearError, keyed
 from producer.catalog.statements.character_sets import (
@@ -56,15 +47,22 @@ from producer.catalog.statements.clauses import (
     Unclear,
 )
 from producer.catalog.statements.column_definition import ColumnDefinition
-from schemas.columns import Column, ColumnType, TableSchema
+from schemas.columns import Column, TableSchema
+from schemas.types.column_facts import (
+    BINARY_TYPES,
+    FACTS,
+    LARGE_BINARIES,
+    LARGE_TEXTS,
+    MEMBER_TYPES,
+    TEXT_TYPES,
+    TO_BINARY,
+    Semantic,
+    semantic_of,
+    sized,
+)
 
 _VARCHAR_BYTES: Final = 65535
-_TEXT_BYTES: Final = {
-    ColumnType.TINYTEXT: 0xFF,
-    ColumnType.TEXT: 0xFFFF,
-    ColumnType.MEDIUMTEXT: 0xFFFFFF,
-}
-_SIZED: Final = (*_TEXT_BYTES, ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB)
+_SIZED: Final = LARGE_TEXTS[:-1] + LARGE_BINARIES[:-1]
 _AnyClause = TypeVar("_AnyClause")
 
 
@@ -211,7 +209,7 @@ class _Alteration:
 
     def _with_first_timestamp(self, columns: list[Column]) -> list[Column]:
         """Return the columns; the first TIMESTAMP of all has the time of the insert, if it is new and its text says nothing."""
-        first = next((column for column in columns if column.type is ColumnType.TIMESTAMP), None)
+        first = next((column for column in columns if semantic_of(column) is Semantic.TIMESTAMP), None)
         if first is None or id(first) not in self._without_default:
             return columns
         column = replace(first, default="CURRENT_TIMESTAMP", default_is_expression=True)
@@ -293,9 +291,8 @@ class _Alteration:
         if column.charset is None or column.charset == BINARY:
             return column
         old, new = BYTES_PER_CHARACTER[column.charset], BYTES_PER_CHARACTER.get(charset, 1)
-        most = _TEXT_BYTES.get(column.type)
-        if most is not None:
-            column = replace(column, type=sized(ColumnType.TEXT, most // old * new))
+        if column.type in LARGE_TEXTS:
+            column = replace(column, type=sized(column.type, FACTS[column.type].size // old * new))
         if charset == BINARY:
             if column.type in MEMBER_TYPES:
                 message = f"the column {column.name}, which becomes {column.type} of character set binary"
@@ -324,7 +321,7 @@ class _Alteration:
         if column.type in BINARY_TYPES:
             column = replace(column, charset=None, collation=None)
         nullable = column.nullable
-        if column.type is ColumnType.TIMESTAMP and definition.nullable is None:
+        if semantic_of(column) is Semantic.TIMESTAMP and definition.nullable is None:
             nullable = self._rules.explicit_timestamps or definition.generated
         column = replace(column, nullable=nullable and not definition.auto_increment)
         if definition.generated:
@@ -349,7 +346,7 @@ class _Alteration:
 
     def _with_implicit_default(self, column: Column, definition: ColumnDefinition) -> Column:
         """Return the default a TIMESTAMP gets that says nothing, where `explicit_defaults_for_timestamp` is off."""
-        if column.type is not ColumnType.TIMESTAMP or self._rules.explicit_timestamps:
+        if semantic_of(column) is not Semantic.TIMESTAMP or self._rules.explicit_timestamps:
             return column
         if column.nullable or column.has_default or definition.generated:
             return column
@@ -435,13 +432,13 @@ def _same_size(one: Column | None, other: Column) -> bool:
 
 def _within_a_varchar(column: Column) -> Column:
     """Return the column, a TEXT for a VARCHAR of more than 65,535 bytes: outside of strict mode the server makes it one."""
-    if column.type not in (ColumnType.VARCHAR, ColumnType.VARBINARY) or column.length is None:
+    if FACTS[column.type].length != "most" or column.length is None:
         return column
     size = column.length * BYTES_PER_CHARACTER.get(column.charset or BINARY, 1)
     if size <= _VARCHAR_BYTES:
         return column
-    kind = ColumnType.TEXT if column.type is ColumnType.VARCHAR else ColumnType.BLOB
-    return replace(column, type=sized(kind, size), length=None)
+    family = LARGE_TEXTS if column.type in TEXT_TYPES else LARGE_BINARIES
+    return replace(column, type=sized(family[0], size), length=None)
 
 
 def _with_required(columns: Sequence[Column], keys: Sequence[Key]) -> list[Column]:

@@ -5,59 +5,45 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from producer.catalog.column_types import (
-    FLOAT_TYPES,
-    FRACTION_TYPES,
-    LENGTH_TYPES,
-    MEMBER_TYPES,
-    TEXT_TYPES,
-    to_column,
-)
+from producer.catalog.column_types import to_column
 from producer.catalog.statements.character_sets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
 from producer.catalog.statements.column_definition import ColumnDefinition
 from rowcodec.charsets import charset_of, decode_text
-from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import DecodeError
+from schemas.types.column_facts import (
+    ADDRESS_TYPES,
+    BINARY_TYPES,
+    FACTS,
+    FLOAT_BYTES,
+    FRACTION_TYPES,
+    LARGE_BINARIES,
+    LARGE_TEXTS,
+    MEMBER_TYPES,
+    SHORT_BINARIES,
+    SPATIAL_TYPES,
+    TEXT_TYPES,
+    Semantic,
+    semantic_of,
+    types_of,
+)
 
 if TYPE_CHECKING:
     from producer.binlog.tablemap import TableMap, TableMetadata
 
-_DECIMAL: Final = 246
 _STRING: Final = 254
 _VARCHAR: Final = 15
 _BLOB: Final = 252
-_BIT: Final = 16
 _COMPRESSED: Final = {140: _BLOB, 141: _VARCHAR}  # MariaDB's; a VARCHAR is one byte longer, for its head
 
 _COMPRESSED_VARCHAR: Final = 141
 _MEMBER_CODES: Final = (247, 248)
-_NUMERIC: Final = frozenset({1, 2, 3, 4, 5, 8, 9, 246})
+_NUMERIC: Final = {FACTS[kind].log[0] for kind in types_of(Semantic.INTEGER, Semantic.DECIMAL, Semantic.FLOATING)}
 
-_PLAIN: Final = {
-    1: ColumnType.TINYINT,
-    2: ColumnType.SMALLINT,
-    3: ColumnType.INT,
-    4: ColumnType.FLOAT,
-    5: ColumnType.DOUBLE,
-    8: ColumnType.BIGINT,
-    9: ColumnType.MEDIUMINT,
-    10: ColumnType.DATE,
-    13: ColumnType.YEAR,
-    17: ColumnType.TIMESTAMP,
-    18: ColumnType.DATETIME,
-    19: ColumnType.TIME,
-    245: ColumnType.JSON,
-    _DECIMAL: ColumnType.DECIMAL,
-    247: ColumnType.ENUM,
-    248: ColumnType.SET,
-    _BIT: ColumnType.BIT,
-    242: ColumnType.VECTOR,
-}
+_PLAIN: Final = {facts.log[0]: kind for kind, facts in FACTS.items()}
+"""The types that a code says. The codes of texts, bytes and geometries say several: what else is announced decides."""
 _GEOMETRY: Final = 255
-_FLOAT_BYTES: Final = 4
-_UNSIZED_TYPES: Final = FLOAT_TYPES | {ColumnType.VECTOR}
-_TEXTS: Final = (ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT)
-_BLOBS: Final = (ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB)
+_UNSIZED_TYPES: Final = types_of(Semantic.FLOATING, Semantic.VECTOR)
 _UNSUPPORTED_CODES: Final = {
     0: "DECIMAL as MySQL 4 stored it",
     7: "TIMESTAMP as servers before 5.6 stored it",
@@ -146,7 +132,7 @@ def announced_column(table_map: TableMap, index: int, announced: Announced) -> C
     if kind is None:
         return f"type code {code}"
     column = Column(announced.name, kind, table_map.nullable[index], unsigned=announced.unsigned)
-    if kind is ColumnType.YEAR:
+    if semantic_of(column) is Semantic.YEAR:
         column = replace(column, unsigned=False)
     if kind in TEXT_TYPES or kind in MEMBER_TYPES:
         if charset not in SUPPORTED:
@@ -154,16 +140,14 @@ def announced_column(table_map: TableMap, index: int, announced: Announced) -> C
         column = replace(column, charset=charset)
     if kind in MEMBER_TYPES:
         return replace(column, members=announced.members)
-    return _with_sizes(column, code, meta)
+    return _with_sizes(column, meta)
 
 
 def _type_of(code: int, meta: int, *, binary: bool) -> ColumnType | None:
-    if code == _STRING:
-        return ColumnType.BINARY if binary else ColumnType.CHAR
-    if code == _VARCHAR:
-        return ColumnType.VARBINARY if binary else ColumnType.VARCHAR
     if code == _BLOB:
-        return (_BLOBS if binary else _TEXTS)[meta - 1]
+        return (LARGE_BINARIES if binary else LARGE_TEXTS)[meta - 1]
+    if code in (_STRING, _VARCHAR):
+        return next(kind for kind in (BINARY_TYPES if binary else TEXT_TYPES) if code in FACTS[kind].log)
     return _PLAIN.get(code)
 
 
@@ -172,14 +156,15 @@ def _spatial_type(number: int | None) -> ColumnType | None:
     return SPATIAL_TYPES[number] if number < len(SPATIAL_TYPES) else None
 
 
-def _with_sizes(column: Column, code: int, meta: int) -> Column:
-    if code == _DECIMAL:
+def _with_sizes(column: Column, meta: int) -> Column:
+    kind = semantic_of(column)
+    if kind is Semantic.DECIMAL:
         return replace(column, precision=meta >> 8, scale=meta & 0xFF)
-    if code == _BIT:
+    if kind is Semantic.BIT:
         return replace(column, length=(meta >> 8) * 8 + (meta & 0xFF))
     if column.type in FRACTION_TYPES:
         return replace(column, precision=meta)
-    if column.type in LENGTH_TYPES:
+    if FACTS[column.type].length:
         return replace(column, length=meta // BYTES_PER_CHARACTER.get(column.charset or BINARY, 1))
     return column
 
@@ -193,12 +178,13 @@ def hidden_type(column: Column, declared: ColumnDefinition | None, server: Colum
     known = to_column(declared, None, "mariadb") if declared is not None and is_declared else server
     if known is None:
         return column
-    if column.type is ColumnType.BINARY and ADDRESS_BYTES.get(known.type) == column.length:
+    if column.type not in SHORT_BINARIES:
+        return column
+    is_fixed, facts = FACTS[column.type].length == "fixed", FACTS[known.type]
+    if is_fixed and known.type in ADDRESS_TYPES and facts.size == column.length:
         return replace(column, type=known.type, length=None)
-    if column.type is ColumnType.VARBINARY and known.type is ColumnType.VECTOR:
-        is_it = known.length is not None and known.length * _FLOAT_BYTES == column.length
-        return replace(column, type=known.type, length=known.length) if is_it else column
-    return column
+    is_vector = facts.semantic is Semantic.VECTOR and known.length is not None and known.length * FLOAT_BYTES == column.length
+    return replace(column, type=known.type, length=known.length) if is_vector and not is_fixed else column
 
 
 def same_type(column: Column, server: Column) -> bool:
@@ -252,7 +238,7 @@ def _column_disagreement(table_map: TableMap, index: int, column: Column) -> str
         return f"the log has {_words(found)} (type code {code}, {meta})"
     if found.nullable != column.nullable:
         return f"the log has it {'nullable' if found.nullable else 'NOT NULL'}"
-    if column.type in (ColumnType.CHAR, ColumnType.VARCHAR):
+    if column.type in TEXT_TYPES and FACTS[column.type].length:
         width = BYTES_PER_CHARACTER.get(column.charset or BINARY, 1)
         if meta - (code == _COMPRESSED_VARCHAR) != (column.length or 0) * width:
             return f"the log has at most {meta} bytes"
@@ -277,7 +263,7 @@ def _metadata_disagreement(table_map: TableMap, index: int, column: Column) -> s
 
 def _member_bytes(column: Column) -> int:
     count = len(column.members)
-    if column.type is ColumnType.ENUM:
+    if semantic_of(column) is Semantic.ENUM:
         return 1 if count <= 0xFF else 2
     size = (count + 7) // 8
     return 8 if size > 4 else size

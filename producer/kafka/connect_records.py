@@ -18,7 +18,7 @@ from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from producer.kafka.registry import SchemaRegistry
-    from schemas.connect import ConnectSchema
+    from schemas.connect_types import ConnectSchema
     from schemas.settings import FormatSettings
 
 _FRAME: Final = struct.Struct(">bI")

@@ -19,7 +19,14 @@ from typing import Any, Final
 import fastavro
 
 from schemas import avro
-from schemas.connect import DATE_NAME, DECIMAL_NAME, TIME_NAME, TIMESTAMP_NAME, ConnectSchema, ConnectType
+from schemas.connect_types import (
+    DATE_NAME,
+    DECIMAL_NAME,
+    TIME_NAME,
+    TIMESTAMP_NAME,
+    ConnectSchema,
+    ConnectType,
+)
 
 _FRAME: Final = 5
 _DAY_MS: Final = 86_400_000

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas import topics
-from schemas.columns import BINARY_TYPES, TableSchema
+from schemas.columns import TableSchema
 from schemas.errors import ConfigError, DecodeError
+from schemas.types.column_facts import BINARY_TYPES
 
 if TYPE_CHECKING:
     from rowcodec import Records, TableCodec

@@ -13,24 +13,15 @@ from typing import Final
 
 from mysqlio.quoting import quoted
 from producer.snapshot.ranges import literal, rows_query
-from schemas.columns import Column, ColumnType, TableSchema
+from schemas.columns import Column, TableSchema
 from schemas.documents import ChildRowsDocument
 from schemas.errors import TidemarkError
 from schemas.markers import Sweep
+from schemas.types.column_facts import INTEGER_TYPES, SHORT_BINARIES
 
 Value = tuple[str, ...]
 
-COMPARABLE: Final = frozenset(
-    {
-        ColumnType.TINYINT,
-        ColumnType.SMALLINT,
-        ColumnType.MEDIUMINT,
-        ColumnType.INT,
-        ColumnType.BIGINT,
-        ColumnType.BINARY,
-        ColumnType.VARBINARY,
-    }
-)
+COMPARABLE: Final = INTEGER_TYPES + SHORT_BINARIES
 """Types whose values are the same text to the log, to SQL and to the sink."""
 MAX_VALUES: Final = 10_000
 MAX_TEXT: Final = 200_000

@@ -16,26 +16,13 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from mysqlio.quoting import quoted
-from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, YEAR_DIGITS, Column, ColumnType, TableSchema
+from schemas.columns import YEAR_DIGITS, Column, TableSchema
 from schemas.errors import SourceError, StateError
+from schemas.types.column_facts import Semantic, semantic_of
 
 Key = tuple[str, ...]
 KeyIdentity = tuple[tuple[str, str, str], ...]
 
-_INTEGERS: Final = frozenset(
-    {ColumnType.TINYINT, ColumnType.SMALLINT, ColumnType.MEDIUMINT, ColumnType.INT, ColumnType.BIGINT}
-)
-_TEXTS: Final = frozenset(
-    {
-        ColumnType.CHAR,
-        ColumnType.VARCHAR,
-        ColumnType.TINYTEXT,
-        ColumnType.TEXT,
-        ColumnType.MEDIUMTEXT,
-        ColumnType.LONGTEXT,
-    }
-)
-_TEMPORALS: Final = frozenset({ColumnType.DATE, ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP})
 _MAX_MEMBERS: Final = 1000
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?\Z")
 _FLOAT: Final = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?\Z", re.IGNORECASE)
@@ -48,13 +35,25 @@ _CHARSET: Final = re.compile(r"\w+\Z")
 class KeyKind(Enum):
     """How a key column's value is carried as text."""
 
-    NUMBER = auto()  # integers, YEAR, and BIT, ENUM, SET as the number they are ordered by
-    DECIMAL = auto()
+    NUMBER = auto()
+    ORDINAL = auto()  # YEAR, and BIT, ENUM, SET as the number they are ordered by
     FLOAT = auto()  # through a double, seventeen digits
     TEXT = auto()  # the bytes in the column's own character set, hexadecimal
     BINARY = auto()  # hexadecimal
     TEMPORAL = auto()
     ADDRESS = auto()  # UUID and INET as printed
+
+
+_KINDS: Final = {
+    **dict.fromkeys((Semantic.INTEGER, Semantic.DECIMAL), KeyKind.NUMBER),
+    **dict.fromkeys((Semantic.YEAR, Semantic.BIT, Semantic.ENUM, Semantic.SET), KeyKind.ORDINAL),
+    **dict.fromkeys((Semantic.DATE, Semantic.TIME, Semantic.DATETIME, Semantic.TIMESTAMP), KeyKind.TEMPORAL),
+    **dict.fromkeys((Semantic.UUID, Semantic.INET), KeyKind.ADDRESS),
+    Semantic.FLOATING: KeyKind.FLOAT,
+    Semantic.TEXT: KeyKind.TEXT,
+}
+"""How the values of types are carried; the values of all others as bytes."""
+_UNORDERED: Final = (Semantic.JSON, Semantic.VECTOR, Semantic.GEOMETRY, Semantic.POINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def _surrogate(table: TableSchema, name: str) -> Column:
         known = ", ".join(column.name for column in table.columns)
         message = f"surrogate-key: {table.full_name} has no column {name!r}; it has {known}"
         raise SurrogateKeyError(message)
-    if found.type in _UNORDERED:
+    if semantic_of(found) in _UNORDERED:
         message = f"surrogate-key: {table.full_name}.{name} is {found.type.value}, by which rows have no order"
         raise SurrogateKeyError(message)
     return found
@@ -133,9 +132,6 @@ class SurrogateKeyError(SourceError):
     """The column a signal chose cannot cut the table."""
 
 
-_UNORDERED: Final = frozenset({ColumnType.JSON, ColumnType.VECTOR, *SPATIAL_TYPES})
-
-
 def table_name(table: TableSchema) -> str:
     """Return the table's name as SQL."""
     return f"{quoted(table.database)}.{quoted(table.name)}"
@@ -143,27 +139,12 @@ def table_name(table: TableSchema) -> str:
 
 def kind_of(column: Column) -> KeyKind:
     """Return how a column's key values are carried."""
-    if column.type is ColumnType.DECIMAL:
-        return KeyKind.DECIMAL
-    if column.type in (ColumnType.FLOAT, ColumnType.DOUBLE):
-        return KeyKind.FLOAT
-    if column.type in _TEXTS:
-        return KeyKind.TEXT
-    if column.type in _TEMPORALS:
-        return KeyKind.TEMPORAL
-    if column.type in ADDRESS_BYTES:
-        return KeyKind.ADDRESS
-    if column.type in _INTEGERS or column.type in _NUMBERED:
-        return KeyKind.NUMBER
-    return KeyKind.BINARY
-
-
-_NUMBERED: Final = frozenset({ColumnType.YEAR, ColumnType.BIT, ColumnType.ENUM, ColumnType.SET})
+    return _KINDS.get(semantic_of(column), KeyKind.BINARY)
 
 
 def is_plain_integer(column: Column) -> bool:
     """Return whether chunk bounds may be calculated by arithmetic."""
-    return column.type in _INTEGERS
+    return semantic_of(column) is Semantic.INTEGER
 
 
 def select_expression(column: Column) -> str:
@@ -174,7 +155,7 @@ def select_expression(column: Column) -> str:
         return f"HEX({name})"
     if kind is KeyKind.FLOAT:
         return f"{name} + 0e0"
-    if column.type in _NUMBERED:
+    if kind is KeyKind.ORDINAL:
         return f"CAST({name} + 0 AS UNSIGNED)"
     return f"CAST({name} AS CHAR)"
 
@@ -247,11 +228,11 @@ def _compared(columns: Sequence[Column], key: Key, inner: str, last: str) -> str
 
 def _comparison(column: Column, operator: str, text: str) -> str:
     name, value = quoted(column.name), literal(column, text)
-    if column.type is ColumnType.YEAR and column.display == YEAR_DIGITS:
+    if semantic_of(column) is Semantic.YEAR and column.display == YEAR_DIGITS:
         # MariaDB orders them by year and compares them by their two digits: < and > lose rows, a list does not
         years = [str(year) for year in range(100) if _matches(_rank(year), operator, _rank(int(value)))]
         return f"{name} IN ({', '.join(years)})" if years else "FALSE"
-    if column.type is not ColumnType.ENUM or len(column.members) > _MAX_MEMBERS:
+    if semantic_of(column) is not Semantic.ENUM or len(column.members) > _MAX_MEMBERS:
         return f"{name} {operator} {value}"
     # no server uses an index for < or > on ENUM, but each does for a list of its numbers
     chosen = [str(index) for index in range(len(column.members) + 1) if _matches(index, operator, int(value))]

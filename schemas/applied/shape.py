@@ -11,25 +11,15 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from schemas.columns import ColumnType, Mask, TableSchema
+from schemas.columns import Mask, TableSchema
 from schemas.errors import ConfigError
-from schemas.source_types import type_name
+from schemas.types.column_facts import TEXT_TYPES
+from schemas.types.source_types import type_name
 
 if TYPE_CHECKING:
     from schemas.settings import RecordSettings
-
-_TEXTS: Final = frozenset(
-    {
-        ColumnType.CHAR,
-        ColumnType.VARCHAR,
-        ColumnType.TINYTEXT,
-        ColumnType.TEXT,
-        ColumnType.MEDIUMTEXT,
-        ColumnType.LONGTEXT,
-    }
-)
 
 
 def shaped(table: TableSchema, records: RecordSettings) -> TableSchema:
@@ -102,7 +92,7 @@ def _masks(table: TableSchema, records: RecordSettings) -> Iterator[tuple[str, M
         if len(found) > 1:
             message = f"{found[1][0]}: {name} is masked by {key} already; let one pattern match it"
             raise ConfigError(message)
-        if column.type not in _TEXTS:
+        if column.type not in TEXT_TYPES:
             message = (
                 f"{key}: {name} is {column.type.value}, only texts can be masked; leave it out of the records"
             )

@@ -19,9 +19,10 @@ from pyspark.sql import types as T  # noqa: N812
 from kafkaio.schema_registry import RegisteredSchema
 from schemas.avro import to_avro
 from schemas.columns import ColumnType
-from schemas.connect import TimeMode, ValueModes, key_schema
+from schemas.connect_types import TimeMode, ValueModes
 from schemas.markers import MARKER_KEY
 from schemas.merge_rule import TableState
+from schemas.types.connect import key_schema
 from spark_jobs.arrow.arrow_decoder import REASONS, ArrowDecoder, DecoderPlan, Judged, supports
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError
 from spark_jobs.arrow.newest import admitted, newest

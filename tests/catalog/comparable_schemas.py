@@ -8,7 +8,7 @@ from typing import Any
 from producer.catalog.model import Key
 from producer.catalog.statements.clauses import KeyPart
 from schemas.columns import Column, TableSchema
-from schemas.connect import column_default
+from schemas.types.semantic_types import column_default
 
 
 def comparable(schema: TableSchema, uncertain: frozenset[str]) -> dict[str, Any]:

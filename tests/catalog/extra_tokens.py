@@ -19,7 +19,7 @@ from producer.binlog.events import QueryEvent
 from producer.catalog import TrackedTables, read_rules
 from producer.catalog.effects import EFFECTS, DdlChange, parse_ddl
 from producer.catalog.information_schema import TableFacts, read_databases, read_table_facts
-from schemas.connect import column_default
+from schemas.types.semantic_types import column_default
 from tests.catalog.comparable_schemas import comparable, comparable_collation, comparable_keys
 from tests.catalog.logged_source import catalog_of
 from tests.catalog.server_log import end_of_log, parsed_since

@@ -15,8 +15,9 @@ from producer.catalog import (
 )
 from producer.catalog.information_schema import read_table_facts, wait_for_ddl
 from schemas.avro import to_avro
-from schemas.connect import column_default, value_schema
 from schemas.settings import SourceSettings
+from schemas.types.connect import value_schema
+from schemas.types.semantic_types import column_default
 from tests.catalog.logged_source import ALL_TYPES, Source, catalog_of, pinned
 
 

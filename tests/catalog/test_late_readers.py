@@ -14,7 +14,7 @@ from producer.catalog import (
 )
 from producer.catalog.effects import parse_ddl
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import column_default
+from schemas.types.semantic_types import column_default
 from tests.catalog.comparable_schemas import comparable
 from tests.catalog.logged_source import Source, catalog_of, known_now
 from tests.catalog.server_log import end_of_log, events_since

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from producer.catalog.statements.character_sets import SUPPORTED, charset_name
-from schemas.columns import SPATIAL_TYPES, ColumnType
-from schemas.connect import column_default
+from schemas.columns import ColumnType
 from schemas.errors import SourceError, UnsupportedTypeError
+from schemas.types.column_facts import SPATIAL_TYPES
+from schemas.types.semantic_types import column_default
 from tests.catalog.logged_source import Source, catalog_of
 from tests.support.servers import drop_database, new_database
 

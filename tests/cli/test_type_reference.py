@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from schemas.columns import ColumnType
-from schemas.connect import ConnectSchema, ConnectType, column_schema
+from schemas.connect_types import ConnectSchema, ConnectType
+from schemas.types.semantic_types import column_schema
 from tests.support.golden import load
 from tidemark.type_reference import MODES, ROWS, TypeRow, connect_text, markdown
 

@@ -30,7 +30,7 @@ from mysqlio.server_access import ServerAccess
 from producer.catalog import read_table_schema
 from rowcodec import SourceConstants, TableCodec, WireSchemas
 from schemas.columns import TableSchema
-from schemas.connect import BinaryMode, DecimalMode, TimeMode, UnsignedMode, ValueModes
+from schemas.connect_types import BinaryMode, DecimalMode, TimeMode, UnsignedMode, ValueModes
 from schemas.settings import SourceSettings
 from tests.codec.oracle import (
     PREFIX,

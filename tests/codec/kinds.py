@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from rowcodec.charset_tables import MULTI_BYTE, UNICODE
 from rowcodec.charsets import decode_text
-from schemas.columns import SPATIAL_TYPES, Column, ColumnType
+from schemas.columns import Column, ColumnType
+from schemas.types.column_facts import SPATIAL_TYPES
 
 T = ColumnType
 Read = Callable[[Any], Any]

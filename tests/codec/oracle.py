@@ -32,9 +32,9 @@ from rowcodec import (
 from rowcodec.types import Format
 from schemas.avro import to_avro
 from schemas.columns import TableSchema
-from schemas.connect import flat_schema, key_schema, value_schema
 from schemas.jsonschema import to_json_schema
 from schemas.settings import SourceSettings
+from schemas.types.connect import flat_schema, key_schema, value_schema
 
 PREFIX = "srv"
 DEFAULTS = RecordOptions()

@@ -8,7 +8,7 @@ from typing import Any
 
 from producer.catalog import read_table_schema
 from rowcodec import SourceConstants, TableCodec, WireSchemas
-from schemas.connect import ValueModes
+from schemas.connect_types import ValueModes
 from tests.codec.oracle import (
     chunk_records,
     event_context,

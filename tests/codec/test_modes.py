@@ -18,8 +18,10 @@ from rowcodec import SourceConstants, TableCodec, WireSchemas
 from rowcodec.python_cells import packed_decimal
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import ConnectType, ValueModes, column_schema, key_schema, value_schema
+from schemas.connect_types import ConnectType, ValueModes
 from schemas.errors import DecodeError
+from schemas.types.connect import key_schema, value_schema
+from schemas.types.semantic_types import column_schema
 from tests.codec.oracle import (
     chunk_records,
     event_context,

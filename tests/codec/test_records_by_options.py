@@ -14,8 +14,9 @@ import pytest
 from rowcodec import ChunkContext, RecordOptions, Records
 from rowcodec.types import Format
 from schemas.columns import Mask, TableSchema
-from schemas.connect import ValueModes, flat_schema
+from schemas.connect_types import ValueModes
 from schemas.errors import SchemaMismatchError
+from schemas.types.connect import flat_schema
 from tests.codec.oracle import NOW_NS, TS_US, Reader, event_context, keys_of, make_codec, values_of, wire
 from tests.codec.orders import FORMATS, LAYOUT, TABLE, decoded, encode, image, packet
 

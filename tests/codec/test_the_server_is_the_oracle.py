@@ -19,8 +19,9 @@ from pymysqlreplication.row_event import WriteRowsEvent
 
 from devservers import Database
 from producer.source.dump import StreamStart
-from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
-from schemas.connect import decimal_digits
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.types.column_defaults import decimal_digits
+from schemas.types.column_facts import ADDRESS_TYPES, SPATIAL_TYPES
 from tests.codec.kinds import KINDS, Kind, character_kinds, character_pool, exact_decimal, named
 from tests.codec.oracle import (
     Reader,
@@ -52,7 +53,7 @@ _BITS = {
 
 # Local time; Python objects; 0000 becomes 1900; the bytes as they are in the log.
 _UNTOLD = frozenset(
-    {ColumnType.TIMESTAMP, ColumnType.JSON, ColumnType.YEAR, ColumnType.VECTOR, *SPATIAL_TYPES, *ADDRESS_BYTES}
+    {ColumnType.TIMESTAMP, ColumnType.JSON, ColumnType.YEAR, ColumnType.VECTOR, *SPATIAL_TYPES, *ADDRESS_TYPES}
 )
 
 

@@ -19,8 +19,10 @@ from producer.catalog import read_table_schema
 from rowcodec import SourceConstants, TableCodec, WireSchemas
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import TimeMode, ValueModes, column_schema, value_schema
+from schemas.connect_types import TimeMode, ValueModes
 from schemas.errors import DecodeError
+from schemas.types.connect import value_schema
+from schemas.types.semantic_types import column_schema
 from tests.codec.oracle import (
     chunk_records,
     event_context,

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from devservers import Database
-from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, ColumnType
+from schemas.columns import ColumnType
 from schemas.errors import SourceError
+from schemas.types.column_facts import ADDRESS_TYPES, SPATIAL_TYPES
 from tests.support.servers import database as server_of
 from tests.support.servers import new_database
 from tidemark.demo import everything, shop
@@ -77,7 +78,7 @@ def test_the_wide_table_has_a_column_of_every_supported_type(server: Database, f
         types.add("json")  # there it is another name for LONGTEXT
 
     # VECTOR, UUID and INET are of one server only; spatial columns are compared with the server in tests/codec.
-    elsewhere = {*SPATIAL_TYPES, *ADDRESS_BYTES, ColumnType.VECTOR}
+    elsewhere = {*SPATIAL_TYPES, *ADDRESS_TYPES, ColumnType.VECTOR}
     assert {str(kind) for kind in ColumnType if kind not in elsewhere} == types
 
 

@@ -12,7 +12,8 @@ import pytest
 from producer.kafka.key_headers import key_text
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import TimeMode, ValueModes, key_schema
+from schemas.connect_types import TimeMode, ValueModes
+from schemas.types.connect import key_schema
 
 KINDS = (("d", ColumnType.DATE), ("t", ColumnType.TIME), ("m", ColumnType.DATETIME))
 TABLE = TableSchema("db", "t", tuple(Column(name, kind, nullable=False) for name, kind in KINDS), ("d", "t", "m"))

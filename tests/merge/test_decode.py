@@ -22,8 +22,9 @@ from pyspark.sql import types as T  # noqa: N812
 from kafkaio.schema_registry import RegisteredSchema
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import PRECISE, TimeMode, ValueModes, key_schema, value_schema
+from schemas.connect_types import PRECISE, TimeMode, ValueModes
 from schemas.markers import MARKER_KEY
+from schemas.types.connect import key_schema, value_schema
 from spark_jobs.decode.avro_records import decoded, newest_positions
 from spark_jobs.decode.record_columns import DELETED, OFFSET, POSITION, REASON
 from spark_jobs.decode.spark_types import widest

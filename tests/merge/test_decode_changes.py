@@ -14,8 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkaio.schema_registry import RegisteredSchema
 from schemas.avro import to_avro
 from schemas.columns import ColumnType
-from schemas.connect import key_schema
 from schemas.identity import SourceId, SourceTable, Target
+from schemas.types.connect import key_schema
 from spark_jobs.decode.avro_records import decoded_changes
 from spark_jobs.decode.record_columns import AFTER, BEFORE, CHANGE, COMMITTED, KEYS, POSITION, REASON
 from spark_jobs.decode.table_layout import layout

@@ -18,7 +18,6 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, TopicMet
 
 from schemas.avro import to_avro
 from schemas.columns import TableSchema
-from schemas.connect import key_schema, value_schema
 from schemas.documents import TopicsDocument
 from schemas.markers import MARKER_KEY, Marker
 from schemas.state import PARTITIONS, partition_of
@@ -29,6 +28,7 @@ from schemas.topics import (
     state_topic,
     value_subject,
 )
+from schemas.types.connect import key_schema, value_schema
 
 PATIENCE_S = 120
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from schemas.avro import avro_field_name, avro_full_name, to_avro
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import ConnectField, ConnectSchema, ConnectType, key_schema, value_schema
+from schemas.connect_types import ConnectField, ConnectSchema, ConnectType
 from schemas.errors import SchemaMismatchError
+from schemas.types.connect import key_schema, value_schema
 
 
 def table(*columns: Column, database: str = "shop", name: str = "orders") -> TableSchema:

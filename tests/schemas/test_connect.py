@@ -7,17 +7,12 @@ from dataclasses import replace
 import pytest
 
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import (
-    SOURCE_FIELDS,
-    ConnectType,
-    ValueModes,
-    column_default,
-    column_schema,
-    escape_member,
-    key_schema,
-    twos_complement,
-    value_schema,
-)
+from schemas.connect_types import ConnectType, ValueModes
+from schemas.envelope_blocks import SOURCE_FIELDS
+from schemas.types.column_defaults import twos_complement
+from schemas.types.connect import key_schema, value_schema
+from schemas.types.connect_bases import escape_member
+from schemas.types.semantic_types import column_default, column_schema
 
 C = ColumnType
 

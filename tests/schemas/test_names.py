@@ -6,9 +6,10 @@ import pytest
 
 from schemas.avro import require_distinct_field_names, to_avro
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import ValueModes, key_schema, value_schema
+from schemas.connect_types import ValueModes
 from schemas.errors import SchemaMismatchError
 from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name, folder_name, name_of_folder
+from schemas.types.connect import key_schema, value_schema
 
 
 @pytest.mark.parametrize(

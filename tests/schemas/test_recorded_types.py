@@ -18,7 +18,7 @@ from deltalake import Schema
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from producer.binlog.tablemap import TableMap
-from producer.catalog.column_types import is_exact, sized, to_column
+from producer.catalog.column_types import is_exact, to_column
 from producer.catalog.conversions import keeps_values, looks_the_same
 from producer.catalog.statements.column_definition import parse_definition
 from producer.catalog.statements.token_cursor import Cursor
@@ -32,19 +32,13 @@ from rowcodec.program import compile_binlog, compile_result
 from rowcodec.types import BinlogLayout, RecordOptions, SourceConstants, WireSchemas
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import (
-    BinaryMode,
-    DecimalMode,
-    TimeMode,
-    ValueModes,
-    column_default,
-    column_schema,
-    key_schema,
-    value_schema,
-)
+from schemas.connect_types import BinaryMode, DecimalMode, TimeMode, ValueModes
 from schemas.errors import TidemarkError
 from schemas.jsonschema import to_json_schema
-from schemas.source_types import source_parameters
+from schemas.types.column_facts import sized
+from schemas.types.connect import key_schema, value_schema
+from schemas.types.semantic_types import column_default, column_schema
+from schemas.types.source_types import source_parameters
 from spark_jobs.arrow.arrow_types import arrow_type
 from spark_jobs.arrow.column_readings import reading_of
 from spark_jobs.decode.spark_types import field_of, without_logical_type

@@ -15,10 +15,10 @@ from producer.catalog.statements.tokens import tokenise
 from schemas.applied.shape import shaped
 from schemas.avro import to_avro
 from schemas.columns import Column, TableSchema
-from schemas.connect import key_schema, value_schema
 from schemas.jsonschema import to_json_schema
 from schemas.settings import RecordSettings, from_mapping
-from schemas.source_types import source_parameters
+from schemas.types.connect import key_schema, value_schema
+from schemas.types.source_types import source_parameters
 
 PREFIX = "__debezium.source.column."
 

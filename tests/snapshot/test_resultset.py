@@ -13,8 +13,9 @@ from producer.snapshot.ranges import KeyRange, chunk_query
 from producer.snapshot.reader import shown_by_star
 from producer.snapshot.resultset import require_columns
 from producer.source.query import BinaryQuery, ResultColumn
-from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import SchemaMismatchError
+from schemas.types.column_facts import ADDRESS_TYPES, SPATIAL_TYPES
 from tests.support.servers import database, drop_database, new_database
 
 EVERY_TYPE = """
@@ -91,7 +92,7 @@ def other_types(column: Column) -> list[ColumnType]:
     """Types that a column of this one must not be taken for; texts and blobs of all sizes are read alike."""
     texts = {ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT}
     blobs = {ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB}
-    printed = {ColumnType.CHAR, *ADDRESS_BYTES}  # all arrive as text
+    printed = {ColumnType.CHAR, *ADDRESS_TYPES}  # all arrive as text
     groups = (texts | {ColumnType.JSON}, blobs, printed, {*SPATIAL_TYPES})
     alike = next((group for group in groups if column.type in group), {column.type})
     return [

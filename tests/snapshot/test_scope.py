@@ -16,9 +16,10 @@ from producer.snapshot.scope import scope_of
 from producer.snapshot.snapshot_state import ReadTask
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import ValueModes, row_schema
+from schemas.connect_types import ValueModes
 from schemas.names import NameMode
 from schemas.settings import FormatSettings
+from schemas.types.connect import row_schema
 
 
 @pytest.mark.parametrize("mode", ["none", "avro", "avro_unicode"])

@@ -29,7 +29,7 @@ from producer.snapshot.table_access import TableAccess
 from producer.source.dump import BinlogStream, StreamStart
 from producer.testing.chunk_writers import MemoryChunkWriter, MemoryTopics
 from rowcodec import BinlogLayout
-from schemas.connect import Connector
+from schemas.connect_types import Connector
 from schemas.notifications import Notification
 from schemas.position import Position, file_number
 from schemas.settings import Settings, from_mapping

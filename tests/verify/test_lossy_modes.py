@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.columns import Column, ColumnType
-from schemas.connect import TimeMode
+from schemas.connect_types import TimeMode
 from tidemark.verify.column_rule import IncomparableError
 from tidemark.verify.comparisons import require_exact
 

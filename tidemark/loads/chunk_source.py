@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rowcodec import Records
     from rowcodec.types import SnapshotMark
     from schemas.columns import TableSchema
-    from schemas.connect import Connector
+    from schemas.connect_types import Connector
     from schemas.loads import LoadAnswer
     from schemas.markers import LoadMarker
     from schemas.settings import Settings

@@ -20,7 +20,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType
+from schemas.columns import Column, ColumnType
+from schemas.types.column_facts import ADDRESS_TYPES, SPATIAL_TYPES
 
 Value = Any
 Reader = Callable[[Value], Value]
@@ -55,7 +56,7 @@ _TEXTS: Final = frozenset(
         ColumnType.ENUM,
         ColumnType.SET,
         ColumnType.JSON,
-        *ADDRESS_BYTES,
+        *ADDRESS_TYPES,
     }
 )
 

@@ -38,7 +38,7 @@ from tidemark.verify.column_rule import NO_KEY, IncomparableError
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from schemas.columns import TableSchema
-    from schemas.connect import Connector
+    from schemas.connect_types import Connector
     from schemas.settings import Settings
 
 _KEY_ID: Final = 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from schemas.avro import avro_field_name
 from schemas.columns import Column, ColumnType
-from schemas.connect import TimeMode
+from schemas.connect_types import TimeMode
 from schemas.names import adjusted_field_name
 from spark_jobs.pipeline.select_items import columns_as_they_are, computes
 from tidemark.verify.bulk_comparison import TablePlan

@@ -30,7 +30,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType
+from schemas.columns import Column, ColumnType
+from schemas.types.column_facts import ADDRESS_TYPES, SPATIAL_TYPES
 from tidemark.verify import casts, json_text
 from tidemark.verify.column_rule import ColumnRule, IncomparableError, Parts, Value, is_binary, quoted, refuse
 from tidemark.verify.number_rules import (
@@ -57,7 +58,7 @@ _TEXTS: Final = frozenset(
         ColumnType.LONGTEXT,
         ColumnType.ENUM,
         ColumnType.SET,
-        *ADDRESS_BYTES,
+        *ADDRESS_TYPES,
     }
 )
 _BYTES: Final = frozenset(

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from schemas.columns import Column, ColumnType
-from schemas.connect import column_default
+from schemas.types.semantic_types import column_default
 from tidemark.verify import temporal
 from tidemark.verify.column_rule import Parts, quoted, refuse
 

@@ -22,11 +22,12 @@ import structlog
 from producer.binlog.images import RowImages
 from producer.catalog.foreign_keys import ForeignKeys, TableName, Trigger, read_foreign_keys
 from producer.catalog.information_schema import wait_for_ddl
-from producer.snapshot.child_rows import COMPARABLE, MAX_VALUES, ChildRows, Value
+from producer.snapshot.child_rows import MAX_VALUES, ChildRows, Value
 from producer.snapshot.followed_rows import GATHER_S
 from producer.stream.ports import CheckpointWork
 from schemas.applied.shape import hides_values
-from schemas.columns import Column, ColumnType
+from schemas.columns import Column
+from schemas.types.column_facts import INTEGER_TYPES, SHORT_BINARIES, fixed_length, is_beyond_long
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
@@ -45,8 +46,6 @@ _NAMES_KEYS: Final = re.compile(r"REFERENCES|FOREIGN\s+KEY|CONSTRAINT|RENAME|CHA
 _DROPS_KEY: Final = re.compile(
     r"DROP\s+(?:FOREIGN\s+KEY|CONSTRAINT)\s+(?:IF\s+EXISTS\s+)?(?:`((?:[^`]|``)+)`|(\w+))", re.IGNORECASE
 )
-_BYTES: Final = frozenset({ColumnType.BINARY, ColumnType.VARBINARY})
-_INTEGERS: Final = COMPARABLE - _BYTES
 _TOO_MANY: Final = "more parents changed at once than are followed one by one"
 _UNREACHED: Final = "a foreign key changed rows without logging them, and the parent's row does not show which"
 _UNREADABLE: Final = "a foreign key changed rows without logging them, by a column whose values are not compared elsewhere"
@@ -248,12 +247,12 @@ class Cascades:
 
     def _reader(self, column: Column) -> Callable[[bytes], str] | None:
         """Return what makes the text of a value that the sink can compare; None for a type that it cannot compare."""
-        if column.type in _INTEGERS:
-            wraps = column.type is ColumnType.BIGINT and column.unsigned and self._wire.bigint_unsigned == "long"
+        if column.type in INTEGER_TYPES:
+            wraps = is_beyond_long(column) and self._wire.bigint_unsigned == "long"
             signed = not column.unsigned
             return None if wraps else lambda cell: str(int.from_bytes(cell, "little", signed=signed))
-        if column.type in _BYTES and self._wire.binary == "bytes":
-            length = (column.length or 0) if column.type is ColumnType.BINARY else 0
+        if column.type in SHORT_BINARIES and self._wire.binary == "bytes":
+            length = fixed_length(column)
             return lambda cell: cell.ljust(length, b"\0").hex().upper()
         return None
 

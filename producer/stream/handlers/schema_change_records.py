@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from producer.kafka.connect_records import RecordEncoder
     from producer.stream.ports import LoggedStatement, RecordPublisher, State
-    from schemas.connect import Connector
+    from schemas.connect_types import Connector
     from schemas.position import Position
 
 log = structlog.get_logger(__name__)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from schemas.columns import Column, ColumnType
+from schemas.connect_types import SOURCE_PARAMETER
+from schemas.types.column_facts import FRACTION_TYPES, Semantic, semantic_of
 
-_PREFIX: Final = "__debezium.source.column."
 _NAMES: Final = {ColumnType.GEOMETRYCOLLECTION: "GEOMCOLLECTION"}
-_FRACTIONS: Final = frozenset({ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP})
 
 
 def type_name(column: Column) -> str:
@@ -23,13 +23,12 @@ def type_name(column: Column) -> str:
 
 def type_length(column: Column) -> int | None:
     """Return the first number behind the type's name, None for none; of ENUM and SET the longest value's length in members."""
-    if column.type is ColumnType.ENUM:
+    kind = semantic_of(column)
+    if kind is Semantic.ENUM:
         return 1
-    if column.type is ColumnType.SET:
+    if kind is Semantic.SET:
         return max(0, 2 * len(column.members) - 1)
-    if column.type is ColumnType.DECIMAL:
-        return column.precision
-    if column.type in _FRACTIONS:
+    if kind is Semantic.DECIMAL or column.type in FRACTION_TYPES:
         return column.precision or None
     return column.length if column.display is None else column.display
 
@@ -44,9 +43,4 @@ def source_parameters(column: Column, *, comments: bool) -> tuple[tuple[str, str
         "comment": (column.comment or None) if comments else None,
         "name": column.name,
     }
-    return tuple((f"{_PREFIX}{key}", text) for key, text in known.items() if text is not None)
-
-
-def is_source_parameter(name: str) -> bool:
-    """Return whether a parameter of a schema is about its column in the source."""
-    return name.startswith(_PREFIX)
+    return tuple((f"{SOURCE_PARAMETER}{key}", text) for key, text in known.items() if text is not None)
