@@ -31,9 +31,10 @@ from producer.stream.handlers.change_records import ChangeRecords
 from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
 from producer.stream.log_reader import LogReader
 from producer.stream.offset import LogOffset
+from producer.stream.ports import Route
 from producer.stream.publication import LogPublication
 from producer.stream.reader_progress import LogProgress
-from producer.stream.routes import CapturedTables, Route, RouteBuilder, Router
+from producer.stream.routes import CapturedTables, RouteBuilder, Router
 from producer.stream.view_publication import ViewPublication
 from producer.testing.log_handlers import MemoryStore
 from rowcodec import RecordOptions, TableCodec

@@ -61,7 +61,7 @@ from producer.stream.handlers.transaction_metadata import TransactionMetadata
 from producer.stream.log_reader import LogReader
 from producer.stream.publication import LogPublication
 from producer.stream.reader_progress import LogProgress
-from producer.stream.routes import RouteBuilder, Router, TopicsOfNewTables
+from producer.stream.routes import RouteBuilder, Router
 from producer.stream.statements import Statements
 from producer.stream.temporary_tables import TemporaryTables
 from producer.stream.view_publication import ViewPublication
@@ -300,7 +300,7 @@ class Wiring:
             self._settings.name,
             self._catalog,
             self._codecs,
-            TopicsOfNewTables(clients.captured, clients.tables),
+            clients.tables,
             clients.captured,
             frozenset(op for op in OPS.values() if records.skips(op)),
             self._delimiter,

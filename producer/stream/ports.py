@@ -6,8 +6,8 @@ All methods run on the log reader's thread, in log order. The twins for tests ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from schemas.position import Position
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from producer.catalog.effects import DdlChange
     from producer.catalog.statements import Statement
     from producer.kafka.key_headers import KeyText
+    from producer.kafka.outbox_events import Outbox
     from producer.snapshot.outbox import MarkerDraft
-    from producer.stream.routes import Route
     from producer.stream.transaction import OpenTransaction
-    from rowcodec import EventContext, Records, RowsOfRun
+    from rowcodec import BinlogLayout, EventContext, Records, RowsOfRun, TableCodec
+    from schemas.columns import TableSchema
     from schemas.errors import TidemarkError
     from schemas.schema_changes import ChangeOrigin
 
@@ -30,6 +31,58 @@ State = Mapping[str, Any]
 """The documents of the state topic by key."""
 Document = Mapping[str, Any] | None
 """A state document; None deletes it."""
+
+
+class RoutePlan(NamedTuple):
+    """What happens to rows of one operation: whether they are encoded, and who gets them, in this order.
+
+    `images` is how many row images each row has in the log.
+    """
+
+    op: Op
+    images: int
+    encodes: bool
+    handlers: tuple[Callable[[RowsEvent], None], ...]
+
+
+class RunPlan(NamedTuple):
+    """What happens to rows of several operations in a run of transactions: as in `RoutePlan`, the same for all of them."""
+
+    encodes: bool
+    handlers: tuple[Callable[[EncodedRun], None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What becomes of the rows of one table version. `codec` is None for a table that is not captured.
+
+    `json_columns` are the indices of the columns of type JSON. `schema` is the table version, also of a table that is
+    not captured but is a parent of one that is. `encoded_ops` are the operations that become records. `plans` has what
+    happens to each type of rows event, `run_plans` what happens in runs by operations (bits: 1 insert, 2 update, 4 delete; None:
+    its rows are in no run).
+    """
+
+    database: str
+    table: str
+    columns: int
+    sizes: npt.NDArray[np.int64]
+    json_columns: tuple[int, ...] = ()
+    topic: str = ""
+    codec: TableCodec | None = None
+    key_text: KeyText | None = None
+    layout: BinlogLayout | None = None
+    is_signal: bool = False
+    outbox: Outbox | None = None
+    schema: TableSchema | None = None
+    encoded_ops: frozenset[Op] = frozenset()
+    plans: Mapping[int, RoutePlan] = field(default_factory=dict)
+    run_plans: Sequence[RunPlan | None] = ()
+    name: str = field(init=False, default="")
+    key: tuple[str, str] = field(init=False, default=("", ""))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", f"{self.database}.{self.table}")
+        object.__setattr__(self, "key", (self.database, self.table))
 
 
 @dataclass(slots=True)
@@ -203,9 +256,6 @@ class CheckpointWork:
     records: Sequence[OutgoingRecord] = ()
     documents: Mapping[str, Document] | None = None
     horizon: Position | None = None
-
-
-NOTHING = CheckpointWork()
 
 
 class CheckpointParticipant(Protocol):

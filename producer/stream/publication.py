@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from producer.binlog import EventBatch
     from producer.binlog.transaction_runs import RunFinder, TransactionRun
     from producer.catalog.statement_reach import StatementReach
-    from producer.stream.ports import TransactionFrame
+    from producer.stream.ports import Route, TransactionFrame
     from producer.stream.reader_progress import LogProgress
-    from producer.stream.routes import Route, Router
+    from producer.stream.routes import Router
     from producer.stream.statements import Statements
     from rowcodec import TableCodec
     from schemas.position import Position

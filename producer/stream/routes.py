@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 import structlog
 
 from producer.binlog.rowcount import cell_sizes
 from producer.catalog.online_ddl import real_table
 from producer.stream.groups import OPS
-from producer.stream.ports import RunHandler
+from producer.stream.ports import Route, RoutePlan, RunHandler, RunPlan
 from schemas import topics
 from schemas.errors import (
     ACCESS_ERRORS,
@@ -28,11 +27,9 @@ if TYPE_CHECKING:
     from producer.binlog import TableMap
     from producer.catalog import Catalog
     from producer.kafka.codecs import CodecFactory
-    from producer.kafka.key_headers import KeyText
-    from producer.kafka.outbox_events import Outbox
     from producer.kafka.tables import TableTopics
-    from producer.stream.ports import EncodedRun, Op, RowsEvent, RowsHandler, TableErrors
-    from rowcodec import BinlogLayout, TableCodec
+    from producer.stream.ports import Op, RowsHandler, TableErrors
+    from rowcodec import TableCodec
     from schemas.columns import TableSchema
     from schemas.position import Position
     from schemas.settings import SourceSettings
@@ -71,58 +68,6 @@ class CapturedTables:
         return self.holds(database, table) or (real is not None and self.holds_data(database, real))
 
 
-class RoutePlan(NamedTuple):
-    """What happens to rows of one operation: whether they are encoded, and who gets them, in this order.
-
-    `images` is how many row images each row has in the log.
-    """
-
-    op: Op
-    images: int
-    encodes: bool
-    handlers: tuple[Callable[[RowsEvent], None], ...]
-
-
-class RunPlan(NamedTuple):
-    """What happens to rows of several operations in a run of transactions: as in `RoutePlan`, the same for all of them."""
-
-    encodes: bool
-    handlers: tuple[Callable[[EncodedRun], None], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """What becomes of the rows of one table version. `codec` is None for a table that is not captured.
-
-    `json_columns` are the indices of the columns of type JSON. `schema` is the table version, also of a table that is
-    not captured but is a parent of one that is. `encoded_ops` are the operations that become records. `plans` has what
-    happens to each type of rows event, `run_plans` what happens in runs by operations (bits: 1 insert, 2 update, 4 delete; None:
-    its rows are in no run).
-    """
-
-    database: str
-    table: str
-    columns: int
-    sizes: npt.NDArray[np.int64]
-    json_columns: tuple[int, ...] = ()
-    topic: str = ""
-    codec: TableCodec | None = None
-    key_text: KeyText | None = None
-    layout: BinlogLayout | None = None
-    is_signal: bool = False
-    outbox: Outbox | None = None
-    schema: TableSchema | None = None
-    encoded_ops: frozenset[Op] = frozenset()
-    plans: Mapping[int, RoutePlan] = field(default_factory=dict)
-    run_plans: Sequence[RunPlan | None] = ()
-    name: str = field(init=False, default="")
-    key: tuple[str, str] = field(init=False, default=("", ""))
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", f"{self.database}.{self.table}")
-        object.__setattr__(self, "key", (self.database, self.table))
-
-
 def planned(route: Route, handlers: Sequence[RowsHandler]) -> Route:
     """Return the route with its plans: every handler is asked once per operation what it wants."""
     wanted = {
@@ -158,21 +103,6 @@ def _common(plans: Mapping[Op, RunPlan | None], bits: int) -> RunPlan | None:
     return found[0] if all(one == found[0] for one in found) else None
 
 
-class TopicsOfNewTables:
-    """The topics of captured tables that the log shows for the first time."""
-
-    def __init__(self, captured: CapturedTables, tables: TableTopics) -> None:
-        self._captured = captured
-        self._tables = tables
-
-    def ensure(self, database: str, table: str) -> None:
-        """Make the topics of a table; those that exist stay."""
-        if self._captured.is_signal(database, table):
-            self._tables.ensure_signal(database, table)
-        else:
-            self._tables.ensure(database, table)
-
-
 class RouteBuilder:
     """Builds routes of captured tables: codec, topic and key text of a table version. Raises what prevents publishing."""
 
@@ -181,7 +111,7 @@ class RouteBuilder:
         prefix: str,
         catalog: Catalog,
         codecs: CodecFactory,
-        new_tables: TopicsOfNewTables,
+        tables: TableTopics,
         captured: CapturedTables,
         skipped: frozenset[Op] = frozenset(),
         delimiter: str = topics.DELIMITER,
@@ -191,7 +121,7 @@ class RouteBuilder:
         self._delimiter = delimiter
         self._catalog = catalog
         self._codecs = codecs
-        self._new_tables = new_tables
+        self._tables = tables
         self._captured = captured
         self._skipped = skipped
 
@@ -200,7 +130,7 @@ class RouteBuilder:
         database, table = table_map.database, table_map.table
         version = self._catalog.version_of(table_map)
         layout = replace(version.layout, bare_doubles=table_map.bare_doubles)
-        self._new_tables.ensure(database, table)
+        self._ensure_topics(database, table)
         is_signal = self._captured.is_signal(database, table)
         ops = frozenset(OPS.values())
         return replace(
@@ -224,7 +154,7 @@ class RouteBuilder:
         schema = self._catalog.current(database, table)
         if schema is None:
             return None
-        self._new_tables.ensure(database, table)
+        self._ensure_topics(database, table)
         return topics.change_topic(self._prefix, database, table, self._delimiter), self._codecs.codec(schema)
 
     def is_publishable_now(self, database: str, table: str) -> bool:
@@ -232,9 +162,16 @@ class RouteBuilder:
         schema = self._catalog.as_it_is_now(database, table)
         if schema is None:
             return False
-        self._new_tables.ensure(database, table)
+        self._ensure_topics(database, table)
         self._codecs.codec(schema)
         return True
+
+    def _ensure_topics(self, database: str, table: str) -> None:
+        """Make the topics of a table that the log shows for the first time; those that exist stay."""
+        if self._captured.is_signal(database, table):
+            self._tables.ensure_signal(database, table)
+        else:
+            self._tables.ensure(database, table)
 
     def _described(self, table_map: TableMap) -> TableSchema | None:
         """Return the columns of a table that is not captured; None where they are not known."""

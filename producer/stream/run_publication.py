@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from producer.binlog.transaction_runs import RunFinder, TransactionRun
+    from producer.stream.ports import Route, RunPlan
     from producer.stream.reader_progress import LogProgress
-    from producer.stream.routes import Route, Router, RunPlan
+    from producer.stream.routes import Router
 
 _NOT_AT_ALL: Final = -1
 _NOT_ENCODED: Final = -1

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mysqlio.server_facts import ServerFacts
     from producer.binlog import EventBatch
     from producer.stream.offset import LogOffset
-    from producer.stream.routes import Route
+    from producer.stream.ports import Route
     from schemas.settings import SourceSettings
 
 log = structlog.get_logger(__name__)

@@ -10,8 +10,7 @@ from producer.stream.ports import CheckpointWork
 
 if TYPE_CHECKING:
     from producer.kafka.key_headers import KeyText
-    from producer.stream.ports import Document, Op, RecordPublisher, RowsEvent, State
-    from producer.stream.routes import Route
+    from producer.stream.ports import Document, Op, RecordPublisher, Route, RowsEvent, State
     from rowcodec import Records
     from schemas.position import Position
 

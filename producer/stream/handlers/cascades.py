@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from producer.kafka.tables import TableTopics
     from producer.snapshot.shared_ledger import SharedLedger
     from producer.stream.handlers.set_aside import AsideTables
-    from producer.stream.ports import LoggedStatement, Op, RowsEvent, State
-    from producer.stream.routes import CapturedTables, Route
+    from producer.stream.ports import LoggedStatement, Op, Route, RowsEvent, State
+    from producer.stream.routes import CapturedTables
     from schemas.position import Position
     from schemas.settings import FormatSettings, RecordSettings
 

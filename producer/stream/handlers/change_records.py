@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from producer.snapshot.buffered_chunk import ClosedChunk
     from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
-    from producer.stream.ports import EncodedRun, Op, RecordPublisher, RowsEvent
+    from producer.stream.ports import EncodedRun, Op, RecordPublisher, Route, RowsEvent
     from producer.stream.reader_progress import LogProgress
-    from producer.stream.routes import Route
     from rowcodec import EventContext
 
 

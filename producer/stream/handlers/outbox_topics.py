@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from producer.stream.ports import Op, RecordPublisher, RowsEvent
-    from producer.stream.routes import Route
+    from producer.stream.ports import Op, RecordPublisher, Route, RowsEvent
 
 
 class OutboxTopics:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from producer.snapshot.log_windows import LogWindows
     from producer.stream.cursor import LogCursor
     from producer.stream.handlers.change_records import ChunkRecords
-    from producer.stream.ports import EncodedRun, LoggedStatement, Op, RowsEvent, State
-    from producer.stream.routes import CapturedTables, Route
+    from producer.stream.ports import EncodedRun, LoggedStatement, Op, Route, RowsEvent, State
+    from producer.stream.routes import CapturedTables
     from rowcodec import Records
     from schemas.position import Position
 

@@ -16,8 +16,7 @@ from schemas.transactions import begin_value, end_value, transaction_key
 
 if TYPE_CHECKING:
     from producer.kafka.connect_records import RecordEncoder
-    from producer.stream.ports import Op, RecordPublisher, RowsEvent
-    from producer.stream.routes import Route
+    from producer.stream.ports import Op, RecordPublisher, Route, RowsEvent
     from producer.stream.transaction import OpenTransaction
     from rowcodec import EventContext
 
