@@ -37,7 +37,7 @@ from producer.stream.checkpoint import Checkpoints
 from producer.stream.cursor import LogCursor
 from producer.stream.groups import OPS, TransactionAssembler
 from producer.stream.handlers.cascades import CascadeRequests, Cascades
-from producer.stream.handlers.change_records import ChangeRecords, ChunkRecords
+from producer.stream.handlers.change_records import ChangeRecords
 from producer.stream.handlers.ddl_effects import FloorsAndSnapshots, ForgottenRoutes, TruncateRecords
 from producer.stream.handlers.heartbeat import Heartbeat, HeartbeatAction
 from producer.stream.handlers.outbox_topics import OutboxTopics
@@ -189,7 +189,7 @@ class Wiring:
             self._snapshots(coordinator),
             effects,
             TopicDocuments(clients.tables),
-            CatalogDocuments(self._catalog.pop_unsaved),
+            CatalogDocuments(start.resumption.tracked),
             facts_found,
         ]
         if cascades is not None:
@@ -287,7 +287,7 @@ class Wiring:
         publisher, progress = self._clients.publisher, self._progress
         return [
             *([] if cascades is None else [cascades]),
-            SignalRows(coordinator.windows, ChunkRecords(publisher, progress)),
+            SignalRows(coordinator.windows, publisher, progress),
             OpenWindowRows(coordinator.windows, self._codecs),
             *([] if metadata is None else [metadata]),
             ChangeRecords(publisher, progress, self._schedule),

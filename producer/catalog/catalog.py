@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -163,10 +163,6 @@ class Catalog:
         changes = tuple(changes)
         leaving = {change.name for change in changes if change.kind == "rename"}
         return tuple(self._apply(change, leaving) for change in changes)
-
-    def pop_unsaved(self) -> dict[str, dict[str, Any] | None]:
-        """Return the state documents of followed tables that changed since the last call; None deletes one."""
-        return self._tracked.pop_unsaved()
 
     def _known(self, database: str, table: str) -> _Known:
         known = self._tables.get((database, table))

@@ -9,8 +9,8 @@ Effects, weakest first: `none` · `fill` (a column was added, every stored row g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from producer.catalog.column_types import is_exact, to_column
@@ -33,12 +33,14 @@ from producer.catalog.statements.clauses import (
 )
 from producer.catalog.statements.column_definition import ColumnDefinition
 from producer.catalog.statements.parse import parse_statement
+from schemas.errors import UnknownEventError
 from schemas.types.column_facts import Semantic, semantic_of
 
 DdlKind = Literal["create", "alter", "rename", "drop", "truncate", "drop_database", "other"]
 Effect = Literal["none", "fill", "snapshot", "floor"]
 EFFECTS: Final[tuple[Effect, ...]] = ("none", "fill", "snapshot", "floor")
 _PRIMARY: Final = "PRIMARY"
+_NO_SUCH_TABLE: Final = 1051  # of several tables those that exist were dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,3 +261,39 @@ def added_effect(definition: ColumnDefinition, flavour: str) -> Effect:
     if not definition.has_default:
         return "fill" if column.nullable else "snapshot"
     return "fill" if is_exact(definition, column, flavour) else "snapshot"
+
+
+# ---- statements that may not have done what their text says: one that failed in part, or whose event is not understood
+
+
+def doubt_of_error(code: int) -> str:
+    """Return the doubt about a statement that failed with this error, "" where what it did is certain."""
+    return "" if code in (0, _NO_SUCH_TABLE) else f"it failed with error {code}, and may have done a part of its work"
+
+
+def doubted(
+    changes: Iterable[DdlChange], why: str, matters: Callable[[str, str], bool], exists: Callable[[str, str], bool]
+) -> Iterator[DdlChange]:
+    """Yield safe changes instead of these. A table that is gone now was dropped, by this statement or a later one.
+
+    Raises `UnknownEventError` for a name that cannot be read, if it may be of a table that `matters`.
+    """
+    for change in changes:
+        if change.kind in ("other", "drop_database"):
+            yield change
+            continue
+        for table in change.names:
+            if "\\" in table[0] or ("\\" in table[1] and matters(*table)):
+                reason = f"the log has a DDL statement about {'.'.join(table)}, whose name cannot be read: {why}"
+                raise UnknownEventError(reason)
+            if not matters(*table):
+                yield DdlChange("alter", *table, clauses=(Unclear(why),))
+            elif change.kind == "drop" and not exists(*table):
+                yield change
+            else:
+                yield DdlChange("alter", *table, effect="snapshot", decided="snapshot", clauses=(Unclear(why),))
+
+
+def ignored(change: DdlChange) -> DdlChange:
+    """Return a change of nothing, in the place of one that is about a temporary table."""
+    return replace(change, kind="other", table="", new_database="", new_table="", effect="none", decided="none", clauses=())

@@ -95,4 +95,4 @@ class _Touched:
             if change.kind == "drop_database" or not (change.table or change.kind == "other"):
                 self.databases.add(change.database)
             elif change.kind not in ("other", "truncate"):
-                self._tables |= {(change.database, change.table), (change.new_database, change.new_table)}
+                self._tables.update(change.names)

@@ -258,8 +258,8 @@ class CheckpointWork:
     horizon: Position | None = None
 
 
-class CheckpointParticipant(Protocol):
-    """A keeper of state that is committed with the log offset.
+class CheckpointParticipant:
+    """A keeper of state that is committed with the log offset. By itself it has no state.
 
     What `prepare` returns and the offset are durable together or not at all. Participants are prepared in their order
     and restored in the reverse order: a participant uses only those after it. Where no participant had anything to write, the
@@ -270,8 +270,9 @@ class CheckpointParticipant(Protocol):
     def restore(self, state: State) -> None:
         """Take over the documents of an earlier process. Called once, before any other method."""
 
-    def prepare(self, boundary: Position, now_s: float) -> CheckpointWork:
+    def prepare(self, boundary: Position, now_s: float) -> CheckpointWork:  # noqa: ARG002
         """Return what to write with the checkpoint at that transaction boundary. `now_s` is the monotonic clock."""
+        return CheckpointWork()
 
     def committed(self, boundary: Position) -> None:
         """Note that the work of the last `prepare` is durable. Not guaranteed to be called after a crash."""

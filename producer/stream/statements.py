@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from producer.catalog.doubted_changes import doubt_of_error, doubted, ignored
-from producer.catalog.effects import changes_of
+from producer.catalog.effects import changes_of, doubt_of_error, doubted, ignored
 from producer.catalog.statements import parse_statement
 from producer.stream.ports import LoggedStatement
 from schemas.errors import SourceError, UnsupportedTypeError, is_of_one_table

@@ -59,12 +59,12 @@ class TemporaryTables:
 
     def holds(self, query: QueryEvent, change: DdlChange) -> bool:
         """Return whether the change is one of a temporary table; follow it to a new name."""
-        key = query.thread_id, (change.database, change.table)
+        key = query.thread_id, change.name
         if not query.may_be_temporary or change.kind in ("create", "drop") or key not in self._tables:
             return False
         if change.kind == "rename":
             self._tables.discard(key)
-            self._tables.add((query.thread_id, (change.new_database, change.new_table)))
+            self._tables.add((query.thread_id, change.new_name))
         return True
 
     def doubt(self, query: QueryEvent, changes: Iterable[DdlChange]) -> str:

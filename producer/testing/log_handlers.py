@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from producer.stream.ports import CheckpointWork
+from producer.stream.ports import CheckpointParticipant, CheckpointWork
+from schemas.overriding import override
 
 if TYPE_CHECKING:
     from producer.kafka.key_headers import KeyText
@@ -140,7 +141,7 @@ class MemoryStore:
 
 
 @dataclass(slots=True)
-class MemoryParticipant:
+class MemoryParticipant(CheckpointParticipant):
     """The memory twin of a checkpoint participant; with a `fault` the failing one.
 
     `calls` collects what it was called with. `work` is what the next `prepare` returns.
@@ -152,19 +153,19 @@ class MemoryParticipant:
     fault: Fault = no_fault
     restored: Mapping[str, object] = field(default_factory=dict)
 
+    @override
     def restore(self, state: State) -> None:
-        """Keep the documents."""
         self._step("restore")
         self.restored = dict(state)
 
-    def prepare(self, boundary: Position, _now_s: float) -> CheckpointWork:  # noqa: ARG002
-        """Return the work, once."""
+    @override
+    def prepare(self, boundary: Position, _now_s: float) -> CheckpointWork:
         self._step("prepare")
         work, self.work = self.work, CheckpointWork()
         return work
 
-    def committed(self, boundary: Position) -> None:  # noqa: ARG002
-        """Note the call."""
+    @override
+    def committed(self, boundary: Position) -> None:
         self._step("committed")
 
     def _step(self, step: str) -> None:

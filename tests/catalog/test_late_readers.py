@@ -132,7 +132,7 @@ def late(
             yield catalog.version_of(event).schema
         else:
             catalog.apply(parse_ddl(event, source.database, flavour))
-        documents = {key: document for key, document in (documents | catalog.pop_unsaved()).items() if document is not None}
+        documents = {key: document for key, document in (documents | tracked.pop_unsaved()).items() if document is not None}
 
 
 def distinct(schemas: Iterable[TableSchema], uncertain: frozenset[str] = frozenset()) -> list[str]:

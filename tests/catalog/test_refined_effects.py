@@ -176,7 +176,7 @@ def test_a_process_that_has_seen_no_row_decides_as_one_that_has(source: Source, 
             for change in source.catalog.apply(parse_ddl(event, source.database, source.server.flavour))
         ]  # fmt: skip
         found.append((statement, " ".join(change.effect for change in changes if change.kind != "other")))
-        documents = {key: one for key, one in (documents | source.catalog.pop_unsaved()).items() if one is not None}
+        documents = {key: one for key, one in (documents | tracked.pop_unsaved()).items() if one is not None}
     assert tuple(found) == RESTARTED[case]
 
 
@@ -185,7 +185,7 @@ def test_a_table_whose_state_was_lost_is_known_again_after_its_next_row(source: 
     tracked = TrackedTables(read_rules(source.user), lambda database, _: database == source.database)
     source.catalog = catalog_of(source.server, tracked)
     source.version_after("INSERT INTO t VALUES (2, 2, 'y')")
-    documents = source.catalog.pop_unsaved()
+    documents = tracked.pop_unsaved()
     again = TrackedTables(read_rules(source.user), lambda database, _: database == source.database)
     again.restore({key: one for key, one in documents.items() if one is not None})
     source.catalog = catalog_of(source.server, again)

@@ -24,9 +24,10 @@ from producer.catalog.foreign_keys import ForeignKeys, TableName, Trigger, read_
 from producer.catalog.information_schema import wait_for_ddl
 from producer.snapshot.child_rows import MAX_VALUES, ChildRows, Value
 from producer.snapshot.followed_rows import GATHER_S
-from producer.stream.ports import CheckpointWork
+from producer.stream.ports import CheckpointParticipant, CheckpointWork
 from schemas.applied.shape import hides_values
 from schemas.columns import Column
+from schemas.overriding import override
 from schemas.types.column_facts import INTEGER_TYPES, SHORT_BINARIES, fixed_length, is_beyond_long
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from producer.kafka.tables import TableTopics
     from producer.snapshot.shared_ledger import SharedLedger
     from producer.stream.handlers.set_aside import AsideTables
-    from producer.stream.ports import LoggedStatement, Op, Route, RowsEvent, State
+    from producer.stream.ports import LoggedStatement, Op, Route, RowsEvent
     from producer.stream.routes import CapturedTables
     from schemas.position import Position
     from schemas.settings import FormatSettings, RecordSettings
@@ -163,8 +164,8 @@ class Cascades:
         if self._are_logged(statement.written_s) or not _NAMES_KEYS.search(statement.parsed.sql):
             return set()
         changes = statement.changes
-        old = {(change.database, change.table) for change in changes}
-        renamed = {(c.new_database, c.new_table): (c.database, c.table) for c in changes if c.kind == "rename"}
+        old = {change.name for change in changes}
+        renamed = {change.new_name: change.name for change in changes if change.kind == "rename"}
         tables = {table for table in (*old, *renamed) if all(table)}
         self._read_once()
         before = set(self._keys.parents)
@@ -300,7 +301,7 @@ def _value(texts: Iterable[str | None]) -> Value:
     return tuple(text for text in texts if text is not None)
 
 
-class CascadeRequests:
+class CascadeRequests(CheckpointParticipant):
     """The cascades as a participant: requests to read children are made at checkpoints, and are durable with them."""
 
     def __init__(
@@ -311,11 +312,8 @@ class CascadeRequests:
         self._table_topics = table_topics
         self._aside = aside
 
-    def restore(self, state: State) -> None:
-        """Do nothing: the requests are documents of the ledger."""
-
+    @override
     def prepare(self, boundary: Position, _now_s: float) -> CheckpointWork:
-        """Request what was noted since the last checkpoint."""
         whole = self._cascades.pop_whole()
         for table, reason in whole.items():
             self._ensure_topics(table, boundary)
@@ -327,9 +325,6 @@ class CascadeRequests:
                 with self._shared.changing() as ledger:
                     ledger.followed.follow(".".join(child), rows, self._shared.clock() + GATHER_S)
         return CheckpointWork()
-
-    def committed(self, boundary: Position) -> None:
-        """Do nothing: requests are made once."""
 
     def _ensure_topics(self, table: TableName, boundary: Position) -> None:
         """Make the topics of a table, or set it aside."""

@@ -1,16 +1,13 @@
-"""Change records: encoded rows leave for the change topic of their table, and the rows of buffered chunks among them."""
+"""Change records: encoded rows leave for the change topic of their table."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from producer.snapshot.buffered_chunk import ClosedChunk
     from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
     from producer.stream.ports import EncodedRun, Op, RecordPublisher, Route, RowsEvent
     from producer.stream.reader_progress import LogProgress
-    from rowcodec import EventContext
 
 
 class ChangeRecords:
@@ -50,17 +47,3 @@ class ChangeRecords:
         progress.delays.note(route.key, run.first_us)
         if run.last_us != run.first_us:
             progress.delays.note(route.key, run.last_us)
-
-
-class ChunkRecords:
-    """A writer of buffered chunks (`merge: producer`): rows that the log did not overtake, among the changes."""
-
-    def __init__(self, publisher: RecordPublisher, progress: LogProgress) -> None:
-        self._publisher = publisher
-        self._progress = progress
-
-    def write(self, closed: ClosedChunk, context: EventContext) -> None:
-        """Write the rows of a chunk as if they were read at `context`."""
-        for records in closed.chunk.records(closed.touched, context, time.time_ns()):
-            self._publisher.write(closed.chunk.topic, records)
-            self._progress.records += records.count

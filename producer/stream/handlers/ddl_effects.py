@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from producer.snapshot.outbox import MarkerDraft
-from producer.stream.ports import CheckpointWork
+from producer.stream.ports import CheckpointParticipant, CheckpointWork
 from rowcodec import EventContext
 from schemas.errors import TidemarkError, is_of_one_table
 from schemas.markers import MarkerType
+from schemas.overriding import override
 
 if TYPE_CHECKING:
     from producer.catalog.effects import DdlChange
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from producer.snapshot.own_requests import OwnRequests
     from producer.stream.handlers.cascades import Cascades
     from producer.stream.handlers.set_aside import AsideTables
-    from producer.stream.ports import LoggedStatement, RecordPublisher, State
+    from producer.stream.ports import LoggedStatement, RecordPublisher
     from producer.stream.reader_progress import LogProgress
     from producer.stream.routes import CapturedTables, RouteBuilder, Router
     from schemas.position import Position
@@ -44,12 +45,11 @@ class ForgottenRoutes:
             for parent in self._cascades.new_parents(statement):
                 self._router.forget(*parent)
         for change in statement.changes:
-            for database, table in ((change.database, change.table), (change.new_database, change.new_table)):
-                if table:
-                    self._router.forget(database, table)
+            for table in change.names:
+                self._router.forget(*table)
 
 
-class FloorsAndSnapshots:
+class FloorsAndSnapshots(CheckpointParticipant):
     """A handler of statements that change stored rows without logging them.
 
     A floor says that no row of the table is older; it is a marker of the next checkpoint. A table whose stored values may
@@ -67,24 +67,18 @@ class FloorsAndSnapshots:
 
     def statement(self, statement: LoggedStatement) -> None:
         """Note the floors of a statement, and request its snapshots."""
-        arrived = {(c.new_database, c.new_table) for c in statement.changes if c.kind == "rename" and c.new_table}
+        arrived = {change.new_name for change in statement.changes if change.kind == "rename"}
         for change in statement.changes:
             self._apply(change, statement.origin.position, arrived)
 
-    def restore(self, state: State) -> None:
-        """Do nothing: floors are markers, not documents."""
-
+    @override
     def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
-        """Return the floors of tables that have topics as markers, once."""
         if not self._floors:
             return CheckpointWork()
         known, floors, self._floors = set(self._table_topics.known()), self._floors, []
         return CheckpointWork(
             markers=[MarkerDraft(".".join(table), MarkerType.FLOOR, facts) for table, facts in floors if table in known]
         )
-
-    def committed(self, boundary: Position) -> None:
-        """Do nothing: floors are returned once. Those noted since then belong to the next checkpoint."""
 
     def note_gone(self, table: Table, position: Position) -> None:
         """Note that a table which is captured again was dropped meanwhile: its rows are gone, by a statement that was not read."""
@@ -104,7 +98,7 @@ class FloorsAndSnapshots:
                 if table[0] == change.database:
                     self._note_floor(table, position, "drop")
             return
-        here = (change.database, change.table)
+        here = change.name
         if change.kind == "create" and change.conditional and change.effect == "none":
             self._conditional_create(change, position)
         if change.effect == "none" or not (change.table or change.is_suspected):
@@ -131,7 +125,7 @@ class FloorsAndSnapshots:
                 self._request_snapshot(database, table, "a DDL that is not understood may have changed it", position)
 
     def _rename(self, change: DdlChange, position: Position, arrived: set[Table]) -> None:
-        here, target = (change.database, change.table), (change.new_database, change.new_table)
+        here, target = change.name, change.new_name
         if self._captured.holds_data(*here) and here not in arrived:
             self._note_floor(here, position, "rename")
         if change.effect == "snapshot" and self._captured.holds_data(*target):
@@ -142,7 +136,7 @@ class FloorsAndSnapshots:
 
         Tables that existed at the start have topics, and so have those that had a row since.
         """
-        here = (change.database, change.table)
+        here = change.name
         is_new = here not in self._table_topics.known() and not self._aside.has(*here)  # that may be older than the log
         if is_new and self._captured.holds_data(*here) and not change.may_hold_rows and self._has_topics(*here):
             self._note_floor(here, position, "create")

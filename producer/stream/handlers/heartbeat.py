@@ -15,14 +15,14 @@ import pymysql
 import structlog
 
 from mysqlio.server_errors import source_error
-from producer.stream.ports import CheckpointWork, OutgoingRecord
+from producer.stream.ports import CheckpointParticipant, CheckpointWork, OutgoingRecord
 from schemas.errors import RetriableSourceError, SecretError, SourceError
 from schemas.heartbeats import heartbeat_key, heartbeat_value
+from schemas.overriding import override
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from producer.kafka.connect_records import RecordEncoder
-    from producer.stream.ports import State
     from schemas.position import Position
 
 log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ _JOIN_S: Final = 5.0
 _HOPELESS: Final = frozenset({1044, 1046, 1049, 1064, 1142, 1143, 1149, 1227, 1370})
 
 
-class Heartbeat:
+class Heartbeat(CheckpointParticipant):
     """A participant that writes a record with the first checkpoint after each interval. Times in seconds."""
 
     def __init__(
@@ -50,17 +50,14 @@ class Heartbeat:
         self._now_ms = now_ms
         self._written_at: float | None = None
 
-    def restore(self, state: State) -> None:
-        """Do nothing: a heartbeat has no documents."""
-
     def is_due(self, _boundary: Callable[[], Position] | None, now_s: float) -> bool:
         """Return whether the interval is over; the first begins with the first call."""
         if self._written_at is None:
             self._written_at = now_s
         return now_s - self._written_at >= self._interval_s
 
+    @override
     def prepare(self, _boundary: Position, now_s: float) -> CheckpointWork:
-        """Return the record if it is due, and request the statement; raise the error that makes the statement hopeless."""
         if not self.is_due(None, now_s):
             return CheckpointWork()
         self._written_at = now_s
@@ -68,9 +65,6 @@ class Heartbeat:
         if self._action is not None:
             self._action.request()
         return CheckpointWork(records=(OutgoingRecord(self._encoder.topic, value, key),))
-
-    def committed(self, boundary: Position) -> None:
-        """Do nothing: the next interval began when the record was due."""
 
 
 class HeartbeatAction:

@@ -16,9 +16,10 @@ import structlog
 
 from mysqlio.server_errors import source_error
 from producer.catalog.model_records import TableModels
-from producer.stream.ports import CheckpointWork
+from producer.stream.ports import CheckpointParticipant, CheckpointWork
 from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError
 from schemas.json_codec import encode
+from schemas.overriding import override
 from schemas.schema_changes import (
     ChangeOrigin,
     DefaultCharsets,
@@ -44,7 +45,7 @@ log = structlog.get_logger(__name__)
 _NOT_VISIBLE: Final = frozenset({1044, 1049, 1051, 1142, 1143, 1146, 1227})
 
 
-class SchemaChanges:
+class SchemaChanges(CheckpointParticipant):
     """A writer of the records of every statement. Owned by the log reader's thread.
 
     Queries to the server use `connect`, which is entered for each of them.
@@ -71,8 +72,8 @@ class SchemaChanges:
             connector, self._server.create_statement, self._server.charset, lower_case_names=lower_case_names
         )
 
+    @override
     def restore(self, documents: State) -> None:
-        """Take over the models an earlier process saved, and the character sets of databases."""
         models = (
             parse(TableModel, key, document)
             for key, document in documents.items()
@@ -115,8 +116,8 @@ class SchemaChanges:
         if not statement.is_in_kafka:
             self._write(changes, statement.origin)
 
+    @override
     def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
-        """Return the models that changed, None for those of tables that are gone, and character sets where one changed."""
         documents: dict[str, Any] = {
             f"{TableModel.PREFIX}{database}.{table}": None if model is None else encode(model)
             for (database, table), model in self._models.pop_unsaved().items()
@@ -125,9 +126,6 @@ class SchemaChanges:
         if charsets is not None:
             documents[DefaultCharsets.KEY] = encode(DefaultCharsets(charsets))
         return CheckpointWork(documents=documents)
-
-    def committed(self, boundary: Position) -> None:
-        """Do nothing: documents are returned once."""
 
     def _write(self, changes: Iterable[SchemaChange], origin: ChangeOrigin) -> None:
         for change in changes:

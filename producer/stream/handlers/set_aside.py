@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.stream.ports import CheckpointWork
+from producer.stream.ports import CheckpointParticipant, CheckpointWork
 from schemas.documents import AsideDocument
 from schemas.errors import TidemarkError, is_of_one_table
 from schemas.json_codec import encode
 from schemas.notifications import table_set_aside, table_taken_up
+from schemas.overriding import override
 from schemas.position import Position
 from schemas.state import parse
 
@@ -184,15 +185,14 @@ class AsideTables:
         changes = statement.changes
         if not self._tables:
             return
-        arrived = {(change.new_database, change.new_table) for change in changes if change.kind == "rename"}
+        arrived = {change.new_name for change in changes if change.kind == "rename"}
         for change in changes:
             if change.kind == "drop_database":
                 for database, table in [key for key in self._tables if key[0] == change.database]:
                     self._drop(database, table)
-            elif change.kind in ("drop", "rename") and (change.database, change.table) not in arrived:
-                self._drop(change.database, change.table)
-            touched = {(change.database, change.table), (change.new_database, change.new_table)}
-            for key in touched & self._tables.keys():
+            elif change.kind in ("drop", "rename") and change.name not in arrived:
+                self._drop(*change.name)
+            for key in {*change.names} & self._tables.keys():
                 self._check_at[key] = float("-inf")
 
     # ---- checks
@@ -228,29 +228,26 @@ class AsideTables:
                 self._shared.ledger.refuse_aside(self._name_of(one))
 
 
-class AsideCheckpoint:
+class AsideCheckpoint(CheckpointParticipant):
     """The tables set aside as a participant: they are checked at checkpoints, by the router's means."""
 
     def __init__(self, aside: AsideTables, router: Router) -> None:
         self._aside = aside
         self._router = router
 
+    @override
     def restore(self, state: State) -> None:
-        """Take over what an earlier process set aside."""
         self._aside.restore(state)
 
     def is_due(self, _boundary: Callable[[], Position] | None, _now_s: float) -> bool:
         """Return whether a table is to be checked now."""
         return self._aside.is_check_due()
 
+    @override
     def prepare(self, boundary: Position, _now_s: float) -> CheckpointWork:
-        """Check the tables that are due, and return the changed documents."""
         self._aside.check(self._router.is_publishable, boundary)
         return CheckpointWork(documents=self._aside.pop_unsaved())
 
     def prepare_part(self, _now_s: float) -> Mapping[str, Document]:
         """Return the documents of new tables set aside. That one is published again needs the request to read it."""
         return self._aside.pop_new()
-
-    def committed(self, boundary: Position) -> None:
-        """Do nothing: documents are returned once."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from producer.control.signal_row import decode_signal_row
 from producer.snapshot.buffered_chunk import record_keys
-from producer.stream.ports import CheckpointWork, OutgoingRecord
+from producer.stream.ports import CheckpointParticipant, CheckpointWork, OutgoingRecord
 from rowcodec import EventContext
 from schemas.errors import StateError
+from schemas.overriding import override
 
 if TYPE_CHECKING:
     from producer.kafka.codecs import CodecFactory, RowIdentity
@@ -18,8 +19,16 @@ if TYPE_CHECKING:
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.snapshot.log_windows import LogWindows
     from producer.stream.cursor import LogCursor
-    from producer.stream.handlers.change_records import ChunkRecords
-    from producer.stream.ports import EncodedRun, LoggedStatement, Op, Route, RowsEvent, State
+    from producer.stream.ports import (
+        EncodedRun,
+        LoggedStatement,
+        Op,
+        RecordPublisher,
+        Route,
+        RowsEvent,
+        State,
+    )
+    from producer.stream.reader_progress import LogProgress
     from producer.stream.routes import CapturedTables
     from rowcodec import Records
     from schemas.position import Position
@@ -28,9 +37,10 @@ if TYPE_CHECKING:
 class SignalRows:
     """A reader of the signal table's rows. A chunk whose close row is here is written before the close row."""
 
-    def __init__(self, windows: LogWindows, chunks: ChunkRecords) -> None:
+    def __init__(self, windows: LogWindows, publisher: RecordPublisher, progress: LogProgress) -> None:
         self._windows = windows
-        self._chunks = chunks
+        self._publisher = publisher
+        self._progress = progress
 
     def wants(self, table: Route, op: Op) -> bool:
         """Return whether it is the signal table."""
@@ -43,7 +53,9 @@ class SignalRows:
         for row in decode_signal_row(event.buf, event.start, event.end, event.route.layout, event.op):
             closed = self._windows.closed_chunk(row, event.op)
             if closed is not None:
-                self._chunks.write(closed, context)
+                for topic, records in _rows([closed], context):
+                    self._publisher.write(topic, records)
+                    self._progress.records += records.count
             self._windows.on_signal(row, event.op, event.transaction.position)
 
 
@@ -95,12 +107,12 @@ class InvalidatedChunks:
     def statement(self, statement: LoggedStatement) -> None:
         """Report each captured table that the statement changes."""
         for change in statement.changes:
-            for database, table in ((change.database, change.table), (change.new_database, change.new_table)):
-                if table and self._captured.holds(database, table):
+            for database, table in change.names:
+                if self._captured.holds(database, table):
                     self._windows.table_changed(f"{database}.{table}", statement.origin.position)
 
 
-class SnapshotCheckpoint:
+class SnapshotCheckpoint(CheckpointParticipant):
     """The coordinator as a participant: registrations, markers, notifications, documents and the horizon.
 
     `cursor` is where the log reader is: rows of chunks that close without a close row name its last transaction.
@@ -118,8 +130,8 @@ class SnapshotCheckpoint:
         self._holds_data = holds_data
         self._topic = notifications_topic
 
+    @override
     def restore(self, state: State) -> None:
-        """Take over requests, tables and windows; of tables that are captured no longer, nothing more is read."""
         self._coordinator.restore(state)
         self._coordinator.requests.cancel_others(self._holds_data)
 
@@ -127,8 +139,8 @@ class SnapshotCheckpoint:
         """Return whether a registration, an answer, a marker or a window waits for a checkpoint."""
         return self._coordinator.wants_commit(boundary)
 
+    @override
     def prepare(self, boundary: Position, now_s: float) -> CheckpointWork:
-        """Close the windows that end here, and return everything that waits for a checkpoint."""
         closed = self._coordinator.windows.closed_chunks(boundary)
         work = self._coordinator.prepare(boundary, now_s)
         encode = self._coordinator.control.encoder.encode
@@ -144,8 +156,8 @@ class SnapshotCheckpoint:
             horizon=work.horizon,
         )
 
+    @override
     def committed(self, boundary: Position) -> None:
-        """Start the readers whose windows are registered now."""
         self._coordinator.committed(boundary)
 
     def _context(self, boundary: Position) -> EventContext:
@@ -168,6 +180,7 @@ class SnapshotCheckpoint:
 
 
 def _rows(closed: list[ClosedChunk], context: EventContext) -> Iterator[tuple[str, Records]]:
+    """Yield the rows of chunks that the log did not overtake, as if they were read at `context`."""
     for one in closed:
         for records in one.chunk.records(one.touched, context, time.time_ns()):
             yield one.chunk.topic, records
