@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from producer.kafka.key_headers import KeyText, key_text
 from producer.kafka.outbox_events import Outbox
 from rowcodec import BinlogLayout, RecordOptions, SourceConstants, TableCodec, WireSchemas
-from schemas import avro, connect, jsonschema, topics
+from schemas import avro, jsonschema, topics
 from schemas.applied.shape import described, shaped
 from schemas.columns import TableSchema
+from schemas.connect_types import SOURCE_VERSION, Connector, ValueModes
 from schemas.errors import ConfigError
+from schemas.types import connect
 
 if TYPE_CHECKING:
     from schemas.settings import FormatSettings, RecordSettings, Settings
@@ -51,7 +53,7 @@ class CodecFactory:
     def __init__(
         self,
         prefix: str,
-        connector: connect.Connector,
+        connector: Connector,
         wire: FormatSettings,
         registry: SchemaRegistrar | None,
         records: RecordSettings | None = None,
@@ -64,7 +66,7 @@ class CodecFactory:
         self._format = wire
         self._registry = registry
         self._modes = _modes_of(wire, delimiter)
-        self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix, self._modes)
+        self._constants = SourceConstants(SOURCE_VERSION, connector, prefix, self._modes)
         self._records = records
         self._signal_table = signal_table
         self._options = RecordOptions() if records is None else _options(records)
@@ -95,7 +97,7 @@ class CodecFactory:
         if self._records is None or not self._records.outbox.holds(table.database, table.name):
             return None
         version = self._shape(table)
-        constants = SourceConstants(connect.SOURCE_VERSION, self._connector, self._prefix)
+        constants = SourceConstants(SOURCE_VERSION, self._connector, self._prefix)
         return Outbox(
             version, TableCodec(version, layout, WireSchemas("json"), constants), self._records.outbox
         )
@@ -196,8 +198,8 @@ def schema_texts(table: TableSchema, settings: Settings) -> tuple[str | None, st
     return None if key is None else avro.to_avro(key), avro.to_avro(value)
 
 
-def _modes_of(wire: FormatSettings, delimiter: str) -> connect.ValueModes:
-    return connect.ValueModes(
+def _modes_of(wire: FormatSettings, delimiter: str) -> ValueModes:
+    return ValueModes(
         wire.decimal,
         wire.bigint_unsigned,
         wire.binary,
