@@ -24,24 +24,9 @@ from schemas.types.column_facts import FACTS, FLOAT_BYTES, Semantic
 _INTEGERS: Final = ((16, ConnectType.INT16), (32, ConnectType.INT32), (64, ConnectType.INT64))
 
 
-def plain(kind: ConnectType) -> Callable[[Column], ConnectSchema]:
-    """Return the builder of a schema that is the same for every column, without a name."""
-    return constant(ConnectSchema(kind))
-
-
 def named(kind: ConnectType, name: str) -> ConnectSchema:
     """Return a schema with Debezium's or Connect's name of it."""
     return ConnectSchema(kind, name=name, version=1)
-
-
-def semantic(kind: ConnectType, name: str) -> Callable[[Column], ConnectSchema]:
-    """Return the builder of a named schema."""
-    return constant(named(kind, name))
-
-
-def constant(schema: ConnectSchema) -> Callable[[Column], ConnectSchema]:
-    """Return the builder of a schema that is the same for every column."""
-    return lambda _column: schema
 
 
 def integer(column: Column) -> ConnectSchema:

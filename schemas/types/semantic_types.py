@@ -32,12 +32,12 @@ _NUMBER: Final = r"-?\d+(\.\d+)?"
 
 @dataclass(frozen=True, slots=True)
 class SemanticType:
-    """A row: `connect` builds a column's schema, `default` the value of the text of its default; None for no values.
+    """A row: `connect` is or builds a column's schema, `default` makes a value of the text of its default; None for no values.
 
     `exact` is the pattern of the literals whose stored value is known without the server; `%d` are a time's digits.
     """
 
-    connect: Callable[[Column], ConnectSchema]
+    connect: ConnectSchema | Callable[[Column], ConnectSchema]
     default: Callable[[Column, str], DefaultValue | None] | None = None
     exact: str = r"-?\d+"
 
@@ -47,25 +47,25 @@ SEMANTIC_TYPES: Final = {
     Semantic.DECIMAL: SemanticType(bases.decimal, defaults.decimal, _NUMBER),
     Semantic.FLOATING: SemanticType(bases.floating, defaults.floating, rf"{_NUMBER}([eE][+-]?\d+)?"),
     Semantic.BIT: SemanticType(bases.bit, defaults.bit, r"b'[01]+'|\d+"),
-    Semantic.YEAR: SemanticType(bases.semantic(ConnectType.INT32, "io.debezium.time.Year"), defaults.year, r"(19|20)\d\d"),
-    Semantic.DATE: SemanticType(bases.semantic(ConnectType.INT32, "io.debezium.time.Date"), defaults.day, _DAY),
+    Semantic.YEAR: SemanticType(bases.named(ConnectType.INT32, "io.debezium.time.Year"), defaults.year, r"(19|20)\d\d"),
+    Semantic.DATE: SemanticType(bases.named(ConnectType.INT32, "io.debezium.time.Date"), defaults.day, _DAY),
     Semantic.TIME: SemanticType(
-        bases.semantic(ConnectType.INT64, "io.debezium.time.MicroTime"), defaults.time, rf"-?\d{{2,3}}:\d\d:\d\d{_FRACTION}"
+        bases.named(ConnectType.INT64, "io.debezium.time.MicroTime"), defaults.time, rf"-?\d{{2,3}}:\d\d:\d\d{_FRACTION}"
     ),
     Semantic.DATETIME: SemanticType(bases.moment, defaults.moment, rf"{_DAY} \d\d:\d\d:\d\d{_FRACTION}"),
     Semantic.TIMESTAMP: SemanticType(
-        bases.semantic(ConnectType.STRING, "io.debezium.time.ZonedTimestamp"), defaults.timestamp
+        bases.named(ConnectType.STRING, "io.debezium.time.ZonedTimestamp"), defaults.timestamp
     ),
-    Semantic.TEXT: SemanticType(bases.plain(ConnectType.STRING), defaults.text),
-    Semantic.BINARY: SemanticType(bases.plain(ConnectType.BYTES), defaults.binary),
+    Semantic.TEXT: SemanticType(ConnectSchema(ConnectType.STRING), defaults.text),
+    Semantic.BINARY: SemanticType(ConnectSchema(ConnectType.BYTES), defaults.binary),
     Semantic.ENUM: SemanticType(bases.members("io.debezium.data.Enum"), defaults.text),
     Semantic.SET: SemanticType(bases.members("io.debezium.data.EnumSet"), defaults.text),
-    Semantic.JSON: SemanticType(bases.semantic(ConnectType.STRING, "io.debezium.data.Json")),
-    Semantic.GEOMETRY: SemanticType(bases.constant(bases.GEOMETRY)),
-    Semantic.POINT: SemanticType(bases.constant(bases.POINT)),
-    Semantic.VECTOR: SemanticType(bases.constant(bases.VECTOR)),
-    Semantic.UUID: SemanticType(bases.semantic(ConnectType.STRING, "io.debezium.data.Uuid"), defaults.uuid_text),
-    Semantic.INET: SemanticType(bases.plain(ConnectType.STRING), defaults.text),
+    Semantic.JSON: SemanticType(bases.named(ConnectType.STRING, "io.debezium.data.Json")),
+    Semantic.GEOMETRY: SemanticType(bases.GEOMETRY),
+    Semantic.POINT: SemanticType(bases.POINT),
+    Semantic.VECTOR: SemanticType(bases.VECTOR),
+    Semantic.UUID: SemanticType(bases.named(ConnectType.STRING, "io.debezium.data.Uuid"), defaults.uuid_text),
+    Semantic.INET: SemanticType(ConnectSchema(ConnectType.STRING), defaults.text),
 }
 
 
@@ -106,7 +106,8 @@ def _base(column: Column, modes: ValueModes) -> ConnectSchema:
         return ConnectSchema(ConnectType.INT64)
     if kind is Semantic.BINARY and modes.binary != "bytes":
         return ConnectSchema(ConnectType.STRING)
-    return bases.TIMES[modes.time].get(kind) or SEMANTIC_TYPES[kind].connect(column)
+    schema = bases.TIMES[modes.time].get(kind) or SEMANTIC_TYPES[kind].connect
+    return schema if isinstance(schema, ConnectSchema) else schema(column)
 
 
 def _default_in(column: Column, default: DefaultValue, modes: ValueModes) -> DefaultValue | None:
