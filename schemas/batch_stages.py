@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
+
+from schemas.json_codec import decode
 
 KEPT: Final = 60
 """So many batches are kept: a few minutes of a job that is idle, half an hour of one that catches up."""
@@ -34,18 +36,13 @@ class BatchStages:
         """All stages together."""
         return self.read_s + self.merge_s + self.load_s + self.save_s
 
-    @property
-    def document(self) -> dict[str, Any]:
-        """The JSON form."""
-        return asdict(self)
-
 
 def recent_batches(batch: Mapping[str, Any]) -> tuple[BatchStages, ...]:
     """Return the batches of a liveness record's `batch`, oldest first; none where an earlier version wrote it, or another form."""
     found = []
     for one in batch.get(RECENT, ()):
         try:
-            found.append(BatchStages(**one))
-        except TypeError:  # of a version with other fields
+            found.append(decode(BatchStages, one))
+        except (KeyError, TypeError):  # of a version with other fields
             continue
     return tuple(found)

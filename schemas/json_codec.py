@@ -30,6 +30,8 @@ T = TypeVar("T")
 _OPTIONS: Final = "json"
 INLINE: Final[Mapping[str, Any]] = {_OPTIONS: {"inline": True}}
 """Metadata of a field whose keys are among those of the object around it."""
+ABSENT: Final[Mapping[str, Any]] = {_OPTIONS: {"absent": True}}
+"""Metadata of a field without a default that is in no document."""
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 
 
@@ -58,12 +60,14 @@ def json_field(
     listed: bool = False,
     omits_default: bool = False,
     absent: bool = False,
+    empty_as_null: bool = False,
     compare: bool = True,
 ) -> Any:
     """Return a dataclass field with a form of its own.
 
     `name` is that in JSON. `required`: must be there although the field has a default. `listed`: the dataclasses that a mapping has
-    are lists there. `omits_default`: is left out where it has its default. `absent`: is in no document.
+    are lists there. `omits_default`: is left out where it has its default. `absent`: is in no document. `empty_as_null`: an empty
+    text is null.
     """
     options = {
         "name": name,
@@ -71,6 +75,7 @@ def json_field(
         "listed": listed,
         "omits_default": omits_default,
         "absent": absent,
+        "empty_as_null": empty_as_null,
     }
     if factory is not MISSING:
         return field(default_factory=factory, metadata={_OPTIONS: options}, compare=compare)
@@ -173,6 +178,9 @@ def _boolean(value: object) -> bool:
 _SCALARS: Final[Mapping[Any, Callable[[object], Any]]] = {str: _text, int: _integer, float: _number, bool: _boolean}
 
 
+_NULLABLE_TEXT: Final = _Codec(lambda value: value or None, lambda value: "" if value is None else _text(value))
+
+
 def _optional(kind: Any) -> _Codec:
     (inner,) = (part for part in get_args(kind) if part is not type(None))
     codec = _codec(inner)
@@ -249,10 +257,12 @@ def _member(item: Field[Any], hint: Any, options: Mapping[str, Any], form: Form)
     has_default = item.default is not MISSING or item.default_factory is not MISSING
     default = item.default_factory if item.default_factory is not MISSING else lambda: item.default
     omits = has_default and (form.omits_defaults or bool(options.get("omits_default")))
+    listed = options.get("listed")
+    codec = _mapping(get_args(hint)[0], _list(get_args(hint)[1])) if listed else _codec(hint)
     return _Member(
         item.name,
         options.get("name") or item.name,
-        _mapping(get_args(hint)[0], _list(get_args(hint)[1])) if options.get("listed") else _codec(hint),
+        _NULLABLE_TEXT if options.get("empty_as_null") else codec,
         required=not has_default or bool(options.get("required")),
         inline=bool(options.get("inline")),
         default=default if omits else None,

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from schemas.errors import StateError
 from schemas.json_codec import Form, decode, json_field
+from schemas.readable import counted, duration, moment
 
 EVERY_S: Final = 2.0
 """How often a job writes a liveness record."""
@@ -83,9 +83,9 @@ class Standing:
     """
 
     state: JobState
-    reason: str = ""
+    reason: str = json_field("", empty_as_null=True)
     alive: bool | None = None
-    needs_sign: bool = False
+    needs_sign: bool = json_field(default=False, absent=True)
 
     @property
     def text(self) -> str:
@@ -136,7 +136,7 @@ def merge_state(facts: MergeFacts) -> Standing:
         return alive
     if facts.behind is None:
         return Standing(JobState.UNKNOWN, f"it runs; how much it has to merge is unknown: {facts.behind_unknown}", alive=True)
-    aside = f"{_count(len(facts.set_aside), 'table')} set aside: {_some(facts.set_aside)}" if facts.set_aside else ""
+    aside = f"{counted(len(facts.set_aside), 'table')} set aside: {_some(facts.set_aside)}" if facts.set_aside else ""
     if sum(facts.behind.values()):
         return Standing(JobState.CATCHING_UP, _joined(_amount(facts.behind), _batch(sign, facts.now_ms), aside), alive=True)
     if aside:
@@ -163,7 +163,7 @@ def _merge_life(sign: Sign | None, facts: MergeFacts) -> Standing | None:
     silent_ms = sign.silent_ms(facts.now_ms)
     if silent_ms:
         who = "a process has the sink's lock" if facts.locked else "is `tidemark merge` running?"
-        last = f"the last one is of {time_text(sign.at_ms)}"
+        last = f"the last one is of {moment(sign.at_ms)}"
         reason = _joined(f"no liveness record for {_seconds(silent_ms)}", who, last, facts.disk, waiting)
         return Standing(JobState.SILENT, reason, alive=False, needs_sign=True)
     return None
@@ -197,7 +197,7 @@ def producer_state(facts: ProducerFacts) -> Standing:
         return Standing(JobState.UNKNOWN, _of_the_future(sign, facts.now_ms), needs_sign=True)
     silent_ms = 0 if facts.is_moving else sign.silent_ms(facts.now_ms)
     if silent_ms:
-        last = f"the last one is of {time_text(sign.at_ms)}"
+        last = f"the last one is of {moment(sign.at_ms)}"
         reason = f"no liveness record for {_seconds(silent_ms)}: it was killed, is stopped, or does not reach Kafka; {last}"
         before = sign.reason and f"before that: {sign.reason}"
         return Standing(JobState.SILENT, _joined(reason, before), alive=False, needs_sign=True)
@@ -216,13 +216,8 @@ def _end_of(sign: Sign | None) -> str:
     if sign is None:
         return ""
     if sign.state != "ended":
-        return f"it ended without a word after {time_text(sign.at_ms)}: it was killed, or could not write its last record"
-    return sign.reason and f"it ended at {time_text(sign.at_ms)}: {sign.reason}"
-
-
-def time_text(at_ms: int) -> str:
-    """Return a time for a person."""
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+        return f"it ended without a word after {moment(sign.at_ms)}: it was killed, or could not write its last record"
+    return sign.reason and f"it ended at {moment(sign.at_ms)}: {sign.reason}"
 
 
 def _of_the_future(sign: Sign, now_ms: int) -> str:
@@ -252,7 +247,7 @@ def _amount(behind: Mapping[str, int]) -> str:
     total = sum(behind.values())
     if not total:
         return ""
-    return f"{_count(len(behind), 'table')}, {_count(total, 'record')} behind"
+    return f"{counted(len(behind), 'table')}, {counted(total, 'record')} behind"
 
 
 def _batch(sign: Sign | None, now_ms: int) -> str:
@@ -267,13 +262,8 @@ def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def _seconds(milliseconds: int) -> str:
-    seconds = milliseconds / 1000
-    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
+    return duration(milliseconds / 1000, 0)
 
 
 def _joined(*parts: str) -> str:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from schemas.json_codec import json_field
 from schemas.liveness import JobState, Sign, Standing
+from schemas.readable import duration
 
 BEHIND_S: Final = 30.0
 """A lag above that is worth a word of its own."""
@@ -29,16 +31,14 @@ class Lag:
     `left` counts what has not arrived: bytes of the source's log, or records in Kafka; None: unknown.
     """
 
-    seconds: float | None = None
-    left: int | None = None
-    unknown: str = ""
+    seconds: float | None = json_field(None, name="lag_s")
+    left: int | None = json_field(None, name="records")
+    unknown: str = json_field("", empty_as_null=True)
 
     @property
     def text(self) -> str:
         """The seconds for a person."""
-        if self.seconds is None:
-            return f"unknown: {self.unknown}"
-        return f"{self.seconds:.1f} s" if self.seconds < 600 else f"{self.seconds / 60:,.0f} min"
+        return duration(self.seconds, unknown=f"unknown: {self.unknown}")
 
 
 LOST: Final = (

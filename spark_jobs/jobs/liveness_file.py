@@ -119,7 +119,7 @@ class LivenessFile:
 
     def note_stages(self, recent: Sequence[BatchStages]) -> None:
         """Write with the next record how long the stages of the last batches took."""
-        self._stages = {RECENT: [one.document for one in recent]}
+        self._stages = {RECENT: [encode(one) for one in recent]}
 
     @contextmanager
     def batch(self, number: int) -> Iterator[None]:

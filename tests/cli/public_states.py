@@ -24,18 +24,18 @@ from schemas.pipeline_lag import LOST
 from schemas.settings import from_mapping
 from schemas.state import State
 from tests.cli.test_status import LOG, offset, request, task, topic
-from tidemark.api.captured_tables import captured_tables
-from tidemark.api.chunk_map import chunk_maps
-from tidemark.api.overview import SinkFacts, Status, status_of
 from tidemark.api.producer_metrics import LagFigures
-from tidemark.api.snapshot_list import document_of, rates, snapshot_list
 from tidemark.api.source_log import UNSEEN, SourceLog
 from tidemark.commands import lag, snapshot_actions, table_list
 from tidemark.commands.status import as_json_of_sinks, as_text_of_sinks
 from tidemark.page import view_documents
 from tidemark.page.lag_history import History, sample_of
 from tidemark.page.page_facts import Facts
-from tidemark.page.snapshot_documents import snapshots
+from tidemark.status.captured_tables import captured_tables
+from tidemark.status.chunk_map import chunk_maps
+from tidemark.status.reckoning import status_of
+from tidemark.status.snapshot_list import snapshot_list
+from tidemark.status.tree import SinkFacts, Status
 
 RECORDED: Final = Path(__file__).parent.parent / "recorded" / "public_json"
 NOW_MS: Final = 1_764_000_000_000
@@ -222,8 +222,8 @@ def said(pipeline: Pipeline) -> dict[str, Any]:
     lags = {name: source.lags(status) for name, status in now.items()}
     state, state_before = (State(dict(one), SourceId("shop")) for one in (pipeline.documents, pipeline.before))
     listed_before = snapshot_list(state_before, NOW_MS - 2_000)
-    listed = snapshot_list(state, NOW_MS, listed_before)
-    pace = rates(listed_before, listed)
+    asked = snapshot_list(state, NOW_MS, listed_before)
+    listed = asked.with_rates(listed_before)
     rows: Any = {"lake": {"shop.orders": {"shop.orders": 1_234}, "shop.items": {"shop.items": "the table does not exist yet"}}}
     tables, counted = (
         list(captured_tables(now, {"shop.orders": NOW_MS - 5_000}, {"shop.orders": 3}, one)) for one in (None, rows)
@@ -231,8 +231,8 @@ def said(pipeline: Pipeline) -> dict[str, Any]:
     registry = CollectorRegistry()
     registry.register(LagFigures(lambda: lags))
     facts = Facts(
-        looked_s=0.0, looked_ms=NOW_MS - 700, read_ms=NOW_MS, statuses=now, lags=lags, source=source, snapshots=listed,
-        before=before, snapshots_before=listed_before, chunks=chunk_maps(state),
+        looked_s=0.0, looked_ms=NOW_MS - 700, read_ms=NOW_MS, lags=lags, source=source, snapshots=listed, chunks=chunk_maps(state),
+        statuses={name: status.with_rates(before[name]) for name, status in now.items()},
     )  # fmt: skip
     history = History()
     history.add(replace(sample_of(facts), at_ms=NOW_MS - 10_000, merged=dict.fromkeys(now, 7)))
@@ -249,9 +249,9 @@ def said(pipeline: Pipeline) -> dict[str, Any]:
         "tables text": table_list.as_text(tables, ["a note"], NOW_MS).splitlines(),
         "counted tables": json.loads(table_list.as_json(counted, [], NOW_MS)),
         "counted tables text": table_list.as_text(counted, [], NOW_MS).splitlines(),
-        "snapshots": json.loads(json.dumps(document_of(listed, pace))),
-        "snapshots text": snapshot_actions.as_text(listed, pace).splitlines(),
-        "ended snapshot": [json.loads(snapshot_actions._end_as_json(one.id, one)) for one in listed.requests],
+        "snapshots": json.loads(json.dumps(encode(listed))),
+        "snapshots text": snapshot_actions.as_text(listed).splitlines(),
+        "ended snapshot": [json.loads(snapshot_actions._end_as_json(one.id, one)) for one in asked.requests],
         "ended snapshot text": [snapshot_actions._end_lines(one, has_ended=one.state.final) for one in listed.requests],
         "metrics": generate_latest(registry).decode().splitlines(),
         "page": {
@@ -260,7 +260,7 @@ def said(pipeline: Pipeline) -> dict[str, Any]:
             "tables": view_documents.tables(facts, {"shop.orders": 3}),
             "sinks": view_documents.sinks(replace(SETTINGS, sinks=tuple(sinks)), facts, history),
             "problems": view_documents.problems(facts),
-            "snapshots": json.loads(json.dumps(snapshots(facts))),
+            "snapshots": view_documents.snapshots(facts),
         },
     }
 

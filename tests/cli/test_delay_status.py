@@ -16,11 +16,11 @@ from schemas.liveness import Sign
 from schemas.merge_progress import MergeProgress
 from schemas.sink_figures import BatchCounts, SinkFigures
 from schemas.state import State
-from tidemark.api import overview
 from tidemark.api.health import health
 from tidemark.api.merge_metrics import handler_of, metrics_text
-from tidemark.api.overview import SinkFacts, Status
 from tidemark.commands.status import as_json, as_text
+from tidemark.status import reckoning
+from tidemark.status.tree import SinkFacts, Status
 
 NOW_MS = 1_764_000_000_000
 
@@ -48,7 +48,7 @@ def status_of(
     table = {"rows": 7} | ({} if lake is None else {"recent_delays": encode(lake)})
     progress = decode(MergeProgress, {"updated_ms": NOW_MS - 900, "tables": {"shop.orders": table}})
     facts = SinkFacts(sign=merge or Sign(at_ms=NOW_MS - 500), locked=locked)
-    return overview.status_of(State(documents, SourceId("shop")), progress, NOW_MS, facts)
+    return reckoning.status_of(State(documents, SourceId("shop")), progress, NOW_MS, facts)
 
 
 def shown(status: Status) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
@@ -109,7 +109,7 @@ def test_a_producer_that_ended_does_not_show_its_last_delays_as_if_they_were_of_
 def test_without_a_liveness_record_nothing_is_said_of_now() -> None:
     facts = SinkFacts(sign=None, locked=True)
     progress = decode(MergeProgress, {"updated_ms": 1, "tables": {"shop.orders": {"recent_delays": encode(recent(1.0))}}})
-    status = overview.status_of(State({}, SourceId("shop")), progress, NOW_MS, facts)
+    status = reckoning.status_of(State({}, SourceId("shop")), progress, NOW_MS, facts)
     (table,) = status.tables
     delay = status.to_lake(table)
     assert delay is not None

@@ -27,8 +27,8 @@ from schemas.pipeline_lag import Lag, Verdict, Word
 from schemas.position import Position
 from schemas.settings import ServiceSettings
 from tidemark.api.health import HealthHandler, HealthServer, health
-from tidemark.api.lags import Lags
 from tidemark.api.service import LARGEST_BODY, Service
+from tidemark.status.lags import Lags
 
 if TYPE_CHECKING:
     from producer.app import Producer

@@ -33,8 +33,8 @@ from schemas.topics import state_topic
 from tests.support.faulty_java import ENDS_FROM_FULL_DISK, java_that
 from tests.support.servers import unique_name
 from tidemark import cli
-from tidemark.api.lags import lags_of
 from tidemark.api.observe import Observer, sink_facts
+from tidemark.status.lags import lags_of
 
 AT_MS: Final = 1_800_000_000_000
 AT: Final = "2027-01-15 08:00:00Z"

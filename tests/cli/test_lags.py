@@ -12,8 +12,9 @@ from schemas.liveness import Sign
 from schemas.merge_progress import MergeProgress
 from schemas.pipeline_lag import LOST, NOTHING_LEFT, Lag, Word
 from tests.cli.test_status import documents, request, status_of, task
-from tidemark.api.lags import Lags, lags_of
-from tidemark.api.overview import SinkFacts, Status, is_ahead
+from tidemark.status.lags import Lags, lags_of
+from tidemark.status.reckoning import is_ahead
+from tidemark.status.tree import SinkFacts, Status
 
 NOW_MS = 1_000_000
 TABLE = "shop.orders"

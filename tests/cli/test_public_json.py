@@ -12,8 +12,8 @@ import pytest
 from producer.app import Producer
 from schemas.settings import Settings
 from tests.cli.public_states import NOW_MS, RECORDED, SETTINGS, said, states
-from tidemark.api.overview import Status
 from tidemark.commands import run
+from tidemark.status.tree import Status
 
 STATES = states()
 

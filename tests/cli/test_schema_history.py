@@ -8,10 +8,12 @@ import pytest
 
 from schemas.errors import DecodeError
 from schemas.identity import TableName
+from schemas.json_codec import encode
 from schemas.position import Position
 from schemas.schema_changes import ChangeOrigin, ModelColumn, SchemaChange, TableModel, change_value
 from tidemark.api.schema_history import (
     AS_FOUND,
+    BeforeAndAfter,
     SchemaHistory,
     columns_of,
     difference,
@@ -122,7 +124,7 @@ def test_a_difference_names_columns_that_are_added_dropped_changed_and_moved() -
     ((changed),) = found.changed
     assert (changed.before.type, changed.after.type, changed.what) == ("VARCHAR(20)", "VARCHAR(40)", ("type", "nullable"))
     assert found.moved == ()
-    assert found.document["changed"][0]["what"] == ["type", "nullable"]
+    assert encode(found)["changed"][0]["what"] == ["type", "nullable"]
 
 
 def test_a_difference_names_order_key_and_character_set() -> None:
@@ -130,7 +132,7 @@ def test_a_difference_names_order_key_and_character_set() -> None:
     after = columns_of(TableModel("shop", "orders", "latin1", ("name", "id"), (PRICE, ID, NAME)))
     found = difference(before, after)
     assert found.moved == ("price",)
-    assert found.key == (("id",), ("name", "id"))
-    assert found.charset == ("utf8mb4", "latin1")
+    assert found.key == BeforeAndAfter(("id",), ("name", "id"))
+    assert found.charset == BeforeAndAfter("utf8mb4", "latin1")
     assert not found.is_empty
     assert difference(before, before).is_empty

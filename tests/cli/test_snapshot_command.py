@@ -13,7 +13,6 @@ from rich.console import Console
 from schemas.documents import SnapshotState
 from tests.cli.test_snapshot_list import documents, listed
 from tidemark import cli
-from tidemark.api.snapshot_list import running_only
 from tidemark.commands import signal
 from tidemark.commands.snapshot_actions import as_text
 from tidemark.commands.snapshot_progress import SnapshotDisplay, figures_of
@@ -50,7 +49,10 @@ def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
 
 
 def test_the_list_shows_each_request_with_its_tables() -> None:
-    lines = as_text(listed(documents()), {("r2", "shop.orders"): 100.0}).splitlines()
+    found = listed(documents())
+    earlier = documents()
+    earlier["table/r2/shop.orders"]["rows"] -= 200
+    lines = as_text(found.with_rates(listed(earlier, found.read_ms - 2_000))).splitlines()
     assert lines[0].startswith("the producer is unknown: `tidemark run` was not started"), "what looks as if it ran, nobody reads"
     assert lines[2:] == [
         "r1  done  asked for by a signal 1970-01-01 00:00:00Z, ended 1970-01-01 00:15:00Z",
@@ -65,14 +67,14 @@ def test_the_list_shows_each_request_with_its_tables() -> None:
 
 
 def test_a_list_without_snapshots_says_so() -> None:
-    assert as_text(listed({}), {}) == "no snapshot is known: none was asked for, or all are long done"
-    assert [one.id for one in running_only(listed(documents())).requests] == ["r2"]
+    assert as_text(listed({})) == "no snapshot is known: none was asked for, or all are long done"
+    assert [one.id for one in listed(documents()).running_only.requests] == ["r2"]
 
 
 def test_notes_of_a_table_are_below_it() -> None:
     known = documents()
     known["table/r2/shop.orders"] |= {"condition": "id > 5", "via_reason": "it has a condition", "error": "no primary key"}
-    text = as_text(listed(known), {})
+    text = as_text(listed(known))
     assert "  shop.orders: only rows with id > 5\n" in text
     assert "  shop.orders: rows go through Kafka: it has a condition\n" in text
     assert "  shop.orders: no primary key" in text
@@ -80,10 +82,10 @@ def test_notes_of_a_table_are_below_it() -> None:
 
 def test_the_figures_of_a_table_leave_out_what_is_not_known() -> None:
     orders, items = listed(documents()).requests[1].tasks
-    assert figures_of(orders, 100.0) == "running, 400 of about 1,000 rows (40%), 100 rows/s, 6 s left"
-    assert figures_of(items, None) == "queued, 0 rows"
-    assert figures_of(replace(orders, state=SnapshotState.DONE, rows=1_100), None) == "done, 1,100 rows"
-    assert figures_of(replace(orders, waits="Threads_running 87 > 50"), 0.0).endswith("waiting: Threads_running 87 > 50")
+    assert figures_of(replace(orders, rows_per_s=100.0)) == "running, 400 of about 1,000 rows (40%), 100 rows/s, 6 s left"
+    assert figures_of(items) == "queued, 0 rows"
+    assert figures_of(replace(orders, state=SnapshotState.DONE, rows=1_100)) == "done, 1,100 rows"
+    assert figures_of(replace(orders, waits="Threads_running 87 > 50")).endswith("waiting: Threads_running 87 > 50")
 
 
 def test_a_file_gets_lines_and_a_silent_producer_is_named() -> None:

@@ -11,9 +11,9 @@ from schemas.json_codec import encode
 from schemas.liveness import Sign
 from schemas.state import State
 from tests.cli.test_status import request, task
-from tidemark.api.overview import KEYLESS
-from tidemark.api.snapshot_list import SnapshotList, document_of, eta_s, rates, snapshot_list
 from tidemark.commands.snapshot_actions import as_text
+from tidemark.status.reckoning import KEYLESS
+from tidemark.status.snapshot_list import SnapshotList, snapshot_list
 
 NOW_MS = 1_000_000
 PLAN = task(1, "x")["plan"]
@@ -53,7 +53,7 @@ def test_a_request_that_is_done_says_how_many_tables_were_not_read() -> None:
     entries["table/r1/shop.log"] = task(1, "shop.log", state="failed", status=KEYLESS, error="no key")
     found = listed(entries)
     assert found.requests[0].outcome == "done, 1 failed, 1 without a key"
-    assert "r1  done, 1 failed, 1 without a key  " in as_text(found, {})
+    assert "r1  done, 1 failed, 1 without a key  " in as_text(found)
     assert listed(documents()).requests[0].outcome == "done"
 
 
@@ -73,13 +73,13 @@ def test_a_rate_needs_two_looks_and_an_end_needs_rate_and_estimate() -> None:
     later = documents()
     later["table/r2/shop.orders"] = task(2, "shop.orders", rows=600)
     now = listed(later)
-    pace = rates(before, now)
-    assert pace == {("r2", "shop.orders"): 100.0, ("r2", "shop.items"): 0.0}
+    now = now.with_rates(before)
+    assert [task.rows_per_s for task in now.tasks] == [None, 100.0, 0.0]
     orders, items = now.requests[1].tasks
-    assert eta_s(orders, pace["r2", "shop.orders"]) == 4.0
-    assert eta_s(items, 0.0) is None
-    assert eta_s(replace(orders, rows=1_500), 100.0) is None, "there are more rows than was estimated"
-    assert rates(now, now) == {}
+    assert orders.eta_s == 4.0
+    assert items.eta_s is None
+    assert replace(orders, rows=1_500).eta_s is None, "there are more rows than was estimated"
+    assert {task.rows_per_s for task in now.with_rates(now).tasks} == {None}
 
 
 def test_a_wait_is_shown_only_while_the_producer_is_alive() -> None:
@@ -90,7 +90,7 @@ def test_a_wait_is_shown_only_while_the_producer_is_alive() -> None:
     dead = listed(with_sign, NOW_MS + 60_000)
     assert dead.requests[1].tasks[0].waits == ""
     assert (dead.producer.state.value, dead.producer.alive) == ("silent", False)
-    assert document_of(dead, {})["producer"]["alive"] is False
+    assert encode(dead)["producer"]["alive"] is False
 
 
 def test_a_new_liveness_record_counts_more_than_clocks() -> None:
@@ -111,7 +111,7 @@ def test_rows_of_children_belong_to_no_request() -> None:
 
 
 def test_the_document_has_null_for_what_is_not_known() -> None:
-    document = document_of(listed(documents()), {})
+    document = encode(listed(documents()))
     (_, running) = document["requests"]
     assert running["state"] == "running"
     assert running["outcome"] == "running"
@@ -124,5 +124,5 @@ def test_the_document_has_null_for_what_is_not_known() -> None:
 def test_the_document_says_of_a_request_that_is_done_how_many_tables_failed() -> None:
     known = documents()
     known["table/r1/shop.orders"] |= {"state": "failed", "error": "the server went away"}
-    done = document_of(listed(known), {})["requests"][0]
+    done = encode(listed(known))["requests"][0]
     assert (done["state"], done["outcome"]) == ("done", "done, 1 failed")

@@ -17,11 +17,11 @@ from schemas.merge_progress import MergeProgress
 from schemas.position import Position
 from schemas.settings import Settings, from_mapping
 from schemas.state import State
-from tidemark.api import overview
-from tidemark.api.overview import FOLLOWING, NOT_FOLLOWED, SinkFacts, Status
 from tidemark.api.source_log import SourceLog
 from tidemark.commands import run
 from tidemark.commands.status import as_json, as_json_of_sinks, as_text, as_text_of_sinks
+from tidemark.status import reckoning
+from tidemark.status.tree import FOLLOWING, NOT_FOLLOWED, SinkFacts, Status
 
 if TYPE_CHECKING:
     from producer.app import Producer
@@ -56,7 +56,7 @@ def task(number: int, table: str, **values: object) -> dict[str, Any]:
 
 def status_of(documents: dict[str, Any], progress: dict[str, Any], now_ms: int, facts: SinkFacts | None = None) -> Status:
     """The status of documents as they are in Kafka and in the file."""
-    return overview.status_of(State(documents, SourceId("shop")), decode(MergeProgress, progress), now_ms, facts)
+    return reckoning.status_of(State(documents, SourceId("shop")), decode(MergeProgress, progress), now_ms, facts)
 
 
 def topic(table: str) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import pytest
 from schemas.position import Position
 from tests.cli.test_status import LOG, documents, progress, status_of, task
 from tidemark import cli
-from tidemark.api.captured_tables import CapturedTable, captured_tables, why_inconsistent
-from tidemark.api.overview import FOLLOWING, SinkFacts, Status, TableStatus
 from tidemark.commands.table_list import as_json, as_text
+from tidemark.status.captured_tables import CapturedTable, captured_tables, inconsistency
+from tidemark.status.tree import FOLLOWING, SinkFacts, Status, TableStatus
 
 NOW_MS = 1_000_000
 
@@ -29,10 +29,10 @@ def test_a_table_has_snapshot_version_last_record_and_its_state_in_the_sink() ->
     orders, quiet = tables(status())
     assert (orders.table, orders.snapshot, orders.rows_read, orders.version) == ("shop.orders", "running", 400, 3)
     assert orders.last_record_ms == NOW_MS - 5_000
-    assert orders.sinks["lake"].inconsistent == "its snapshot is running"
+    assert orders.sinks["lake"].why_not == "its snapshot is running"
     assert orders.sinks["lake"].merged == 77
     assert (quiet.snapshot, quiet.version, quiet.last_record_ms) == (None, None, None)
-    assert quiet.sinks["lake"].inconsistent.startswith("it was never read")
+    assert quiet.sinks["lake"].why_not.startswith("it was never read")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_table_has_snapshot_version_last_record_and_its_state_in_the_sink() ->
     ],
 )
 def test_why_a_table_is_not_consistent(table: TableStatus, reason: str) -> None:
-    assert why_inconsistent(table) == reason
+    assert inconsistency(table)[1] == reason
 
 
 def test_the_text_has_a_line_for_each_table_and_the_reasons() -> None:

@@ -14,9 +14,9 @@ import pytest
 from schemas.liveness import JobState, Sign, Standing
 from tests.cli.test_status import LOG, documents, progress, status_of
 from tests.cli.test_up_command import write_settings
-from tidemark.api.overview import Status, TableStatus
 from tidemark.local.local_jobs import Complaints, LocalJobs, Milestones, complaint
 from tidemark.process import config
+from tidemark.status.tree import Status, TableStatus
 
 OLD = Sign(at_ms=0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemas.documents import ChunkDocument, PlanDocument, SnapshotState, TaskDocument
-from tidemark.api.chunk_map import CELLS, ChunkState, chunk_map
+from tidemark.status.chunk_map import CELLS, ChunkState, chunk_map
 
 PLAN = PlanDocument((), None, None, None, None, 10, complete=False)
 

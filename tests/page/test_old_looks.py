@@ -18,9 +18,6 @@ from schemas.pipeline_lag import Word
 from schemas.position import Position
 from tests.page.test_page_access import settings_of
 from tests.support.page_client import PageClient
-from tidemark.api.lags import lags_of
-from tidemark.api.overview import LogStatus, Status, TableStatus
-from tidemark.api.snapshot_list import SnapshotList
 from tidemark.api.source_log import UNSEEN, SourceLog
 from tidemark.page import page_facts
 from tidemark.page.page_facts import BELIEVED_S, Facts, SourceLook
@@ -28,6 +25,9 @@ from tidemark.page.page_views import Views
 from tidemark.page.parts import Parts
 from tidemark.page.server import PageServer
 from tidemark.page.sign_in import Access
+from tidemark.status.lags import lags_of
+from tidemark.status.snapshot_list import SnapshotList
+from tidemark.status.tree import LogStatus, Status, TableStatus
 
 NOTHING_READ = LogStatus(
     file="binlog.000001", pos=4, gtid_set="", position=Position(0, 1, 4), committed_ms=0, needed_file="binlog.000001", needed_pos=4,
@@ -54,7 +54,7 @@ def look_of(age_s: float) -> Facts:
     statuses = {"lake": status}
     return Facts(
         looked_s=time.monotonic() - age_s, looked_ms=read_ms, read_ms=read_ms, statuses=statuses, lags={"lake": lags_of(status, 0)},
-        source=UNSEEN, snapshots=none, before=statuses, snapshots_before=none, chunks={},
+        source=UNSEEN, snapshots=none, chunks={},
     )  # fmt: skip
 
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from schemas.batch_stages import BatchStages, recent_batches
+from schemas.json_codec import encode
 from spark_jobs.merge.batch_times import StageClock
-from tidemark.api.overview import TableStatus
 from tidemark.page.lag_history import KEPT_S, History, Sample, rate, runs
 from tidemark.page.plots import Line, ceiling, cells, line_plot, stacked_bars
-from tidemark.page.rendering import count, percent, seconds, size
+from tidemark.status.tree import TableStatus
 
 SAMPLE = Sample(at_ms=0, to_kafka_s=0.0, to_sink_s={"lake": 1.0}, merged={"lake": 0}, log_at=("b.1", 4))
 
@@ -83,19 +83,12 @@ def test_the_stages_of_a_batch_add_up_and_survive_the_liveness_record() -> None:
         clock.end(number, 5, 1000)
 
     assert [one.number for one in clock.recent] == list(range(40, 100))
-    document = {"recent": [one.document for one in clock.recent], "last_s": 1.0}
+    document = {"recent": [encode(one) for one in clock.recent], "last_s": 1.0}
     assert recent_batches(document) == clock.recent
     assert recent_batches({"last_s": 1.0}) == ()
     assert recent_batches({"recent": [{"number": 1, "of_another_version": 2}]}) == ()
     one = BatchStages(number=1, ended_ms=2, records=3, read_s=0.5, merge_s=1.0, load_s=0.0, save_s=0.25)
     assert one.seconds == 1.75
-
-
-def test_numbers_are_written_for_people_and_the_unknown_is_not_zero() -> None:
-    assert [seconds(value) for value in (None, 0.0, 119.9, 120, 7200, 200_000)] == ["unknown", "0.0 s", "119.9 s", "2 min", "2.0 h", "2.3 days"]
-    assert [count(value) for value in (None, 0, 1234)] == ["–", "0", "1,234"]
-    assert [size(value) for value in (None, 0, 2048, 3 * 1024**4)] == ["unknown", "0 B", "2.0 KiB", "3.0 TiB"]
-    assert [percent(value) for value in (None, 0.999, 1.0)] == ["unknown", "99 %", "100 %"]
 
 
 def test_more_rows_than_the_estimate_make_the_share_unknown() -> None:

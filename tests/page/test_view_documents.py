@@ -13,15 +13,14 @@ from schemas.pipeline_lag import Lag, Verdict, Word
 from schemas.state import State
 from tests.cli.test_status import documents, progress, status_of
 from tests.page.test_page_access import settings_of
-from tidemark.api.chunk_map import chunk_maps
-from tidemark.api.lags import Lags
-from tidemark.api.overview import Status
-from tidemark.api.snapshot_list import snapshot_list
 from tidemark.api.source_log import UNSEEN, SourceLog
 from tidemark.page import view_documents
 from tidemark.page.lag_history import History, sample_of
 from tidemark.page.page_facts import Facts, SourceLook
-from tidemark.page.snapshot_documents import snapshots
+from tidemark.status.chunk_map import chunk_maps
+from tidemark.status.lags import Lags
+from tidemark.status.snapshot_list import snapshot_list
+from tidemark.status.tree import Status
 
 NOW_MS = 1_000_000
 SETTINGS = settings_of()
@@ -34,7 +33,7 @@ def facts_of(status: Status) -> Facts:
     statuses = {"lake": status}
     return Facts(
         looked_s=0.0, looked_ms=NOW_MS - 700, read_ms=NOW_MS, statuses=statuses, lags={"lake": UNSEEN.lags(status)}, source=UNSEEN,
-        snapshots=listed, before=statuses, snapshots_before=listed, chunks=chunk_maps(state),
+        snapshots=listed, chunks=chunk_maps(state),
     )  # fmt: skip
 
 
@@ -60,7 +59,7 @@ def test_nothing_of_an_old_look_passes_for_what_is_now(facts: Facts) -> None:
     assert (listed["word"], listed["alive"], listed["records_per_s"]) == ("unknown", None, None)
     assert listed["lag"]["lag_s"] is None
     assert view_documents.tables(old, {})[0]["snapshot"]["rows_per_s"] is None
-    reading = snapshots(old)
+    reading = view_documents.snapshots(old)
     assert (reading["producer"]["state"], reading["producer"]["reason"], reading["producer"]["alive"]) == ("unknown", OLD, None)
     assert {table["rows_per_s"] for request in reading["requests"] for table in request["tables"]} == {None}
     (problem,) = view_documents.problems(old)
@@ -106,7 +105,7 @@ def test_problems_come_worst_first_over_all_sinks_and_none_twice(facts: Facts) -
 
 
 def test_nothing_reads_while_the_producer_is_dead_and_the_view_says_so(facts: Facts) -> None:
-    found = snapshots(facts)
+    found = view_documents.snapshots(facts)
     assert found["producer"]["alive"] is not True
     assert found["producer"]["state"]
 
@@ -117,7 +116,7 @@ def test_tables_and_snapshots_show_what_the_status_says(facts: Facts) -> None:
     assert (orders["table"], orders["schema_version"], quiet["schema_version"]) == ("shop.orders", 3, None)
     assert (orders["snapshot"]["state"], orders["snapshot"]["share"]) == ("running", 0.4)
     assert orders["sinks"][0]["merged"] == 77
-    newest, oldest = snapshots(facts)["requests"]
+    newest, oldest = view_documents.snapshots(facts)["requests"]
     assert (newest["id"], newest["rows_read"], oldest["state"]) == ("r2", 400, "done")
     assert newest["tables"][0]["chunks"]["cells"] == []
 

@@ -13,9 +13,9 @@ from confluent_kafka import Consumer
 
 from schemas.delay_histogram import BOUNDS_S
 from tests.support.producers import Source, running
-from tidemark.api.delay_status import DelayStatus
 from tidemark.api.observe import Observer, Status
 from tidemark.commands.run import run_producer
+from tidemark.status.delay_status import DelayStatus
 
 CHANGES = 60
 

@@ -29,10 +29,10 @@ from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError, DecodeError, PublishError
 from schemas.settings import Settings
 from tidemark.api.observe import Observer
-from tidemark.api.overview import tables_with_topics
 from tidemark.api.record_decoding import Decoder
 from tidemark.api.value_text import kinds_of
 from tidemark.process import config
+from tidemark.status.reckoning import tables_with_topics
 
 _BROKER_S: Final = 20.0
 _POLL_S: Final = 0.2

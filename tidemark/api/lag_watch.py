@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from tidemark.api.lags import Lags, lags_of
 from tidemark.api.look_loop import LookLoop
+from tidemark.status.lags import Lags, lags_of
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

@@ -1,6 +1,6 @@
 """How far everything has come, read from outside: the state topic, Kafka's end offsets, the sink's progress file.
 
-Neither the producer nor the merge job need to run for this. Settings enter; `Status`, a value of `tidemark.api.overview`, leaves.
+Neither the producer nor the merge job need to run for this. Settings enter; `Status`, a value of `tidemark.status.tree`, leaves.
 """
 
 from __future__ import annotations
@@ -30,16 +30,8 @@ from schemas.waiting import waiting
 from tidemark.api.disks import full_disk
 from tidemark.api.locks import is_locked
 from tidemark.api.oldest_records import OldestRecords, PartitionOffset
-from tidemark.api.overview import (
-    Ends,
-    LogStatus,
-    SinkFacts,
-    Status,
-    TableStatus,
-    is_ahead,
-    status_of,
-    tables_with_topics,
-)
+from tidemark.status.reckoning import is_ahead, status_of, tables_with_topics
+from tidemark.status.tree import Ends, LogStatus, SinkFacts, Status, TableStatus
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

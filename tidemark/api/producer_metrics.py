@@ -12,13 +12,13 @@ from prometheus_client.registry import Collector
 from schemas.overriding import override
 from schemas.pipeline_lag import Word
 from tidemark.api.build_info import build_labels
-from tidemark.api.overview import KEYLESS
+from tidemark.status.reckoning import KEYLESS
 
 if TYPE_CHECKING:
     from producer.app import Producer
     from producer.snapshot.coordinator import SnapshotCoordinator, SnapshotProgress
     from producer.stream.reader_progress import LogProgress
-    from tidemark.api.lags import Lags
+    from tidemark.status.lags import Lags
 
 _STATES: Final = ("queued", "running", "paused", "done", "failed", "cancelled", "without_key")
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from schemas.errors import DecodeError
 from schemas.identity import TableName
+from schemas.json_codec import Form
 from schemas.schema_changes import TableModel
 
 AS_FOUND: Final = "FOUND"
@@ -43,11 +44,6 @@ class TableColumns:
     key: tuple[str, ...]
     charset: str | None = None
 
-    @property
-    def document(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {"columns": [asdict(column) for column in self.columns], "key": list(self.key), "charset": self.charset}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaEvent:
@@ -73,45 +69,39 @@ class SchemaEvent:
 class ColumnChange:
     """A column that two versions have with other properties; `what` names those that differ."""
 
+    JSON: ClassVar = Form(head=lambda change: {"column": change.after.name})
+
     before: SchemaColumn
     after: SchemaColumn
     what: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeAndAfter:
+    """A property of a table in two versions."""
+
+    before: Any
+    after: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaDifference:
     """What is in one version and not in another. A column with another name is one that is dropped and one that is added.
 
-    `moved` are columns that have another place among those that both have. `key` and `charset` are (before, after), None where
-    both are equal.
+    `moved` are columns that have another place among those that both have. `key` and `charset` are None if both are equal.
     """
 
     added: tuple[SchemaColumn, ...] = ()
     dropped: tuple[SchemaColumn, ...] = ()
     changed: tuple[ColumnChange, ...] = ()
     moved: tuple[str, ...] = ()
-    key: tuple[tuple[str, ...], tuple[str, ...]] | None = None
-    charset: tuple[str | None, str | None] | None = None
+    key: BeforeAndAfter | None = None
+    charset: BeforeAndAfter | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether both are the same."""
         return self == SchemaDifference()
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "added": [asdict(column) for column in self.added],
-            "dropped": [asdict(column) for column in self.dropped],
-            "changed": [
-                {"column": one.after.name, "what": list(one.what), "before": asdict(one.before), "after": asdict(one.after)}
-                for one in self.changed
-            ],
-            "moved": list(self.moved),
-            "key": None if self.key is None else {"before": list(self.key[0]), "after": list(self.key[1])},
-            "charset": None if self.charset is None else {"before": self.charset[0], "after": self.charset[1]},
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +177,8 @@ def difference(before: TableColumns, after: TableColumns) -> SchemaDifference:
         dropped=tuple(column for name, column in old.items() if name not in new),
         changed=tuple(changed),
         moved=_moved([name for name in old if name in new], [name for name in new if name in old], new),
-        key=None if before.key == after.key else (before.key, after.key),
-        charset=None if before.charset == after.charset else (before.charset, after.charset),
+        key=None if before.key == after.key else BeforeAndAfter(before.key, after.key),
+        charset=None if before.charset == after.charset else BeforeAndAfter(before.charset, after.charset),
     )
 
 

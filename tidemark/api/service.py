@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from producer.app import Producer
     from producer.source.retention import HeadRoom
     from schemas.settings import ServiceSettings
-    from tidemark.api.lags import Lags
+    from tidemark.status.lags import Lags
 
 log = structlog.get_logger(__name__)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import TidemarkError
-from tidemark.api.lags import Lags, lags_of
+from tidemark.status.lags import Lags, lags_of
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from producer.source.retention import HeadRoom
     from schemas.liveness import Standing
     from schemas.settings import Settings
-    from tidemark.api.overview import LogStatus, Status
+    from tidemark.status.tree import LogStatus, Status
 
 
 _FIRST_PAUSE_S: Final = 2.0
@@ -32,6 +32,19 @@ class SourceLog:
     room: HeadRoom | None
     problem: str
     is_of_now: bool = False
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON form; null is unknown."""
+        room = self.room
+        return {
+            "oldest_file": room and room.oldest_file,
+            "newest_file": room and room.newest_file,
+            "behind_bytes": room and room.behind_bytes,
+            "keeps_s": room and room.keeps_s,
+            "head_room_s": room and room.left_s,
+            "problem": self.problem or None,
+        }
 
     def lags(self, status: Status) -> Lags:
         """Return how far a sink is behind, by what the source says now."""

@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.documents import OffsetDocument
+from schemas.readable import moment
 from tidemark.commands.action import Action, add_output
-from tidemark.commands.redraw import moment
 from tidemark.process import config
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from schemas.findings import Remedy, Severity
+from schemas.json_codec import encode
+from schemas.readable import counted
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def as_json(found: Examination) -> str:
     """Return a JSON document: `findings`, `checked`, and `unchecked` with the reason for each area."""
-    findings = [asdict(one) for one in found.findings]
-    document = {"findings": findings, "checked": list(found.checked), "unchecked": dict(found.unchecked)}
-    return json.dumps(document, ensure_ascii=False, indent=2)
+    return json.dumps(encode(found), ensure_ascii=False, indent=2)
 
 
 def as_text(found: Examination) -> str:
@@ -56,7 +55,7 @@ def as_text(found: Examination) -> str:
     lines += [f"not checked: {area}: {reason}" for area, reason in found.unchecked.items()]
     counts = Counter(one.severity for one in found.findings)
     checked = ", ".join(found.checked) or "nothing"
-    summary = f"{_counted(counts[Severity.ERROR], 'error')}, {_counted(counts[Severity.WARNING], 'warning')}; checked: {checked}"
+    summary = f"{counted(counts[Severity.ERROR], 'error')}, {counted(counts[Severity.WARNING], 'warning')}; checked: {checked}"
     return "\n".join([*lines, summary])
 
 
@@ -68,7 +67,3 @@ def _lines(one: Finding) -> Iterator[str]:
         yield f"        {one.fix}"
     if one.advice:
         yield f"    {one.advice}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from schemas.errors import ConfigError, SourceError
 from schemas.findings import Remedy
 from schemas.identity import TableName
+from schemas.readable import counted
 from schemas.secrets import secret_of
 from schemas.settings import Settings, from_mapping
 from tidemark.commands import numbers
@@ -108,8 +109,7 @@ class Inspected:
 
     def lines(self, path: Path) -> list[str]:
         """Return what was found as text."""
-        tables = len(self.file.tables)
-        lines = [f"wrote {path}: {tables:,} {'table' if tables == 1 else 'tables'} of {self.file.server}"]
+        lines = [f"wrote {path}: {counted(len(self.file.tables), 'table')} of {self.file.server}"]
         lines += [f"note: {note}" for note in self.file.notes]
         if self.file.statements:
             lines.append("to be run at the source by an administrator, first of all:")

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from schemas.readable import counted
+
 _SHOWN: Final = 30
 SIGNAL_TABLE: Final = "tidemark_signal"
 
@@ -98,7 +100,7 @@ def pattern_of(database: str) -> str:
 
 
 def _about(rows: int | None) -> str:
-    return "" if rows is None else f"  about {rows:,} {'row' if rows == 1 else 'rows'}"
+    return "" if rows is None else f"  about {counted(rows, 'row')}"
 
 
 def _quoted(text: str) -> str:

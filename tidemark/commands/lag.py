@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from tidemark.api.lags import lag_document
+from schemas.json_codec import encode
+from schemas.readable import counted
 from tidemark.api.source_log import source_of
 from tidemark.commands.redraw import show
 from tidemark.commands.status import add_options
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from schemas.pipeline_lag import Lag
-    from tidemark.api.lags import Lags
+    from tidemark.status.lags import Lags
 
 HELP: Final = "show how many seconds each sink is behind the source, and whether anything needs a person"
 _SHOWN: Final = 10
@@ -48,12 +49,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def as_json(found: Mapping[str, Lags]) -> str:
     """Return one JSON document on one line: `{"sinks": {name: lags}}`."""
-    return json.dumps({"sinks": {name: _document(lags) for name, lags in found.items()}})
-
-
-def _document(lags: Lags) -> dict[str, Any]:
-    tables = {name: lag_document(lag, "records") for name, lag in lags.tables.items()}
-    return {**lags.document, "tables": tables}
+    tables = {name: {table: encode(lag) for table, lag in lags.tables.items()} for name, lags in found.items()}
+    return json.dumps({"sinks": {name: {**encode(lags), "tables": tables[name]} for name, lags in found.items()}})
 
 
 def as_text(found: Mapping[str, Lags], *, shows_all: bool = False) -> str:
@@ -78,6 +75,4 @@ def _lines(name: str, lags: Lags, *, shows_all: bool) -> list[str]:
 
 
 def _left(lag: Lag, noun: str) -> str:
-    if not lag.left:
-        return ""
-    return f", {lag.left:,} {noun}{'' if lag.left == 1 else 's'} left"
+    return f", {counted(lag.left, noun)} left" if lag.left else ""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import ConfigError
+from schemas.readable import counted, moment
 from tidemark.commands.merge import with_java
 from tidemark.process import config
 
@@ -79,26 +79,16 @@ def as_text(groups: list[dict[str, Any]]) -> str:
         return "quarantine: empty"
     lines = [
         f"{one['topic']}[{one['partition']}] offset {one['first_offset']} to {one['last_offset']}: "
-        f"{one['records']:,} {_records(one['records'])}, {_times(one)}: {one['reason']}"
+        f"{counted(one['records'], 'record')}, {_times(one)}: {one['reason']}"
         for one in groups
     ]
     total = sum(one["records"] for one in groups)
-    return "\n".join([*lines, f"quarantine: {total:,} {_records(total)}"])
+    return "\n".join([*lines, f"quarantine: {counted(total, 'record')}"])
 
 
 def _times(group: dict[str, Any]) -> str:
-    first, last = (_time(group[name]) for name in ("first_ms", "last_ms"))
+    first, last = (moment(group[name], "at an unknown time") for name in ("first_ms", "last_ms"))
     return f"written {first}" if first == last else f"written {first} to {last}"
-
-
-def _time(milliseconds: int | None) -> str:
-    if milliseconds is None:
-        return "at an unknown time"
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
-
-
-def _records(count: int) -> str:
-    return "record" if count == 1 else "records"
 
 
 def _retry(settings: Settings, patterns: list[str]) -> int:
@@ -153,5 +143,5 @@ def _discard(settings: Settings, patterns: list[str], *, confirmed: bool) -> int
     with redrive(with_java(settings)) as quarantine:
         removed = quarantine.discard(patterns)
     for table, count in removed.items():
-        print(f"{table}: {count:,} {_records(count)} discarded")
+        print(f"{table}: {counted(count, 'record')} discarded")
     return 0

@@ -57,8 +57,3 @@ def aligned(rows: Iterable[Sequence[str]], indent: str = "") -> list[str]:
     cells = list(rows)
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))] if cells else []
     return [indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-
-
-def moment(milliseconds: int | None) -> str:
-    """Return a Unix time as text, UTC; "unknown" for None."""
-    return "unknown" if milliseconds is None else f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from schemas.errors import ConfigError
 from schemas.identity import TableName
+from schemas.json_codec import encode
+from schemas.readable import moment
 from tidemark.commands.action import Action, add_output
-from tidemark.commands.redraw import aligned, moment
+from tidemark.commands.redraw import aligned
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from tidemark.api.schema_history import (
         SchemaColumn,
         SchemaDifference,
-        SchemaEvent,
         SchemaHistory,
         TableColumns,
     )
@@ -50,7 +51,7 @@ def _show(arguments: argparse.Namespace) -> int:
     model = state.all(TableModel).get(f"{TableModel.PREFIX}{name.plain}")
     if model is not None:
         columns = columns_of(model)
-        document = {"table": name.plain, **columns.document}
+        document = {"table": name.plain, **encode(columns)}
         _print(arguments, document, "\n".join(_column_lines(columns)))
         return 0
     known = state.all(ColumnsDocument).get(f"{ColumnsDocument.PREFIX}{name.plain}")
@@ -69,7 +70,7 @@ def _history(arguments: argparse.Namespace) -> int:
         "table": history.table,
         "complete": history.is_complete,
         "version": history.version,
-        "events": [_event_document(event) for event in history.events],
+        "events": [encode(event) for event in history.events],
     }
     _print(arguments, document, "\n".join(history_lines(history)))
     return 0
@@ -88,7 +89,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     from tidemark.api.schema_history import difference
 
     found = difference(history.versions[first], history.versions[second])
-    document = {"table": history.table, "from": first, "to": second, **found.document}
+    document = {"table": history.table, "from": first, "to": second, **encode(found)}
     _print(arguments, document, "\n".join([f"{history.table}: version {first} to version {second}", *difference_lines(found)]))
     return 0 if found.is_empty else 1
 
@@ -120,7 +121,7 @@ def _name(text: str, settings: Settings) -> TableName:
     try:
         return TableName.written(text)
     except ValueError as error:
-        from tidemark.api.overview import tables_with_topics
+        from tidemark.status.reckoning import tables_with_topics
 
         known = tables_with_topics(_state(settings)) if text.count(".") > 1 else {}
         if text not in known:
@@ -130,7 +131,7 @@ def _name(text: str, settings: Settings) -> TableName:
 
 def _refuse_unknown(name: TableName, state: State) -> NoReturn:
     """Raise `ConfigError` with the names that are near."""
-    from tidemark.api.overview import tables_with_topics
+    from tidemark.status.reckoning import tables_with_topics
 
     known = sorted(tables_with_topics(state))
     near = difflib.get_close_matches(name.plain.lower(), [one.lower() for one in known], n=1, cutoff=0.6)
@@ -165,10 +166,10 @@ def difference_lines(found: SchemaDifference) -> list[str]:
     lines += [f"~ {_column_text(one.before)}  →  {_column_text(one.after)}" for one in found.changed]
     lines += [f"~ {name} has another place" for name in found.moved]
     if found.key is not None:
-        before, after = (", ".join(key) or "none" for key in found.key)
+        before, after = (", ".join(key) or "none" for key in (found.key.before, found.key.after))
         lines.append(f"~ key: {before}  →  {after}")
     if found.charset is not None:
-        lines.append(f"~ character set: {found.charset[0]}  →  {found.charset[1]}")
+        lines.append(f"~ character set: {found.charset.before}  →  {found.charset.after}")
     return lines
 
 
@@ -200,20 +201,6 @@ def _column_text(column: SchemaColumn) -> str:
         f"COMMENT {column.comment!r}" if column.comment else "",
     ]
     return " ".join(part for part in parts if part)
-
-
-def _event_document(event: SchemaEvent) -> dict[str, Any]:
-    return {
-        "version": event.version,
-        "kind": event.kind,
-        "ddl": event.ddl,
-        "committed_ms": event.committed_ms,
-        "position": event.position,
-        "file": event.file,
-        "pos": event.pos,
-        "gtid": event.gtid,
-        "columns": None if event.columns is None else event.columns.document,
-    }
 
 
 def _print(arguments: argparse.Namespace, document: dict[str, Any], text: str) -> None:

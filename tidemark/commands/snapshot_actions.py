@@ -6,19 +6,20 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from schemas import signals
+from schemas.json_codec import encode
+from schemas.readable import count, counted, duration, moment
 from tidemark.api import sending
 from tidemark.commands import numbers, signal
 from tidemark.commands.action import Action, add_output
-from tidemark.commands.redraw import add_watch, aligned, moment, show
+from tidemark.commands.redraw import add_watch, aligned, show
 from tidemark.process import config
 
 if TYPE_CHECKING:
-    from tidemark.api.snapshot_list import SnapshotList, SnapshotRequest, SnapshotTask
+    from tidemark.status.snapshot_list import SnapshotList, SnapshotRequest, SnapshotTask
 
 HELP: Final = "start a snapshot, pause, resume or stop it, and list all of them with rows, rate and time left"
 _RATE_S: Final = 2.0
@@ -98,15 +99,12 @@ def _start(arguments: argparse.Namespace) -> int:
 
 
 def _end_as_json(signal_id: str, request: SnapshotRequest | None) -> str:
-    from tidemark.api.snapshot_list import request_document
-
-    found = None if request is None else request_document(request, {})
-    return json.dumps({"id": signal_id, "answer": "ACCEPTED", "request": found})
+    return json.dumps({"id": signal_id, "answer": "ACCEPTED", "request": request and encode(request)})
 
 
 def _end_lines(request: SnapshotRequest, *, has_ended: bool) -> list[str]:
     """Return what became of a request: a line, and one for each table that was not read."""
-    tables, rows = _counted(len(request.tasks), "table"), _counted(request.rows, "row")
+    tables, rows = counted(len(request.tasks), "table"), counted(request.rows, "row")
     seconds = "" if request.finished_ms is None else f" in {(request.finished_ms - request.created_ms) / 1000:.1f} s"
     tail = "" if has_ended else ", and it continues: tidemark snapshot list"
     error = f": {request.error}" if request.error else ""
@@ -118,13 +116,13 @@ def _list(arguments: argparse.Namespace) -> int:
     """Print all requests that the producer remembers; 0."""
     settings = config.load(arguments.config)
     from tidemark.api.observe import Observer
-    from tidemark.api.snapshot_list import document_of, rates, running_only, snapshot_list
+    from tidemark.status.snapshot_list import snapshot_list
 
     with Observer(settings) as observer:
 
         def seen(before: SnapshotList | None) -> SnapshotList:
             found = snapshot_list(observer.state(), time.time_ns() // 1_000_000, before)
-            return running_only(found) if arguments.running else found
+            return found.running_only if arguments.running else found
 
         last = seen(None)
         if last.is_running:
@@ -132,23 +130,22 @@ def _list(arguments: argparse.Namespace) -> int:
 
         def look() -> str:
             nonlocal last
-            before, last = last, seen(last)
-            pace = rates(before, last)
+            last = seen(last).with_rates(last)
             none = _NONE_RUNNING if arguments.running else _NONE
-            return json.dumps(document_of(last, pace)) if arguments.output == "json" else as_text(last, pace, none)
+            return json.dumps(encode(last)) if arguments.output == "json" else as_text(last, none)
 
         show(look, arguments.watch, redraws=arguments.output == "text")
     return 0
 
 
-def as_text(found: SnapshotList, pace: Mapping[tuple[str, str], float], none: str = _NONE) -> str:
+def as_text(found: SnapshotList, none: str = _NONE) -> str:
     """Return each request as a line with its tables below it, `none` without any; first that nobody reads, where that is so."""
     is_stuck = found.is_running and not found.producer.alive
     lines = [f"the producer is {found.producer.text}", ""] if is_stuck else []
     for request in found.requests:
-        lines += [_head(request), *_task_lines(request.tasks, pace), ""]
+        lines += [_head(request), *_task_lines(request.tasks), ""]
     if found.children:
-        lines += ["rows of children whose parents changed, to be read again", *_task_lines(found.children, pace), ""]
+        lines += ["rows of children whose parents changed, to be read again", *_task_lines(found.children), ""]
     return "\n".join(lines[:-1]) or none
 
 
@@ -160,11 +157,11 @@ def _head(request: SnapshotRequest) -> str:
     return f"{request.id}  {request.outcome}  {origin}{kind} {moment(request.created_ms)}{end}{why}"
 
 
-def _task_lines(tasks: tuple[SnapshotTask, ...], pace: Mapping[tuple[str, str], float]) -> list[str]:
+def _task_lines(tasks: tuple[SnapshotTask, ...]) -> list[str]:
     if not tasks:
         return ["  no table"]
     rows: list[tuple[str, ...]] = [("table", "state", "rows read", "of about", "read", "rows/s", "ETA", "chunks", "via")]
-    rows += [_cells(task, pace.get((task.request, task.table))) for task in tasks]
+    rows += [_cells(task) for task in tasks]
     lines = aligned(rows, "  ")
     for task in tasks:
         notes = [
@@ -177,26 +174,20 @@ def _task_lines(tasks: tuple[SnapshotTask, ...], pace: Mapping[tuple[str, str], 
     return lines
 
 
-def _cells(task: SnapshotTask, rate: float | None) -> tuple[str, ...]:
-    from tidemark.api.snapshot_list import eta_s
-
-    eta = eta_s(task, rate)
+def _cells(task: SnapshotTask) -> tuple[str, ...]:
+    rate, eta = task.rows_per_s, task.eta_s
     more = "" if task.is_planned or task.state.final else " or more"
     return (
         task.table,
         task.state.value,
         f"{task.rows:,}",
-        "-" if task.estimate is None else f"{task.estimate:,}",
+        count(task.estimate),
         "-" if task.share is None else f"{task.share:.0%}",
         "-" if not rate else f"{rate:,.0f}",
-        "-" if eta is None else f"{eta:.0f} s",
+        duration(eta, 0, "-"),
         f"{task.chunks_done:,}" if task.state.final else f"{task.chunks_done:,} of {task.chunks_done + task.chunks_open:,}{more}",
         task.via,
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 ACTIONS: Final[dict[str, Action]] = {

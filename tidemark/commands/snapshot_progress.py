@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from tidemark.api.snapshot_list import (
-    SnapshotList,
-    SnapshotRequest,
-    SnapshotTask,
-    eta_s,
-    rates,
-    snapshot_list,
-)
+from schemas.readable import duration
+from tidemark.status.snapshot_list import SnapshotList, SnapshotRequest, SnapshotTask, snapshot_list
 
 if TYPE_CHECKING:
     from tidemark.api.observe import Observer
@@ -68,8 +62,8 @@ class SnapshotDisplay:
         self._seen.append(found)
         while len(self._seen) > 2 and found.read_ms - self._seen[1].read_ms >= _WINDOW_S * 1000:
             self._seen.popleft()
-        pace = rates(self._seen[0], found)
-        figures = {task.table: figures_of(task, pace.get((task.request, task.table))) for task in request.tasks}
+        request = found.with_rates(self._seen[0]).find(request.id) or request
+        figures = {task.table: figures_of(task) for task in request.tasks}
         if self._console.is_terminal:
             for task in request.tasks:
                 self._draw(task, figures[task.table], problem)
@@ -90,16 +84,16 @@ class SnapshotDisplay:
         self._progress.update(self._bars[task.table], total=total, completed=share or 0.0, figures=text)
 
 
-def figures_of(task: SnapshotTask, rate: float | None) -> str:
+def figures_of(task: SnapshotTask) -> str:
     """Return state, rows, rate and time left as one text; what is not known is left out."""
     of_about = "" if task.estimate is None else f" of about {task.estimate:,}"
     rows = f"{task.rows:,} rows" if task.state.final else f"{task.rows:,}{of_about} rows"
     share = "" if task.share is None or task.state.final else f" ({task.share:.0%})"
-    eta = eta_s(task, rate)
+    rate, eta = task.rows_per_s, task.eta_s
     parts = [
         f"{task.state.value}, {rows}{share}",
         f"{rate:,.0f} rows/s" if rate else "",
-        "" if eta is None else f"{eta:.0f} s left",
+        "" if eta is None else f"{duration(eta, 0)} left",
         f"waiting: {task.waits}" if task.waits else "",
         task.error,
     ]

@@ -7,20 +7,20 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from tidemark.api.lags import lag_document
-from tidemark.api.overview import RELEASED
+from schemas.json_codec import encode
+from schemas.readable import ago, count, duration
 from tidemark.api.source_log import UNSEEN, producer_of, source_of
-from tidemark.api.table_words import consistency, eta_s, rates_of
-from tidemark.commands.redraw import add_watch, show
+from tidemark.commands.redraw import add_watch, aligned, show
 from tidemark.process import config
+from tidemark.status.captured_tables import consistency
+from tidemark.status.tree import RELEASED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from schemas.position import Position
-    from tidemark.api.delay_status import DelayStatus
     from tidemark.api.observe import Status, TableStatus
     from tidemark.api.source_log import SourceLog
+    from tidemark.status.delay_status import DelayStatus
 
 HELP: Final = "show how far log, snapshots and sink are"
 _RATE_S: Final = 2.0
@@ -75,98 +75,46 @@ def as_text_of_sinks(found: Mapping[str, Status], before: Mapping[str, Status], 
     lines = [*_head_lines(first, source), *_note_lines(first)]
     for name, status in found.items():
         lag = _lag_line(status, source)
-        lines += ["", f"sink {name}: {_sink_words(status)}", f"lag:   {lag}", *_table_lines(status, rates_of(status, before[name]))]
+        lines += ["", f"sink {name}: {_sink_words(status)}", f"lag:   {lag}", *_table_lines(status.with_rates(before[name]))]
     return "\n".join(lines)
 
 
 def as_json(status: Status, before: Status, source: SourceLog | None = None) -> str:
     """Return one JSON document on one line."""
-    log = status.log
-    rates, lags = rates_of(status, before), (source or UNSEEN).lags(status)
+    lags, producer, merge = (source or UNSEEN).lags(status), producer_of(status, source), status.merge
     document = {
         "read_ms": status.read_ms,
-        "log": log
-        and {
-            "file": log.file,
-            "pos": log.pos,
-            "gtid_set": log.gtid_set,
-            "position": log.position.text,
-            "committed_ms": log.committed_ms,
-        },
-        "source": _source_document(source),
+        "log": status.log and encode(status.log),
+        "source": source and source.document,
         "snapshot_paused": status.paused,
-        "lag": lags.document,
-        "producer": _producer_document(status, source),
+        "lag": encode(lags),
+        "producer": {**encode(producer), "sign_of_life_ms": None if status.sign is None else status.sign.at_ms},
         "sink": {
-            "state": status.merge.state.value,
-            "reason": status.merge.reason or None,
-            "alive": status.merge.alive,
-            "caught_up": status.merge.caught_up,
+            **encode(merge),
+            "caught_up": merge.caught_up,
             "behind_records": status.behind,
             "updated_ms": status.sink_updated_ms,
-            "applied_position": _text(status.applied),
+            "applied_position": status.applied and status.applied.text,
         },
         "notes": list(status.notes),
         "tables": {
             table.table: {
-                "snapshot": table.snapshot,
-                "rows_read": table.rows_read,
-                "rows_estimated": table.rows_estimated,
-                "rows_per_s": round(rates[table.table], 1),
-                "eta_s": eta_s(table, rates[table.table]),
-                "error": table.error,
-                "waiting": table.waits,
-                "via": table.via,
-                "via_reason": table.via_reason,
-                "rows_merged": table.sink_rows,
-                "applied_position": _text(table.applied),
-                "consistent_at": _text(table.consistent_at),
-                "quarantined": table.quarantined,
-                "inexact": table.inexact,
-                "partial": table.partial,
-                "skipped": table.skipped,
-                "set_aside": table.set_aside,
-                "released": table.released,
-                "behind_records": table.behind,
-                "lag": lag_document(lags.tables[table.table], "records"),
+                **encode(table),
+                "lag": encode(lags.tables[table.table]),
                 "commit_to_kafka": _delay_document(status.to_kafka(table)),
                 "commit_to_lake": _delay_document(status.to_lake(table)),
             }
-            for table in status.tables
+            for table in status.with_rates(before).tables
         },
     }
     return json.dumps(document)
-
-
-def _producer_document(status: Status, source: SourceLog | None) -> dict[str, Any]:
-    producer = producer_of(status, source)
-    return {
-        "state": producer.state.value,
-        "reason": producer.reason or None,
-        "alive": producer.alive,
-        "sign_of_life_ms": None if status.sign is None else status.sign.at_ms,
-    }
-
-
-def _source_document(source: SourceLog | None) -> dict[str, Any] | None:
-    if source is None:
-        return None
-    room = source.room
-    return {
-        "oldest_file": room and room.oldest_file,
-        "newest_file": room and room.newest_file,
-        "behind_bytes": room and room.behind_bytes,
-        "keeps_s": room and room.keeps_s,
-        "head_room_s": room and room.left_s,
-        "problem": source.problem or None,
-    }
 
 
 def as_text(status: Status, before: Status, source: SourceLog | None = None) -> str:
     """Return a few lines and a table."""
     lag = _lag_line(status, source)
     head = [*_head_lines(status, source), f"sink:  {_sink_words(status)}", f"lag:   {lag}", *_note_lines(status)]
-    return "\n".join([*head, "", *_table_lines(status, rates_of(status, before))])
+    return "\n".join([*head, "", *_table_lines(status.with_rates(before))])
 
 
 def _head_lines(status: Status, source: SourceLog | None) -> list[str]:
@@ -188,7 +136,7 @@ def _note_lines(status: Status) -> list[str]:
 def _log_line(status: Status) -> str:
     if status.log is None:
         return "log:   nothing has been published yet"
-    return f"log:   {status.log.file}:{status.log.pos} is in Kafka, committed {_ago(status.read_ms - status.log.committed_ms)}"
+    return f"log:   {status.log.file}:{status.log.pos} is in Kafka, committed {ago(status.read_ms - status.log.committed_ms)}"
 
 
 def _producer_line(status: Status, source: SourceLog | None) -> str:
@@ -198,40 +146,28 @@ def _producer_line(status: Status, source: SourceLog | None) -> str:
 def _sink_words(status: Status) -> str:
     if status.sink_updated_ms is None:
         return status.merge.text
-    return f"{status.merge.text}, last batch {_ago(status.read_ms - status.sink_updated_ms)}"
+    return f"{status.merge.text}, last batch {ago(status.read_ms - status.sink_updated_ms)}"
 
 
-def _ago(milliseconds: int) -> str:
-    """Return an age by two clocks; one that is negative says that they differ."""
-    if milliseconds < 0:
-        return f"{-milliseconds / 1000:.1f} s ahead of this machine's clock"
-    return f"{milliseconds / 1000:.1f} s ago"
-
-
-def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
+def _table_lines(status: Status) -> list[str]:
     rows = [("table", "snapshot", "rows read", "of about", "rows/s", "ETA", "merged", "to Kafka", "to lake", "sink")]
     for table in status.tables:
-        rate = rates[table.table]
-        eta = eta_s(table, rate)
+        rate, eta = table.rows_per_s, table.eta_s
         rows.append(
             (
                 table.table,
                 ("paused" if status.paused and table.snapshot == "running" else table.snapshot) or "-",
                 f"{table.rows_read:,}" if table.snapshot else "-",
-                "-" if table.rows_estimated is None else f"{table.rows_estimated:,}",
+                count(table.rows_estimated),
                 f"{rate:,.0f}" if rate else "-",
-                "-" if eta is None else f"{eta:.0f} s",
-                "-" if table.sink_rows is None else f"{table.sink_rows:,}",
+                duration(eta, 0, "-"),
+                count(table.sink_rows),
                 _delay_cell(status.to_kafka(table)),
                 _delay_cell(status.to_lake(table)),
                 consistency(table, status),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    lines.extend(_delay_notes(status))
+    lines = [*aligned(rows), *_delay_notes(status)]
     lines.extend(f"{table.table}: waiting: {table.waits}" for table in status.tables if table.waits)
     lines.extend(f"{table.table}: {table.error}" for table in status.tables if table.error)
     lines.extend(f"{table.table}: rows go straight into the sink" for table in status.tables if _is_loading(table))
@@ -249,7 +185,7 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
 
 
 def _delay_document(delay: DelayStatus | None) -> dict[str, Any] | None:
-    return None if delay is None else delay.document
+    return None if delay is None else encode(delay)
 
 
 def _delay_cell(delay: DelayStatus | None) -> str:
@@ -270,7 +206,3 @@ def _delay_notes(status: Status) -> list[str]:
 
 def _is_loading(table: TableStatus) -> bool:
     return table.via == "spark" and table.is_snapshotting
-
-
-def _text(position: Position | None) -> Any:
-    return None if position is None else position.text

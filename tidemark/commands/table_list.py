@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from schemas import topics
 from schemas.errors import ConfigError, TidemarkError
+from schemas.json_codec import encode
+from schemas.readable import ago, count, moment
 from tidemark.commands.action import add_output
-from tidemark.commands.redraw import add_watch, aligned, moment, show
+from tidemark.commands.redraw import add_watch, aligned, show
 from tidemark.process import config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from schemas.settings import Settings
-    from tidemark.api.captured_tables import CapturedTable, TableInSink
     from tidemark.api.observe import Observer
     from tidemark.api.schema_reader import SchemaReader
+    from tidemark.status.captured_tables import CapturedTable, TableInSink
 
 HELP: Final = "list every captured table: snapshot, consistent in each sink or why not, lag, last record, version of its columns"
+
+_DAY_MS: Final = 86_400_000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +67,9 @@ def _look(
     settings: Settings, observer: Observer, schemas: SchemaReader, *, counts_rows: bool
 ) -> tuple[list[CapturedTable], list[str]]:
     """Return the tables, and why something of them is not known."""
-    from tidemark.api.captured_tables import captured_tables
     from tidemark.api.newest_records import newest_records
-    from tidemark.api.overview import tables_with_topics
+    from tidemark.status.captured_tables import captured_tables
+    from tidemark.status.reckoning import tables_with_topics
 
     statuses = observer.settled_each()
     names = tables_with_topics(observer.state())
@@ -99,7 +103,7 @@ def _rows(settings: Settings, names: list[tuple[str, str]]) -> dict[str, Mapping
 
 def as_json(tables: list[CapturedTable], notes: list[str], now_ms: int) -> str:
     """Return one JSON document on one line."""
-    return json.dumps({"read_ms": now_ms, "tables": [table.document for table in tables], "notes": notes}, ensure_ascii=False)
+    return json.dumps({"read_ms": now_ms, "tables": [encode(table) for table in tables], "notes": notes}, ensure_ascii=False)
 
 
 def as_text(tables: list[CapturedTable], notes: list[str], now_ms: int) -> str:
@@ -111,16 +115,16 @@ def as_text(tables: list[CapturedTable], notes: list[str], now_ms: int) -> str:
     head = ("table", "columns", "snapshot", "read", "last record", "sink", *more, "merged", "consistent", "lag")
     lines = [line for table in tables for line in _lines(table, now_ms, counted=counted)]
     reasons = [
-        f"{table.table}: {_of_sink(table, name)}{sink.inconsistent}"
+        f"{table.table}: {_of_sink(table, name)}{sink.why_not}"
         for table in tables
         for name, sink in table.sinks.items()
-        if sink.inconsistent
+        if sink.why_not
     ]
     unknown = [
         f"{table.table}: {_of_sink(table, name)}lag unknown: {sink.lag.unknown}"
         for table in tables
         for name, sink in table.sinks.items()
-        if sink.lag.seconds is None and sink.lag.unknown and sink.lag.unknown not in sink.inconsistent
+        if sink.lag.seconds is None and sink.lag.unknown and sink.lag.unknown not in sink.why_not
     ]
     uncounted = [
         f"{table.table}: {_of_sink(table, name)}rows not counted: {count}"
@@ -151,8 +155,8 @@ def _sink_cells(name: str, sink: TableInSink, *, counted: bool) -> tuple[str, ..
     return (
         name,
         *([_rows_text(sink.rows)] if counted else []),
-        "-" if sink.merged is None else f"{sink.merged:,}",
-        "no" if sink.inconsistent else "yes",
+        count(sink.merged),
+        "no" if sink.why_not else "yes",
         "unknown" if sink.lag.seconds is None else sink.lag.text,
     )
 
@@ -166,9 +170,8 @@ def _rows_text(rows: Mapping[str, Any] | None) -> str:
 
 
 def _age(at_ms: int, now_ms: int) -> str:
-    """Return how long ago something was; the time itself where that is more than a day, or in the future by this clock."""
-    seconds = (now_ms - at_ms) / 1000
-    return f"{seconds:.0f} s ago" if 0 <= seconds < 86_400 else moment(at_ms)
+    """Return how long ago something was; the time itself if that is more than a day, or in the future by this clock."""
+    return ago(now_ms - at_ms, 0) if 0 <= now_ms - at_ms < _DAY_MS else moment(at_ms)
 
 
 def _of_sink(table: CapturedTable, name: str) -> str:

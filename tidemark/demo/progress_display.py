@@ -13,8 +13,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from schemas.readable import count, duration
 from tidemark.api.observe import Status, TableStatus
 from tidemark.demo.workload import WorkloadCounts
+from tidemark.status.tree import seconds_left
 
 LogEnd = tuple[int, int]
 """Number of the log file, and where in it."""
@@ -135,11 +137,11 @@ class Display:
             table.add_row(
                 one.table,
                 f"{one.rows_read:,}",
-                "-" if one.rows_estimated is None else f"{one.rows_estimated:,}",
+                count(one.rows_estimated),
                 _percent(one),
                 f"{rate:,.0f}",
                 _eta(one, rate),
-                "-" if one.sink_rows is None else f"{one.sink_rows:,}",
+                count(one.sink_rows),
                 "yes" if one.is_consistent else "not yet",
             )
         return table
@@ -150,7 +152,7 @@ class Display:
 
     def _reading(self, table: TableStatus) -> str:
         rate = self._meters[table.table].rate
-        of_about = "?" if table.rows_estimated is None else f"{table.rows_estimated:,}"
+        of_about = count(table.rows_estimated, "?")
         pace = f" {rate:,.0f}/s ETA {_eta(table, rate)}" if rate else ""
         return f"{table.table.partition('.')[2]} {table.rows_read:,} of {of_about} {_percent(table)}{pace}"
 
@@ -161,13 +163,9 @@ def _caption(view: ProgressView) -> str:
     consistent = sum(table.is_consistent for table in tables)
     return (
         f"{read:,} rows read, {view.load.changes:,} changed by the load; "
-        f"lag to Kafka {_seconds(view.log_lag_s)}, to the lake {_seconds(view.sink_lag_s)}; "
+        f"lag to Kafka {duration(view.log_lag_s, unknown='-')}, to the lake {duration(view.sink_lag_s, unknown='-')}; "
         f"{consistent} of {len(tables)} tables consistent"
     )
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f} s"
 
 
 def _percent(table: TableStatus) -> str:
@@ -175,8 +173,4 @@ def _percent(table: TableStatus) -> str:
 
 
 def _eta(table: TableStatus, rate: float) -> str:
-    if table.share == 1.0:
-        return "done"
-    if not rate or table.rows_estimated is None or table.rows_read >= table.rows_estimated:
-        return "-"  # there are more rows than was estimated: nobody knows how many
-    return f"{(table.rows_estimated - table.rows_read) / rate:.0f} s"
+    return "done" if table.share == 1.0 else duration(seconds_left(table.rows_read, table.rows_estimated, rate), 0, "-")

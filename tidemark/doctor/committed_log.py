@@ -12,13 +12,13 @@ from schemas.documents import OffsetDocument
 from schemas.errors import TidemarkError
 from schemas.json_codec import decode
 from schemas.state import partition_of
-from tidemark.api.overview import log_status
+from tidemark.status.reckoning import log_status
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
     from schemas.settings import Settings
-    from tidemark.api.overview import LogStatus
+    from tidemark.status.tree import LogStatus
 
 _LAST_RECORDS: Final = 2_000
 """How much of a partition's end is read. A producer writes a liveness record every two seconds, an offset with each commit."""

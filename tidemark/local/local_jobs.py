@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Final, Self
 from devservers.processes import GuardedProcess
 from schemas.errors import TidemarkError
 from schemas.pipeline_lag import Word
-from tidemark.api.lags import lags_of
+from schemas.readable import counted
 from tidemark.api.observe import Observer
+from tidemark.status.lags import lags_of
 
 if TYPE_CHECKING:
     from schemas.liveness import Sign
     from schemas.settings import Settings
-    from tidemark.api.overview import Status, TableStatus
+    from tidemark.status.tree import Status, TableStatus
 
 _ENDS_S: Final = 2.5
 """For all jobs: the servers need the rest of the five seconds."""
@@ -176,7 +177,7 @@ class Milestones:
             return
         reading = [table.table for table in status.tables if table.is_snapshotting]
         if reading and self._is_new("reading"):
-            yield f"reading {len(reading):,} {'table' if len(reading) == 1 else 'tables'}: {', '.join(reading[:_NAMED])}"
+            yield f"reading {counted(len(reading), 'table')}: {', '.join(reading[:_NAMED])}"
         verdict = lags_of(status).verdict
         if verdict.word is Word.NEEDS_A_PERSON and self._is_new(f"asks {verdict.reasons[0].partition(':')[0]}"):
             yield f"{name}: needs a person: {verdict.reasons[0]}"

@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import structlog
 
 from schemas.errors import DecodeError, TidemarkError
+from schemas.json_codec import Form, encode
 from tidemark.api.change_reader import Change, ChangeReader
 from tidemark.api.value_text import value_text
 
@@ -51,6 +52,8 @@ class LiveChange:
 
     `number` counts what this process has read. `gap` is why changes before this one were left out, "" where none were.
     """
+
+    JSON: ClassVar = Form(head=lambda change: {"operation": change.operation, "changed": [encode(cell) for cell in change.changed]})
 
     number: int
     table: str

@@ -11,17 +11,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from schemas.liveness import JobState, Standing
-from tidemark.api.chunk_map import ChunkMap, chunk_maps
-from tidemark.api.lags import Lags
 from tidemark.api.look_loop import LookLoop
-from tidemark.api.snapshot_list import SnapshotList, snapshot_list
 from tidemark.api.source_log import UNSEEN, SourceConnection, SourceLog
 from tidemark.page.lag_history import History, sample_of
+from tidemark.status.chunk_map import ChunkMap, chunk_maps
+from tidemark.status.lags import Lags
+from tidemark.status.snapshot_list import SnapshotList, snapshot_list
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
     from tidemark.api.observe import Observer
-    from tidemark.api.overview import Status
+    from tidemark.status.tree import Status
 
 EVERY_S: Final = 2.0
 BELIEVED_S: Final = 10.0
@@ -35,8 +35,8 @@ class Facts:
     """One look: the status, the lags of each sink, the source's log and the snapshots.
 
     It began at `looked_s` of the monotonic clock, which is `looked_ms` of this machine's: nothing in it is older. `read_ms` is when
-    the status was read. `before` and `snapshots_before` are of a look some seconds earlier, for rates; the first look is its own.
-    `chunks` is by request and table. `unknown` says why it is too old to say anything of now, "" where it is not.
+    the status was read. Its rates are those since a look some seconds earlier. `chunks` is by request and table. `unknown` says why
+    it is too old to say anything of now, "" where it is not.
     """
 
     looked_s: float
@@ -46,8 +46,6 @@ class Facts:
     lags: Mapping[str, Lags]
     source: SourceLog
     snapshots: SnapshotList
-    before: Mapping[str, Status]
-    snapshots_before: SnapshotList
     chunks: Mapping[tuple[str, str], ChunkMap]
     unknown: str = ""
 
@@ -60,13 +58,10 @@ class Facts:
         """Return what is left of a look that is too old: no lag, no word, no rate and no state of a job is that of now."""
         nobody_knows = Standing(JobState.UNKNOWN, reason)
         statuses = {name: replace(status, merge=nobody_knows) for name, status in self.statuses.items()}
-        snapshots = replace(self.snapshots, producer=nobody_knows)
         return replace(
             self,
             statuses=statuses,
-            snapshots=snapshots,
-            before=statuses,
-            snapshots_before=snapshots,
+            snapshots=replace(self.snapshots, producer=nobody_knows).with_rates(self.snapshots),  # no time has passed: no rate
             lags={name: lags.as_unknown(reason) for name, lags in self.lags.items()},
             unknown=reason,
         )
@@ -121,7 +116,10 @@ class FactsWatch:
         source = self._source.ask(first)  # after Kafka: what is not in Kafka is counted up to an end that is newer
         state = observer.state()
         snapshots = snapshot_list(state, first.read_ms, None if self.latest is None else self.latest.snapshots)
-        earlier = self._looks[0] if self._looks else None
+        if self._looks:
+            earlier = self._looks[0]
+            statuses = {name: status.with_rates(earlier.statuses[name]) for name, status in statuses.items()}
+            snapshots = snapshots.with_rates(earlier.snapshots)
         facts = Facts(
             looked_s=looked_s,
             looked_ms=looked_ms,
@@ -130,8 +128,6 @@ class FactsWatch:
             lags={name: source.lags(status) for name, status in statuses.items()},
             source=source,
             snapshots=snapshots,
-            before=statuses if earlier is None else earlier.statuses,
-            snapshots_before=snapshots if earlier is None else earlier.snapshots,
             chunks=chunk_maps(state),
         )
         self._looks.append(facts)

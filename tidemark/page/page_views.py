@@ -30,6 +30,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from schemas.errors import ConfigError, SignalError, TidemarkError
+from schemas.json_codec import encode
 from tidemark.api.sending import lasting
 from tidemark.api.signal_request import signal_of
 from tidemark.page import acting
@@ -39,7 +40,6 @@ from tidemark.page.pictures import pictures_of
 from tidemark.page.rendering import Templates
 from tidemark.page.schema_looks import history_document
 from tidemark.page.sink_looks import files_of, is_writable, quarantine_of
-from tidemark.page.snapshot_documents import snapshots
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -241,7 +241,7 @@ class Views:
         shown = wanted(found, query.get("table", ""), query.get("op", ""), query.get("key", ""), _MOST_CHANGES)
         trouble = live.trouble or ("" if live.read_ms else "the first changes are being read")
         return {
-            "changes": [documents.change(one) for one in shown],
+            "changes": [encode(one) for one in shown],
             "kept": len(found),
             "as_of_ms": live.read_ms,
             "unknown": trouble and f"{trouble}.",
@@ -249,7 +249,7 @@ class Views:
 
     async def _snapshots(self, _request: Request) -> Any:
         facts = self._facts()
-        return None if facts is None else snapshots(facts)
+        return None if facts is None else documents.snapshots(facts)
 
     async def _schemas(self, _request: Request) -> Any:
         look = await self._in_thread(self._parts.schemas.look)
@@ -327,7 +327,7 @@ class Views:
         found = next((one for one in self._parts.changes.look() if one.number == number), None)
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"change {number} is not kept any more")
-        context = self._context(request, "changes") | {"document": documents.change(found)}
+        context = self._context(request, "changes") | {"document": encode(found)}
         return HTMLResponse(self._templates.page("change", context))
 
     async def _alive(self, _request: Request) -> Response:

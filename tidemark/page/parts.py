@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
 
 from schemas.errors import TidemarkError
+from schemas.json_codec import encode
 from tidemark.doctor.examination import examine
 from tidemark.page.live_changes import LiveChanges
 from tidemark.page.page_facts import FactsWatch
@@ -76,12 +76,7 @@ class Checks:
     def _run(self) -> None:
         began_ms = time.time_ns() // 1_000_000
         try:
-            found = examine(self._settings)
-            document = {
-                "findings": [asdict(one) for one in found.findings],
-                "checked": list(found.checked),
-                "unchecked": dict(found.unchecked),
-            }
+            document = encode(examine(self._settings))
         except TidemarkError as error:
             document = {"findings": [], "checked": [], "unchecked": {"all": str(error)}}
         except Exception as error:  # else the view would say for ever that the checks run

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from schemas.errors import PublishError, TidemarkError
 from schemas.identity import TableName
-from tidemark.api.schema_history import SchemaHistory, difference, histories_of
+from schemas.json_codec import encode
+from tidemark.api.schema_history import SchemaHistory, TableColumns, difference, histories_of
 from tidemark.api.schema_reader import SchemaReader, SchemaTopic
 
 if TYPE_CHECKING:
@@ -104,21 +105,11 @@ def _named(topic: SchemaTopic) -> tuple[TableName, ...]:
 
 def history_document(history: SchemaHistory) -> dict[str, Any]:
     """Return a history, newest first, each version with what it has that the one before had not."""
-    events, last = [], None
+    events: list[dict[str, Any]] = []
+    last: TableColumns | None = None
     for event in history.events:
         columns = event.columns
-        events.append(
-            {
-                "kind": event.kind,
-                "ddl": event.ddl,
-                "version": event.version,
-                "committed_ms": event.committed_ms,
-                "file": event.file,
-                "pos": event.pos,
-                "gtid": event.gtid,
-                "columns": None if columns is None else columns.document,
-                "difference": None if columns is None or last is None else difference(last, columns).document,
-            }
-        )
+        change = None if columns is None or last is None else encode(difference(last, columns))
+        events.append({**encode(event), "difference": change})
         last = columns or last
     return {"table": history.table, "version": history.version, "is_complete": history.is_complete, "events": events[::-1]}

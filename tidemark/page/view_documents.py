@@ -6,24 +6,27 @@ Times are Unix times in ms (`…_ms`), durations seconds (`…_s`). What is not 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.batch_stages import recent_batches
+from schemas.json_codec import encode
 from schemas.pipeline_lag import Word
-from tidemark.api.lags import Lags, lag_document
 from tidemark.api.source_log import producer_of
-from tidemark.api.table_words import consistency, eta_s, rates_of
+from tidemark.status.captured_tables import consistency
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
-    from tidemark.api.overview import Status, TableStatus
     from tidemark.page.lag_history import History
-    from tidemark.page.live_changes import LiveChange
     from tidemark.page.page_facts import Facts
+    from tidemark.status.delay_status import DelayStatus
+    from tidemark.status.lags import Lags
+    from tidemark.status.snapshot_list import SnapshotRequest
+    from tidemark.status.tree import Status, TableStatus
 
 RATE_S: Final = 30.0
 """Rates are means over that time."""
+SHOWN: Final = 50
+"""So many requests for snapshots are shown, the newest."""
 KAFKA_ALONE: Final = "Kafka"
 """What a pipeline without a sink is called."""
 
@@ -42,30 +45,15 @@ def freshness(facts: Facts | None, age_s: float, trouble: str, *, is_of_now: boo
 def overview(settings: Settings, facts: Facts, history: History) -> Document:
     """Return the state of all: a word for each sink with its reasons, lags, rates, log, jobs."""
     first, source = facts.first, facts.source
-    room, log = source.room, first.log
-    producer = producer_of(first, source)
+    log, producer = first.log, producer_of(first, source)
     return {
         "name": settings.name,
         "source": f"{settings.source.host}:{settings.source.port}",
         "sinks": [_sink_word(name, lags, facts, history) for name, lags in facts.lags.items()],
-        "to_kafka": lag_document(next(iter(facts.lags.values())).to_kafka, "bytes"),
+        "to_kafka": encode(next(iter(facts.lags.values())))["to_kafka"],
         "producer": {"state": "unknown" if facts.unknown else producer.state.value, "text": facts.unknown or producer.text},
-        "log": log
-        and {
-            "file": log.file,
-            "pos": log.pos,
-            "gtid_set": log.gtid_set,
-            "position": log.position.text,
-            "committed_ms": log.committed_ms,
-            "bytes_per_s": None if facts.unknown else history.log_rate(RATE_S, facts.read_ms),
-        },
-        "retention": {
-            "oldest_file": room and room.oldest_file,
-            "newest_file": room and room.newest_file,
-            "keeps_s": room and room.keeps_s,
-            "head_room_s": room and room.left_s,
-            "problem": source.problem or None,
-        },
+        "log": log and {**encode(log), "bytes_per_s": None if facts.unknown else history.log_rate(RATE_S, facts.read_ms)},
+        "retention": {key: one for key, one in source.document.items() if key != "behind_bytes"},
         "tables": _table_counts(first),
         "notes": list(first.notes),
     }
@@ -74,7 +62,7 @@ def overview(settings: Settings, facts: Facts, history: History) -> Document:
 def _sink_word(name: str, lags: Lags, facts: Facts, history: History) -> Document:
     status = facts.statuses[name]
     return {
-        **lags.document,
+        **encode(lags),
         "name": name or KAFKA_ALONE,
         "merge": None if not status.has_sink else {"state": status.merge.state.value, "text": status.merge.text},
         "updated_ms": status.sink_updated_ms,
@@ -95,26 +83,22 @@ def _table_counts(status: Status) -> Document:
 
 def tables(facts: Facts, versions: Mapping[str, int]) -> list[Document]:
     """Return each table: its snapshot, its state and lag in each sink, its newest change. `versions` are those of its columns."""
-    rates = rates_of(facts.first, next(iter(facts.before.values())))
-    found = []
-    for table in facts.first.tables:
-        delay = table.kafka_delays
-        found.append(
-            {
-                "table": table.table,
-                "snapshot": _snapshot(table, None if facts.unknown else rates.get(table.table, 0.0)),
-                "last_change_ms": None if delay is None else delay.newest_ms,
-                "schema_version": versions.get(table.table),
-                "released": table.released,
-                "set_aside": table.set_aside,
-                "sinks": [_table_in_sink(name, facts, table.table) for name in facts.statuses if name],
-                "to_kafka": _delay(facts.first, table),
-            }
-        )
-    return found
+    return [
+        {
+            "table": table.table,
+            "snapshot": _snapshot(table, is_of_now=not facts.unknown),
+            "last_change_ms": table.kafka_delays and table.kafka_delays.newest_ms,
+            "schema_version": versions.get(table.table),
+            "released": table.released,
+            "set_aside": table.set_aside,
+            "sinks": [_table_in_sink(name, facts, table.table) for name in facts.statuses if name],
+            "to_kafka": _delay(facts.first.to_kafka(table)),
+        }
+        for table in facts.first.tables
+    ]
 
 
-def _snapshot(table: TableStatus, rate: float | None) -> Document | None:
+def _snapshot(table: TableStatus, *, is_of_now: bool) -> Document | None:
     if table.snapshot is None:
         return None
     return {
@@ -122,8 +106,8 @@ def _snapshot(table: TableStatus, rate: float | None) -> Document | None:
         "rows": table.rows_read,
         "estimate": table.rows_estimated,
         "share": table.share,
-        "rows_per_s": None if rate is None else round(rate, 1),
-        "eta_s": None if rate is None else eta_s(table, rate),
+        "rows_per_s": round(table.rows_per_s, 1) if is_of_now else None,
+        "eta_s": table.eta_s if is_of_now else None,
         "waits": table.waits,
         "error": table.error,
         "keyless": table.keyless,
@@ -141,20 +125,19 @@ def _table_in_sink(name: str, facts: Facts, table: str) -> Document:
     return {
         "name": name,
         "state": "unknown" if facts.unknown else consistency(one, status),
-        "lag": lag_document(lags.tables[table], "records"),
+        "lag": encode(lags.tables[table]),
         "lag_text": lags.tables[table].text,
         "merged": one.sink_rows,
         "quarantined": one.quarantined,
         "keyless": one.keyless,
         "problem": one.inexact or one.skipped or one.set_aside,
-        "commit_to_lake": None if delay is None else delay.document,
+        "commit_to_lake": _delay(delay),
         "delay_text": None if delay is None else delay.text,
     }
 
 
-def _delay(status: Status, table: TableStatus) -> Document | None:
-    delay = status.to_kafka(table)
-    return None if delay is None else delay.document
+def _delay(delay: DelayStatus | None) -> Document | None:
+    return None if delay is None else encode(delay)
 
 
 def sinks(settings: Settings, facts: Facts, history: History) -> list[Document]:
@@ -174,9 +157,9 @@ def sinks(settings: Settings, facts: Facts, history: History) -> list[Document]:
                 "alive": status.merge.alive,
                 "updated_ms": status.sink_updated_ms,
                 "records_per_s": None if facts.unknown else history.sink_rate(sink.name, RATE_S, facts.read_ms),
-                "lag": None if lags.to_sink is None else lag_document(lags.to_sink, "records"),
+                "lag": lags.to_sink and encode(lags.to_sink),
                 "running": {"number": batch.get("number"), "since_ms": batch.get("since_ms")} if "since_ms" in batch else None,
-                "batches": [one.document for one in recent_batches(batch)],
+                "batches": [encode(one) for one in recent_batches(batch)],
                 "quarantine": [{"table": one.table, "records": one.quarantined} for one in status.tables if one.quarantined],
             }
         )
@@ -236,20 +219,21 @@ def advice(reason: str) -> str:
     return next((text for part, text in _ADVICE if part in reason), "`tidemark doctor` checks everything from here")
 
 
-def change(one: LiveChange) -> Document:
-    """Return a change with all its columns."""
+def snapshots(facts: Facts) -> Document:
+    """Return the requests, newest first, with their tables and chunks, and how many older ones there are."""
+    requests = facts.snapshots.requests[::-1]
     return {
-        "number": one.number,
-        "table": one.table,
-        "op": one.op,
-        "operation": one.operation,
-        "key": one.key,
-        "cells": [asdict(cell) for cell in one.cells],
-        "changed": [asdict(cell) for cell in one.changed],
-        "committed_ms": one.committed_ms,
-        "position": one.position,
-        "topic": one.topic,
-        "partition": one.partition,
-        "offset": one.offset,
-        "gap": one.gap,
+        "producer": encode(facts.snapshots.producer),
+        "requests": [_request(request, facts) for request in requests[:SHOWN]],
+        "older": max(0, len(requests) - SHOWN),
+        "paused": any(request.state.value == "paused" for request in requests),
+        "running": facts.snapshots.is_running,
     }
+
+
+def _request(request: SnapshotRequest, facts: Facts) -> Document:
+    tables = []
+    for task in request.tasks:
+        chunks = facts.chunks.get((task.request, task.table))
+        tables.append({**encode(task), "share": task.share, "chunks": chunks and encode(chunks)})
+    return {**encode(request), "tables": tables, "failed": sum(not task.is_keyless for task in request.failed)}

@@ -1,14 +1,13 @@
-"""How far everything has come, as a value: documents of the state topic, the progress file and facts enter, `Status` leaves (pure).
+"""Documents of the state topic, the progress file and facts enter, the status of one sink leaves (pure).
 
-`tidemark.api.observe` reads what enters. Which words follow from the facts is decided in `schemas.liveness`.
+`schemas.liveness` decides which words follow from the facts.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Final
 
 from schemas.delay_histogram import RecentDelays
@@ -24,217 +23,22 @@ from schemas.documents import (
     TopicsDocument,
     UnseenStatementsDocument,
 )
-from schemas.identity import SourceId, TableName
-from schemas.liveness import JobState, MergeFacts, ProducerFacts, Sign, Standing, merge_state, producer_state
+from schemas.identity import TableName
+from schemas.liveness import MergeFacts, Sign, merge_state
 from schemas.merge_progress import MergeProgress, SetAside, TableProgress
 from schemas.position import Position
+from schemas.readable import moment
 from schemas.state import State
-from tidemark.api.delay_status import DelayStatus, delay_status
+from tidemark.status.tree import FOLLOWING, NOT_FOLLOWED, LogStatus, SinkFacts, Status, TableStatus
 
-RELEASED: Final = "it is not captured any more (source.tables, source.exclude_tables): the sink keeps it as it was then"
-NOT_FOLLOWED: Final = "foreign keys change its rows without logging them, and are not followed"
-FOLLOWING: Final = "parents changed; their children are being read"
 _REREAD_PREFIX: Final = "anew-"
 _GONE: Final = "UNKNOWN_SCHEMA"
 KEYLESS: Final = "NO_PRIMARY_KEY"
-_NOT_DONE: Final = 0.99
 _NO_OFFSET: Final = "the state topic of this name is missing or empty, so the tables in Kafka are not known"
-_NOT_ASKED: Final = "Kafka was not asked"
-ASIDE: Final = "it is set aside"
-"""What `TableStatus.awaited` begins with then: nobody knows when that ends."""
 READ_AGAIN: Final = "it is being read again"
 UNMATCHED: Final = "source.tables"
 """What a note begins with that names a pattern without a table."""
 RECREATED: Final = "topics end before what was read of them: they were deleted and created again"
-_UNKNOWN: Final = Standing(JobState.UNKNOWN)
-
-Ends = Mapping[str, Mapping[int, int]]
-"""Topic → partition → offset, exclusive."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogStatus:
-    """The log offset committed last: everything before it is in Kafka.
-
-    A restart continues to read from `needed_file` and `needed_pos`, before that while XA transactions are prepared. `read_ms` is
-    when the source committed the last transaction before it, or when we did where that is not known; `last_ms` is the first of
-    these, None where it is not known. `server` is whose log it is.
-    """
-
-    file: str
-    pos: int
-    gtid_set: str
-    position: Position
-    committed_ms: int
-    needed_file: str
-    needed_pos: int
-    read_ms: int
-    server: str = ""
-    last_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableStatus:
-    """One table, on its way through the snapshot and in the sink.
-
-    `snapshot` is the state of the table's newest snapshot request, None when there was none; `rows_read` of
-    about `rows_estimated` have been read by it, which are not all that there are where it is `partial`: it has a
-    condition. `consistent_at` is the position from which on the sink's
-    table is a state the source was in, None before that. `inexact` says why the sink may differ from the source
-    although it holds every change of the log, None where it does not; `skipped` why there is no mirror of it; `set_aside` why
-    it is not published or not merged at the moment. `waits` says why no chunk of its snapshot is read now, None where that is
-    not so. `behind` counts its records in Kafka that are not merged; None: unknown. They begin at `unmerged` (topic, partition,
-    offset), and the oldest was written at `oldest_ms`: 0 where consumers see none of them, a text that says why it is not known,
-    None where nobody has looked. `gone`: the source has it no longer, so that its snapshot failed. `kafka_delays` and
-    `lake_delays` are how long changes took from their commit, as the jobs noted it at some time (`Status.to_kafka`,
-    `Status.to_lake` say what holds now).
-    `released`: it is not captured any more, so the sink stays as it is. `keyless`: it has no key, so its snapshot failed,
-    and it has no mirror.
-    `via` is the way of its snapshot's rows, "kafka" or "spark", None without a snapshot, and `via_reason` why it is not the one
-    that was wanted.
-    """
-
-    table: str
-    snapshot: str | None = None
-    rows_read: int = 0
-    rows_estimated: int | None = None
-    error: str | None = None
-    sink_rows: int | None = None
-    applied: Position | None = None
-    consistent_at: Position | None = None
-    quarantined: int = 0
-    inexact: str | None = None
-    partial: bool = False
-    skipped: str | None = None
-    set_aside: str | None = None
-    waits: str | None = None
-    behind: int | None = None
-    unmerged: tuple[tuple[str, int, int], ...] = ()
-    oldest_ms: int | str | None = None
-    gone: bool = False
-    keyless: bool = False
-    kafka_delays: RecentDelays | None = None
-    lake_delays: RecentDelays | None = None
-    via: str | None = None
-    via_reason: str | None = None
-    released: bool = False
-
-    @property
-    def is_consistent(self) -> bool:
-        """Whether the sink's table is a state the source was in, and nothing says that it is not exact."""
-        return self.consistent_at is not None and not (self.inexact or self.skipped or self.set_aside)
-
-    @property
-    def is_snapshotting(self) -> bool:
-        """Whether its snapshot is queued, being read or paused."""
-        return self.snapshot is not None and not SnapshotState(self.snapshot).final
-
-    @property
-    def awaited(self) -> str:
-        """Which rows of it are still on their way, though the sink has all changes of the log; "" for none."""
-        if self.released:
-            return ""
-        if self.set_aside is not None:
-            return f"{ASIDE}: {self.set_aside}"
-        if self.is_snapshotting:
-            return f"its snapshot is {self.snapshot}" + (f", waiting: {self.waits}" if self.waits else "")
-        if self.inexact == FOLLOWING or (self.inexact is not None and self.snapshot == "done" and self.inexact != NOT_FOLLOWED):
-            return self.inexact
-        return ""
-
-    @property
-    def share(self) -> float | None:
-        """The part of the snapshot that has been read, 0 to 1, and 1 when it is done only; None where the estimate says nothing.
-
-        More rows than the estimate prove that it is wrong.
-        """
-        if self.snapshot == "done":
-            return 1.0
-        if not self.rows_estimated or self.rows_read > self.rows_estimated:
-            return None
-        return min(_NOT_DONE, self.rows_read / self.rows_estimated)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkFacts:
-    """What was found out about the merge job besides its progress, as `schemas.liveness.MergeFacts` has it.
-
-    `ends` are those of the tables' topics, `topics` the change and the snapshot topic of each table.
-    `disk` says that the disk of the sink's folder is full, "" if it is not, or is of another machine.
-    """
-
-    sign: Sign | None = None
-    locked: bool | None = None
-    is_moving: bool = False
-    unreadable: str = ""
-    topics: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    ends: Ends | None = None
-    ends_unknown: str = _NOT_ASKED
-    has_sink: bool = True
-    disk: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """Log, tables and sink at one moment. `sign` is the producer's last liveness record, `merge` the state of the merge job.
-
-    `merge_sign` is the last liveness record of that.
-    """
-
-    source: SourceId
-    read_ms: int
-    log: LogStatus | None
-    paused: bool
-    tables: tuple[TableStatus, ...]
-    sink_updated_ms: int | None
-    sign: Sign | None = None
-    sign_is_moving: bool = False
-    merge: Standing = _UNKNOWN
-    merge_sign: Sign | None = None
-    notes: tuple[str, ...] = ()
-    last_batch_s: float | None = None
-    has_sink: bool = True
-
-    @property
-    def snapshot_running(self) -> bool:
-        """Whether a table is queued or being read."""
-        return any(table.is_snapshotting for table in self.tables)
-
-    @property
-    def applied(self) -> Position | None:
-        """The sink holds every change of every table up to here; None while a table has none applied."""
-        positions = [table.applied for table in self.tables if not table.released]
-        if not positions or None in positions:
-            return None
-        return min(position for position in positions if position is not None)
-
-    @property
-    def behind(self) -> int | None:
-        """Records in Kafka that are not merged; None where that is not known of a table, or of none."""
-        counts = [table.behind for table in self.tables]
-        if not counts or None in counts:
-            return None
-        return sum(count for count in counts if count is not None)
-
-    def producer(self, behind_bytes: int | None = None) -> Standing:
-        """Return the producer's state, given how much of the source's log is not in Kafka (None: unknown)."""
-        facts = ProducerFacts(
-            now_ms=self.read_ms,
-            started=self.log is not None,
-            sign=self.sign,
-            is_moving=self.sign_is_moving,
-            behind_bytes=behind_bytes,
-        )
-        return producer_state(facts)
-
-    def to_kafka(self, table: TableStatus) -> DelayStatus | None:
-        """Return how long changes of a table take from their commit to Kafka; None where none was counted."""
-        return delay_status(table.kafka_delays, "producer", self.producer(), self.sign, self.read_ms)
-
-    def to_lake(self, table: TableStatus) -> DelayStatus | None:
-        """Return how long changes of a table take from their commit to the sink; None where none was counted."""
-        in_seconds = table.kafka_delays is not None and table.kafka_delays.in_seconds
-        return delay_status(table.lake_delays, "merge job", self.merge, self.merge_sign, self.read_ms, in_seconds=in_seconds)
 
 
 def status_of(state: State, progress: MergeProgress, now_ms: int, facts: SinkFacts | None = None) -> Status:
@@ -494,6 +298,5 @@ def _set_aside(one: SetAside | None) -> str | None:
 
 def _aside_text(reason: str, job: str, since_ms: int, position: Position | None = None) -> str:
     """Return why a job has set a table aside, and since when or from which position on."""
-    since = f"{datetime.fromtimestamp(since_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
     start = "" if position is None else f" from position {position.text}"
-    return f"{reason} (by the {job} since {since}{start})"
+    return f"{reason} (by the {job} since {moment(since_ms)}{start})"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
 
+from schemas.json_codec import ABSENT, INLINE, Form, encode, json_field
 from schemas.liveness import JobState
 from schemas.pipeline_lag import (
     LOST,
@@ -17,7 +18,8 @@ from schemas.pipeline_lag import (
     largest,
     verdict,
 )
-from tidemark.api.overview import FOLLOWING, NOT_FOLLOWED, READ_AGAIN, UNMATCHED, Status, TableStatus
+from tidemark.status.reckoning import READ_AGAIN, UNMATCHED
+from tidemark.status.tree import FOLLOWING, NOT_FOLLOWED, Status, TableStatus
 
 _NO_TOPICS: Final = "it has no topics in Kafka, or they end before what was read of them"
 _NOT_READ: Final = "Kafka did not say when its oldest record was written"
@@ -31,11 +33,13 @@ class Lags:
     came late into Kafka is as old there as its stay. `left_out` are tables that do not go into the sink, or are captured no longer.
     """
 
-    to_kafka: Lag
+    JSON: ClassVar = Form(head=lambda lags: {"to_kafka": _in_bytes(lags.to_kafka)})
+
+    to_kafka: Lag = field(metadata=ABSENT)
     to_sink: Lag | None
-    tables: dict[str, Lag]
-    verdict: Verdict
-    left_out: frozenset[str] = frozenset()
+    tables: dict[str, Lag] = field(metadata=ABSENT)
+    verdict: Verdict = field(metadata=INLINE)
+    left_out: frozenset[str] = json_field(frozenset(), absent=True)
 
     def as_unknown(self, reason: str) -> Lags:
         """Return what these lags say of a later moment: nothing, for that reason."""
@@ -48,20 +52,11 @@ class Lags:
             verdict=Verdict(Word.UNKNOWN, (reason,)),
         )
 
-    @property
-    def document(self) -> dict[str, Any]:
-        """The JSON form, without tables."""
-        return {
-            "word": self.verdict.word.value,
-            "reasons": list(self.verdict.reasons),
-            "to_kafka": lag_document(self.to_kafka, "bytes"),
-            "to_sink": None if self.to_sink is None else lag_document(self.to_sink, "records"),
-        }
 
-
-def lag_document(lag: Lag, unit: str) -> dict[str, Any]:
-    """Return a lag in JSON; what is left is counted in that unit."""
-    return {"lag_s": lag.seconds, unit: lag.left, "unknown": lag.unknown or None}
+def _in_bytes(lag: Lag) -> dict[str, Any]:
+    """Return the JSON form of a lag of the source's log, whose rest is counted in bytes."""
+    document = encode(lag)
+    return {**{key: one for key, one in document.items() if key != "records"}, "bytes": lag.left}
 
 
 def lags_of(status: Status, left_bytes: int | None = None, problem: str = "") -> Lags:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from schemas.delay_histogram import RecentDelays
+from schemas.json_codec import Form, json_field
 from schemas.liveness import Sign, Standing
 
 _CLOCKS_MS: Final = 20_000
@@ -20,31 +21,26 @@ class DelayStatus:
     now, "" where they do. `in_seconds`: the source's log has whole seconds, so that each may be a second too long.
     """
 
-    p50_s: float
-    p99_s: float
+    JSON: ClassVar = Form(head=lambda delay: delay.counted)
+
+    p50_s: float = json_field(absent=True)
+    p99_s: float = json_field(absent=True)
     samples: int
     window_s: float
     newest_ms: int
-    age_ms: int
+    age_ms: int = json_field(absent=True)
     in_seconds: bool
-    unknown: str = ""
+    unknown: str = json_field("", absent=True)
 
     @property
-    def document(self) -> dict[str, Any]:
-        """The JSON form: a figure that is not known to be of now is null."""
+    def counted(self) -> dict[str, Any]:
+        """Both figures in JSON, null if they are not known to be of now, with the reason."""
+        both = {} if self.unknown else {"p50_s": self.p50_s, "p99_s": self.p99_s}
+        known = {name: one for name, one in both.items() if one != float("inf")}
         unknown = self.unknown
         if not unknown and self.p99_s == float("inf"):
-            unknown = "p99_s: longer than can be counted" if self.p50_s != self.p99_s else "longer than can be counted"
-        return {
-            "p50_s": None if self.unknown or self.p50_s == float("inf") else self.p50_s,
-            "p99_s": None if self.unknown or self.p99_s == float("inf") else self.p99_s,
-            "samples": self.samples,
-            "window_s": self.window_s,
-            "newest_ms": self.newest_ms,
-            "age_s": round(self.age_ms / 1000, 1),
-            "in_seconds": self.in_seconds,
-            "unknown": unknown or None,
-        }
+            unknown = "p99_s: longer than can be counted" if known else "longer than can be counted"
+        return {"p50_s": None, "p99_s": None, **known, "age_s": round(self.age_ms / 1000, 1), "unknown": unknown or None}
 
     @property
     def text(self) -> str:

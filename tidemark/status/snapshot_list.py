@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import ClassVar, Final
 
 from schemas.documents import OffsetDocument, Origin, RequestDocument, SnapshotState, TaskDocument
+from schemas.json_codec import Form, json_field
 from schemas.liveness import JobState, ProducerFacts, Sign, Standing, producer_state
 from schemas.position import Position
 from schemas.state import State
-from tidemark.api.overview import KEYLESS
+from tidemark.status.reckoning import KEYLESS
+from tidemark.status.tree import seconds_left, share_of
 
 _UNREAD: Final = frozenset({SnapshotState.QUEUED, SnapshotState.RUNNING})
 
@@ -25,31 +27,40 @@ class SnapshotTask:
     `rows` were read of about `estimate`, which is None where the server gave none. `chunks_done` are done, `chunks_open` are
     planned and not done; more may follow unless `is_planned`: then the whole table is divided. `via` is the way of the rows,
     `via_reason` why it is not the one that was wanted. `waits` says why no chunk is read now, "" where that is not so or not known.
-    `is_keyless`: it failed because it has no key, which is no alarm: its changes go to Kafka, and it has no mirror.
+    `is_keyless`: it failed because it has no key, which is no alarm: its changes go to Kafka, and it has no mirror. `rows_per_s` is
+    known after two looks (`SnapshotList.with_rates`).
     """
 
-    request: str
+    JSON: ClassVar = Form(
+        head=lambda task: {"rows_per_s": None if task.rows_per_s is None else round(task.rows_per_s, 1), "eta_s": task.eta_s}
+    )
+
+    request: str = json_field(absent=True)
     table: str
     state: SnapshotState
-    rows: int
-    estimate: int | None
+    rows: int = json_field(name="rows_read")
+    estimate: int | None = json_field(name="rows_estimated")
     chunks_done: int
     chunks_open: int
-    is_planned: bool
+    is_planned: bool = json_field(absent=True)
     condition: str | None
     merge: str
     via: str
-    via_reason: str
-    error: str
-    waits: str
-    is_keyless: bool
+    via_reason: str = json_field(empty_as_null=True)
+    error: str = json_field(empty_as_null=True)
+    waits: str = json_field(name="waiting", empty_as_null=True)
+    is_keyless: bool = json_field(name="keyless")
+    rows_per_s: float | None = json_field(None, absent=True)
 
     @property
     def share(self) -> float | None:
-        """The part that is read, 0 to 1, and 1 only when it is done; None where the estimate says nothing, or is proved wrong."""
-        if self.state is SnapshotState.DONE:
-            return 1.0
-        return min(0.99, self.rows / self.estimate) if self.estimate and self.rows <= self.estimate else None
+        """The part that is read, as `share_of` has it."""
+        return share_of(self.state is SnapshotState.DONE, self.rows, self.estimate)
+
+    @property
+    def eta_s(self) -> float | None:
+        """The seconds until it is read; None if nobody knows."""
+        return seconds_left(self.rows, self.estimate, self.rows_per_s) if self.state is SnapshotState.RUNNING else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +70,8 @@ class SnapshotRequest:
     `created_ms` and `finished_ms` are Unix times of the producer's clock.
     """
 
+    JSON: ClassVar = Form(head=lambda request: {"outcome": request.outcome, "rows_read": request.rows})
+
     id: str
     origin: Origin
     state: SnapshotState
@@ -66,9 +79,9 @@ class SnapshotRequest:
     position: Position | None
     created_ms: int
     finished_ms: int | None
-    reason: str
-    error: str
-    tasks: tuple[SnapshotTask, ...]
+    reason: str = json_field(empty_as_null=True)
+    error: str = json_field(empty_as_null=True)
+    tasks: tuple[SnapshotTask, ...] = json_field(name="tables")
 
     @property
     def rows(self) -> int:
@@ -100,7 +113,7 @@ class SnapshotList:
 
     read_ms: int
     producer: Standing
-    sign_ms: int | None
+    sign_ms: int | None = json_field(absent=True)
     requests: tuple[SnapshotRequest, ...]
     children: tuple[SnapshotTask, ...]
 
@@ -119,6 +132,24 @@ class SnapshotList:
         for request in self.requests:
             yield from request.tasks
         yield from self.children
+
+    @property
+    def running_only(self) -> SnapshotList:
+        """The list without what has ended."""
+        requests = tuple(request for request in self.requests if not request.state.final)
+        return replace(self, requests=requests, children=tuple(task for task in self.children if not task.state.final))
+
+    def with_rates(self, before: SnapshotList) -> SnapshotList:
+        """Return the same with the rows per second since an earlier look, of tables that both have and that have not ended."""
+        seconds = (self.read_ms - before.read_ms) / 1000
+        earlier = {(task.request, task.table): task.rows for task in before.tasks} if seconds > 0 else {}
+
+        def paced(task: SnapshotTask) -> SnapshotTask:
+            rows = None if task.state.final else earlier.get((task.request, task.table))
+            return replace(task, rows_per_s=None if rows is None else max(0, task.rows - rows) / seconds)
+
+        requests = tuple(replace(request, tasks=tuple(map(paced, request.tasks))) for request in self.requests)
+        return replace(self, requests=requests, children=tuple(map(paced, self.children)))
 
 
 def snapshot_list(state: State, now_ms: int, before: SnapshotList | None = None) -> SnapshotList:
@@ -153,41 +184,6 @@ def running_only(found: SnapshotList) -> SnapshotList:
     """Return the list without what has ended."""
     requests = tuple(request for request in found.requests if not request.state.final)
     return replace(found, requests=requests, children=tuple(task for task in found.children if not task.state.final))
-
-
-def rates(before: SnapshotList, now: SnapshotList) -> Mapping[tuple[str, str], float]:
-    """Return the rows per second by request and table, of those that were seen twice and have not ended."""
-    seconds = (now.read_ms - before.read_ms) / 1000
-    if seconds <= 0:
-        return {}
-    earlier = {(task.request, task.table): task.rows for task in before.tasks}
-    return {
-        (task.request, task.table): max(0, task.rows - earlier[task.request, task.table]) / seconds
-        for task in now.tasks
-        if (task.request, task.table) in earlier and not task.state.final
-    }
-
-
-def eta_s(task: SnapshotTask, rate: float | None) -> float | None:
-    """Return the seconds until a table is read; None where that is not known: no rate, no estimate, or more rows than that."""
-    if task.state is not SnapshotState.RUNNING or not rate or task.estimate is None or task.rows >= task.estimate:
-        return None
-    return round((task.estimate - task.rows) / rate, 1)
-
-
-def document_of(now: SnapshotList, pace: Mapping[tuple[str, str], float]) -> dict[str, Any]:
-    """Return the list in JSON; what is not known is null."""
-    return {
-        "read_ms": now.read_ms,
-        "producer": standing_document(now.producer),
-        "requests": [request_document(request, pace) for request in now.requests],
-        "children": [_task_document(task, pace) for task in now.children],
-    }
-
-
-def standing_document(producer: Standing) -> dict[str, Any]:
-    """Return the state of the producer in JSON."""
-    return {"state": producer.state.value, "reason": producer.reason or None, "alive": producer.alive}
 
 
 def _request(request: RequestDocument, tasks: list[SnapshotTask]) -> SnapshotRequest:
@@ -225,42 +221,3 @@ def _task(task: TaskDocument, request: RequestDocument | None, waits: str) -> Sn
         waits=waits,
         is_keyless=task.status == KEYLESS,
     )
-
-
-def request_document(request: SnapshotRequest, pace: Mapping[tuple[str, str], float]) -> dict[str, Any]:
-    """Return a request with its tables in JSON."""
-    return {
-        "id": request.id,
-        "origin": request.origin.value,
-        "state": request.state.value,
-        "outcome": request.outcome,
-        "blocking": request.blocking,
-        "position": None if request.position is None else request.position.text,
-        "created_ms": request.created_ms,
-        "finished_ms": request.finished_ms,
-        "reason": request.reason or None,
-        "error": request.error or None,
-        "rows_read": request.rows,
-        "tables": [_task_document(task, pace) for task in request.tasks],
-    }
-
-
-def _task_document(task: SnapshotTask, pace: Mapping[tuple[str, str], float]) -> dict[str, Any]:
-    rate = pace.get((task.request, task.table))
-    return {
-        "table": task.table,
-        "state": task.state.value,
-        "keyless": task.is_keyless,
-        "rows_read": task.rows,
-        "rows_estimated": task.estimate,
-        "rows_per_s": None if rate is None else round(rate, 1),
-        "eta_s": eta_s(task, rate),
-        "chunks_done": task.chunks_done,
-        "chunks_open": task.chunks_open,
-        "condition": task.condition,
-        "merge": task.merge,
-        "via": task.via,
-        "via_reason": task.via_reason or None,
-        "waiting": task.waits or None,
-        "error": task.error or None,
-    }
