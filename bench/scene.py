@@ -18,8 +18,9 @@ from devservers.processes import GuardedProcess
 from mysqlio.server_facts import current_position
 from schemas.position import file_number
 from schemas.settings import Settings
-from tidemark.api.observe import Observer, Status
+from tidemark.api.observe import Observer
 from tidemark.process import config
+from tidemark.status.tree import Status
 
 DATABASE = "bench"
 SIGNAL_TABLE = "tidemark_signal"

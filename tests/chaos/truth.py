@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.liveness import Standing
-from tidemark.api.observe import Status
+from tidemark.status.tree import Status
 
 BELIEVED_S: Final = 30.0
 """A process is called alive for up to 15 s after its last liveness record; a machine under load adds to that."""

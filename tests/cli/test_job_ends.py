@@ -33,7 +33,8 @@ from schemas.topics import state_topic
 from tests.support.faulty_java import ENDS_FROM_FULL_DISK, java_that
 from tests.support.servers import unique_name
 from tidemark import cli
-from tidemark.api.observe import Observer, sink_facts
+from tidemark.api.observe import Observer
+from tidemark.api.sink_folder import sink_facts
 from tidemark.status.lags import lags_of
 
 AT_MS: Final = 1_800_000_000_000
@@ -44,7 +45,7 @@ import json, sys
 from pathlib import Path
 from schemas.settings import from_mapping
 from spark_jobs.jobs.liveness_file import LivenessFile
-from tidemark.api.observe import sink_facts
+from tidemark.api.sink_folder import sink_facts
 disk = Path(sys.argv[1])
 service = disk / "_tidemark"
 service.mkdir()

@@ -7,13 +7,15 @@ import queue
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 
+from schemas.errors import PublishError
 from schemas.liveness import JobState, Sign, Standing
 from tests.cli.test_status import LOG, documents, progress, status_of
 from tests.cli.test_up_command import write_settings
+from tidemark.api.observe import Observer
 from tidemark.local.local_jobs import Complaints, LocalJobs, Milestones, complaint
 from tidemark.process import config
 from tidemark.status.tree import Status, TableStatus
@@ -77,7 +79,11 @@ def test_a_job_that_has_ended_counts_for_nothing(milestones: Milestones) -> None
 def test_what_is_waited_for_is_said_while_nothing_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemark.local.local_jobs._QUIET_S", 0.1)
     monkeypatch.setattr("tidemark.local.local_jobs._LOOK_S", 0.1)
-    monkeypatch.setattr(Milestones, "_look", lambda _milestones: iter(()))
+
+    def read_each(_observer: Observer, *, oldest: bool) -> NoReturn:
+        raise PublishError(f"Kafka is silent: {oldest}")
+
+    monkeypatch.setattr(Observer, "read_each", read_each)
     said: queue.SimpleQueue[str] = queue.SimpleQueue()
     with Milestones(config.load(write_settings(tmp_path, 1, 1)), said.put):
         assert said.get(timeout=10) == "waits for Kafka and the producer"

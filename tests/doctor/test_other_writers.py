@@ -22,7 +22,7 @@ def found_with(
     holder: int | None, sign_of: str | None, folder: Path, monkeypatch: pytest.MonkeyPatch, *, is_start: bool
 ) -> list[Finding]:
     """What is found where a process of this number has the lock, and a job on a machine, if any, writes liveness records."""
-    monkeypatch.setattr("tidemark.api.locks.lock_holder", lambda _path: holder)
+    monkeypatch.setattr("tidemark.api.sink_folder.lock_holder", lambda _path: holder)
     sink = from_mapping({"name": "shop", "source": {"tables": ["a"]}, "sinks": [{"name": "lake", "path": str(folder)}]}).sinks[0]
     service = Path(sink.service_path)
     service.mkdir(parents=True, exist_ok=True)

@@ -24,8 +24,9 @@ from schemas import signals
 from schemas.position import Position, file_number
 from schemas.settings import Settings
 from tests.e2e.topics import Notification, Notifications
-from tidemark.api.observe import Observer, Status
+from tidemark.api.observe import Observer
 from tidemark.process import config
+from tidemark.status.tree import Status
 from tidemark.verify import VerifyReport, verify
 from tidemark.verify.awaited import AwaitedRows
 

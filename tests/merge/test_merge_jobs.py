@@ -25,7 +25,7 @@ from spark_jobs.spark_errors import lost_class
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import ORDERS, amounts, at, flush, topics_of, wait_for
 from tests.merge.topics import TableTopics
-from tidemark.api.observe import sink_facts
+from tidemark.api.sink_folder import sink_facts
 
 NAMES = ("lake", "mart")
 

@@ -24,8 +24,8 @@ from tests.e2e.topics import RecordReader, plain
 from tests.recorded.recorded_workload import BIG_ROWS, DATABASE
 from tests.recorded.restored import restored
 from tests.support.topics import read_topics
-from tidemark.api.observe import Status, TableStatus
 from tidemark.cli import main
+from tidemark.status.tree import Status, TableStatus
 from tidemark.verify.quarantined_rows import groups
 
 # mysql-replication calls PyMySQL by its old names.

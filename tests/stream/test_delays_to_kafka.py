@@ -13,9 +13,10 @@ from confluent_kafka import Consumer
 
 from schemas.delay_histogram import BOUNDS_S
 from tests.support.producers import Source, running
-from tidemark.api.observe import Observer, Status
+from tidemark.api.observe import Observer
 from tidemark.commands.run import run_producer
 from tidemark.status.delay_status import DelayStatus
+from tidemark.status.tree import Status
 
 CHANGES = 60
 

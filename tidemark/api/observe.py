@@ -5,11 +5,9 @@ Neither the producer nor the merge job need to run for this. Settings enter; `St
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -22,21 +20,17 @@ from schemas.applied.kafka_security import client_options
 from schemas.documents import SchemaIdDocument
 from schemas.errors import KafkaAccessError, PublishError, StateError
 from schemas.identity import SourceId
-from schemas.json_codec import decode
-from schemas.liveness import EVERY_S, JobState, Sign, machine, read_sign
+from schemas.liveness import EVERY_S, JobState, Sign
 from schemas.merge_progress import MergeProgress
 from schemas.state import State, StateRecords
 from schemas.waiting import waiting
-from tidemark.api.disks import full_disk
-from tidemark.api.locks import is_locked
 from tidemark.api.oldest_records import OldestRecords, PartitionOffset
+from tidemark.api.sink_folder import read_progress, sink_facts
 from tidemark.status.reckoning import is_ahead, status_of, tables_with_topics
-from tidemark.status.tree import Ends, LogStatus, SinkFacts, Status, TableStatus
+from tidemark.status.tree import Ends, Status, TableStatus
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
-
-__all__ = ["Ends", "LogStatus", "Observer", "SinkFacts", "Status", "TableStatus", "read_progress", "sink_facts", "status_of"]
 
 _BROKER_S: Final = 20.0
 _READ_S: Final = 60.0
@@ -237,19 +231,6 @@ class Observer:
         return True
 
 
-def read_progress(settings: Settings) -> MergeProgress:
-    """Return what the merge job's progress file says; nothing while there is no such file, or no sink."""
-    if len(settings.sinks) != 1:
-        return MergeProgress()
-    path = Path(settings.sink.progress_path)
-    try:
-        return decode(MergeProgress, json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return MergeProgress()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{path} cannot be read: {error}") from error
-
-
 def _may_be_of_another_clock(status: Status) -> bool:
     """Return whether one more sign would prove a job alive that looks silent, or whose sign comes from the future."""
     return any(one.needs_sign for one in (status.merge, status.producer()))
@@ -262,17 +243,3 @@ def _first_of(table: TableStatus, written: Mapping[PartitionOffset, int | str]) 
     if unknown or len(times) < len(table.unmerged):
         return unknown[0] if unknown else None
     return min((one for one in times if one and not isinstance(one, str)), default=0)
-
-
-def sink_facts(settings: Settings) -> SinkFacts:
-    """Return the merge job's liveness record and lock, as far as this machine sees them."""
-    if len(settings.sinks) != 1:
-        reason = "the settings have several sinks" if settings.sinks else "the settings have no sink"
-        return SinkFacts(unreadable=reason, has_sink=bool(settings.sinks))
-    service, disk = Path(settings.sink.service_path), full_disk(Path(settings.sink.folder))
-    try:
-        sign = read_sign(service / "alive.json")
-    except StateError as error:
-        return SinkFacts(unreadable=str(error), disk=disk)
-    is_here = sign is None or sign.machine == machine()  # a lock is known to the kernel that gave it
-    return SinkFacts(sign=sign, locked=is_locked(service / "lock") if is_here else None, disk=disk)

@@ -51,7 +51,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _require_targets(settings: Settings, names: Sequence[str]) -> None:
     """Raise `ConfigError` for a name that no target has, as far as is known without Spark: with routes only the form is."""
-    from tidemark.api.observe import read_progress
+    from tidemark.api.sink_folder import read_progress
 
     for name in names:
         if not all(name.partition(".")):

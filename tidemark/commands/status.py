@@ -18,9 +18,9 @@ from tidemark.status.tree import RELEASED
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidemark.api.observe import Status, TableStatus
     from tidemark.api.source_log import SourceLog
     from tidemark.status.delay_status import DelayStatus
+    from tidemark.status.tree import Status, TableStatus
 
 HELP: Final = "show how far log, snapshots and sink are"
 _RATE_S: Final = 2.0

@@ -22,13 +22,14 @@ from devservers import Database
 from mysqlio.server_facts import current_position
 from schemas import signals
 from schemas.position import file_number
-from tidemark.api.observe import Observer, Status
+from tidemark.api.observe import Observer
 from tidemark.demo import order_shards, pipeline_sinks, shop, stream_fold
 from tidemark.demo.order_shards import ShardLoad
 from tidemark.demo.pipeline_sinks import CAPTURED
 from tidemark.demo.progress_display import Display
 from tidemark.demo.stack import DemoError, Stack
 from tidemark.demo.workload import Workload
+from tidemark.status.tree import Status
 
 if TYPE_CHECKING:
     from pymysql import Connection

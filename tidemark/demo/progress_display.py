@@ -14,9 +14,8 @@ from rich.live import Live
 from rich.table import Table
 
 from schemas.readable import count, duration
-from tidemark.api.observe import Status, TableStatus
 from tidemark.demo.workload import WorkloadCounts
-from tidemark.status.tree import seconds_left
+from tidemark.status.tree import Status, TableStatus, seconds_left
 
 LogEnd = tuple[int, int]
 """Number of the log file, and where in it."""

@@ -26,12 +26,13 @@ from devservers import Database
 from mysqlio.server_facts import current_position
 from schemas import signals
 from schemas.position import file_number
-from tidemark.api.observe import Observer, Status
+from tidemark.api.observe import Observer
 from tidemark.demo import shop
 from tidemark.demo.pipeline_course import PipelineCourse, lines
 from tidemark.demo.progress_display import Display, LagMeter, LogEnd, ProgressView
 from tidemark.demo.stack import DemoError, Stack
 from tidemark.demo.workload import Workload
+from tidemark.status.tree import Status
 
 if TYPE_CHECKING:
     from pymysql import Connection

@@ -56,20 +56,16 @@ def end_of_producer(signs: list[Sign]) -> Iterator[Finding]:
 
 def end_of_merge_job(sink: SinkSettings) -> Iterator[Finding]:
     """Yield why the merge job of a sink does not run, or waits; nothing if it runs, or was stopped."""
-    from tidemark.api.disks import full_disk
-    from tidemark.api.locks import is_locked
+    from tidemark.api.sink_folder import facts_of_folder
 
-    service = Path(sink.service_path)
-    try:
-        sign = read_sign(service / "alive.json")
-    except StateError:
+    facts = facts_of_folder(sink)
+    if facts.sign is None:
         return
-    if sign is None:
-        return
-    locked = is_locked(service / "lock") if sign.machine == machine() else None
-    disk, now_ms = full_disk(Path(sink.folder)), time.time_ns() // 1_000_000
-    standing = merge_state(MergeFacts(now_ms=now_ms, merged=True, sign=sign, locked=locked, behind={}, disk=disk))
-    yield from _end("sink.merge_ended", f"sink {sink.name}: merge job", standing, sign, "nothing is merged")
+    now_ms = time.time_ns() // 1_000_000
+    standing = merge_state(
+        MergeFacts(now_ms=now_ms, merged=True, sign=facts.sign, locked=facts.locked, behind={}, disk=facts.disk)
+    )
+    yield from _end("sink.merge_ended", f"sink {sink.name}: merge job", standing, facts.sign, "nothing is merged")
 
 
 def _end(code: str, job: str, standing: Standing, sign: Sign, what: str) -> Iterator[Finding]:
@@ -109,7 +105,7 @@ def sink_writer_findings(sink: SinkSettings, *, is_start: bool) -> Iterator[Find
 
     Before a start all of it is a warning: the merge job waits for the lock, and another job may end meanwhile.
     """
-    from tidemark.api.locks import lock_holder
+    from tidemark.api.sink_folder import lock_holder
 
     service = Path(sink.service_path)
     holder, sign = lock_holder(service / "lock"), _sign_of(service)

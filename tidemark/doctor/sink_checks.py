@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from schemas.errors import SinkError, TidemarkError
 from schemas.findings import Finding, Remedy, Severity
 from schemas.settings.database_url import DATABASES
-from tidemark.api.disks import full_disk
+from tidemark.api.sink_folder import full_disk
 from tidemark.doctor.other_writers import end_of_merge_job, sink_writer_findings
 from tidemark.doctor.unchecked import UncheckedError
 

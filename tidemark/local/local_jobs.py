@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,12 +17,13 @@ from devservers.processes import GuardedProcess
 from schemas.errors import TidemarkError
 from schemas.pipeline_lag import Word
 from schemas.readable import counted
-from tidemark.api.observe import Observer
+from tidemark.api.observer_loop import ObserverLoop
 from tidemark.status.lags import lags_of
 
 if TYPE_CHECKING:
     from schemas.liveness import Sign
     from schemas.settings import Settings
+    from tidemark.api.observe import Observer
     from tidemark.status.tree import Status, TableStatus
 
 _ENDS_S: Final = 2.5
@@ -102,57 +102,36 @@ def compiled_ahead(folder: Path, *, for_workers: bool) -> Iterator[None]:
         child.kill()
 
 
-class Milestones:
-    """What has come for the first time since this start, said once each.
+class Milestones(ObserverLoop):
+    """Milestones that come for the first time since this start, each said once.
 
     That it continues an earlier run, that tables are being read, the first rows in the sinks, what needs a person, and that a sink
-    has caught up. Only what jobs of this start report counts: what an earlier run has left says nothing of now. A thread looks
-    while it is entered: a broker that does not answer holds up nobody else. The end does not wait for it.
+    has caught up. Only reports of jobs of this start count: those of an earlier run say nothing of now. A broker that does not
+    answer holds up nobody else, and the end does not wait for it.
     """
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
-        self._settings, self._say = settings, say
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="milestones", daemon=True)
+        super().__init__(settings, self._read_once, "milestones", _LOOK_S, first_s=_LOOK_S, join_s=_LAST_LOOK_S)
+        self._say = say
         self._began_s, self._began_ms = time.monotonic(), int(time.time() * 1000)
+        self._said_s = self._began_s
         self._reached: set[str] = set()
         self._before: dict[str, int] = {}
-        self._observer: Observer | None = None
-        self._awaited = "waits for Kafka and the producer"
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._ended.set()
-        self._thread.join(_LAST_LOOK_S)
-
-    def _watch(self) -> None:
-        said_s = time.monotonic()
+    def _read_once(self, observer: Observer) -> None:
+        """Say each milestone that is new, and after a while without one what is awaited."""
         try:
-            while not self._ended.wait(_LOOK_S):
-                for line in self._look():
-                    self._say(line)
-                    said_s = time.monotonic()
-                if self._awaited and time.monotonic() - said_s > _QUIET_S:
-                    self._say(self._awaited)
-                    said_s = time.monotonic()
-        finally:
-            if self._observer is not None:
-                self._observer.close()
-
-    def _look(self) -> Iterator[str]:
-        """Yield a line for each milestone that is new. What cannot be asked yet has not come."""
-        try:
-            self._observer = self._observer or Observer(self._settings)
-            statuses = self._observer.read_each(oldest=True)
+            statuses = observer.read_each(oldest=True)
         except TidemarkError:
-            self._awaited = "waits for Kafka and the producer"
-            return
-        for name, status in statuses.items():
-            yield from self.reached(name, status)
-        self._awaited = "; ".join(filter(None, (self.awaited_of(name, status) for name, status in statuses.items())))
+            lines, awaited = [], "waits for Kafka and the producer"
+        else:
+            lines = [line for name, status in statuses.items() for line in self.reached(name, status)]
+            awaited = "; ".join(filter(None, (self.awaited_of(name, status) for name, status in statuses.items())))
+        if awaited and not lines and time.monotonic() - self._said_s > _QUIET_S:
+            lines = [awaited]
+        for line in lines:
+            self._say(line)
+            self._said_s = time.monotonic()
 
     def awaited_of(self, name: str, status: Status) -> str:
         """Return what is awaited before a sink has caught up for the first time; "" after that."""

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from schemas.liveness import JobState, Standing
-from tidemark.api.look_loop import LookLoop
+from schemas.overriding import override
+from tidemark.api.observer_loop import ObserverLoop
 from tidemark.api.source_log import UNSEEN, SourceConnection, SourceLog
 from tidemark.page.lag_history import History, sample_of
 from tidemark.status.chunk_map import ChunkMap, chunk_maps
@@ -67,31 +68,20 @@ class Facts:
         )
 
 
-class FactsWatch:
-    """Looks while it is entered.
-
-    `latest` is the newest look, however old; `trouble` is why there is no newer one, "" while looks succeed.
-    """
+class FactsWatch(ObserverLoop):
+    """The facts of a pipeline. `latest` are the newest, however old; `trouble` is why there are no newer ones, "" if there are."""
 
     def __init__(self, settings: Settings, every_s: float = EVERY_S) -> None:
+        super().__init__(settings, self._keep, "facts", every_s)
         self._connection = SourceConnection(settings)
         self._source = SourceLook(self._connection.ask)
         self._looks: deque[Facts] = deque(maxlen=_RATE_LOOKS)
-        self._loop = LookLoop(settings, self._look, "facts", every_s)
         self.history = History()
 
-    def __enter__(self) -> Self:
-        self._loop.__enter__()
-        return self
-
+    @override
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._loop.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
         self._source.close()
-
-    @property
-    def trouble(self) -> str:
-        """Why there is no newer look, "" while looks succeed."""
-        return self._loop.trouble
 
     @property
     def latest(self) -> Facts | None:
@@ -109,7 +99,7 @@ class FactsWatch:
         """Whether the newest look says how it is now."""
         return self.age_s <= BELIEVED_S
 
-    def _look(self, observer: Observer) -> None:
+    def _keep(self, observer: Observer) -> None:
         looked_s, looked_ms = time.monotonic(), time.time_ns() // 1_000_000
         statuses = observer.read_each(oldest=True)
         first = next(iter(statuses.values()))

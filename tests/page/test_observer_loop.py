@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from schemas.errors import PublishError
 from tests.page.test_page_access import settings_of
 from tests.support.area_logs import of_area
-from tidemark.api.look_loop import LookLoop
 from tidemark.api.observe import Observer
+from tidemark.api.observer_loop import ObserverLoop
 
 
 @pytest.mark.parametrize("error", [PublishError("Kafka is silent"), RuntimeError("a fault of ours")])
@@ -24,7 +24,7 @@ def test_a_look_that_fails_is_named_and_the_next_one_is_made_with_other_connecti
         if looks.unfinished_tasks == 1:
             raise error
 
-    loop = LookLoop(settings_of(), look, "looks", every_s=0.01)
+    loop = ObserverLoop(settings_of(), look, "looks", every_s=0.01)
     with loop:
         (failed, _), (after, trouble), (later, none) = (looks.get(timeout=30) for _ in range(3))
     assert str(error) in trouble
@@ -43,7 +43,7 @@ def test_a_look_that_outlives_the_loop_and_fails_then_says_nothing() -> None:
         raise RuntimeError("cannot schedule new futures after shutdown")
 
     with capture_logs() as logged:
-        loop = LookLoop(settings_of(), look, "looks", every_s=0.01)
+        loop = ObserverLoop(settings_of(), look, "looks", every_s=0.01)
         loop.__enter__()
         assert looks.wait(60)
         loop.__exit__(None, None, None)
@@ -59,6 +59,6 @@ def test_nothing_is_looked_up_while_another_process_does() -> None:
         asked.put(True)
         return asked.unfinished_tasks < 3
 
-    with LookLoop(settings_of(), looks.put, "looks", every_s=0.01, is_idle=is_idle):
+    with ObserverLoop(settings_of(), looks.put, "looks", every_s=0.01, is_idle=is_idle):
         looks.get(timeout=30)
     assert asked.unfinished_tasks >= 3

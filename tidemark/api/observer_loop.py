@@ -1,4 +1,4 @@
-"""Looks at a pipeline every few seconds, on a thread: for what must answer at once, and may not wait for Kafka."""
+"""Reads a pipeline every few seconds, on a thread: for views that must answer at once, and may not wait for Kafka."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ log = structlog.get_logger(__name__)
 _JOIN_S: Final = 2.0
 
 
-class LookLoop:
-    """Calls `look` every `every_s` seconds while it is entered, the first time after `first_s`.
+class ObserverLoop:
+    """A thread that calls `read` every `every_s` seconds while it is entered, the first time after `first_s`.
 
-    While `is_idle` nothing is looked up. `trouble` says why the last look failed, "" while looks succeed. After a failure the next
-    look has connections of its own. No error ends the thread: it would never look again, and nobody would know.
+    While `is_idle` nothing is read. `trouble` says why the last call failed, "" while calls succeed. After a failure the next call
+    has connections of its own. No error ends the thread: nothing would be read any more, and nobody would know.
     """
 
     def __init__(
         self,
         settings: Settings,
-        look: Callable[[Observer], None],
+        read: Callable[[Observer], None],
         name: str,
         every_s: float,
         first_s: float = 0.0,
         is_idle: Callable[[], bool] = lambda: False,
+        join_s: float = _JOIN_S,
     ) -> None:
         self._settings = settings
-        self._look, self._is_idle = look, is_idle
-        self._every_s, self._first_s = every_s, first_s
+        self._read, self._is_idle = read, is_idle
+        self._every_s, self._first_s, self._join_s = every_s, first_s, join_s
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.trouble = ""
@@ -49,7 +50,7 @@ class LookLoop:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended.set()
-        self._thread.join(_JOIN_S)
+        self._thread.join(self._join_s)
 
     def _run(self) -> None:
         observer: Observer | None = None
@@ -60,7 +61,7 @@ class LookLoop:
                 continue
             try:
                 observer = observer or Observer(self._settings)
-                self._look(observer)
+                self._read(observer)
                 self.trouble = ""
             except TidemarkError as error:
                 self.trouble = str(error)
@@ -68,9 +69,9 @@ class LookLoop:
                 _close(observer)
                 observer = None
             except Exception as error:
-                if self._ended.is_set():  # nobody sees this look any more, and what it asks may be closed
+                if self._ended.is_set():  # nobody sees the result any more, and a peer may be closed
                     break
-                self.trouble = f"the look failed: {error!r}; its log has the trace"
+                self.trouble = f"the lookup failed: {error!r}; its log has the trace"
                 log.exception("look.failed")
                 _close(observer)
                 observer = None
