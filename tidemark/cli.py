@@ -14,15 +14,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from types import ModuleType
 from typing import Final, NoReturn
 
 from schemas.errors import ConfigError, TidemarkError
 from schemas.overriding import override
-from tidemark.api import build_info
 from tidemark.commands.action import Action
 from tidemark.process import config, logs, shutdown
+from tidemark.process.versions import DISTRIBUTION, version_of
 
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
 _UNKNOWN_OPTION: Final = re.compile(r"unrecognized arguments: (--[\w-]+)(?:[= ].*)?")
@@ -167,7 +167,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         description="MySQL and MariaDB tables, and every later change, to Kafka and into Delta tables.",
         epilog="exit codes: 0 done; 1 failed, or a difference was found; 2 wrong usage or configuration",
     )
-    root.add_argument("--version", action="version", version=f"tidemark {_version()}")
+    root.add_argument("--version", action="version", version=f"tidemark {version_of(DISTRIBUTION) or '(not installed)'}")
     verbs = root.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name in (one for one in VERBS if only in {None, one}):
         module = VERBS[name]
@@ -207,13 +207,6 @@ def _add_common(verb: argparse.ArgumentParser, *, has_settings: bool) -> None:
         choices=logs.FORMS,
         help="auto: text on a terminal, JSON elsewhere",
     )
-
-
-def _version() -> str:
-    try:
-        return metadata.version(build_info.DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def _failed(error: TidemarkError, code: int) -> int:

@@ -11,9 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
-
 from producer.source.retention import ResumePosition, reckon
 from schemas.delay_histogram import DelayCounter, DelayHistogram
 from schemas.identity import SourceId
@@ -24,7 +21,6 @@ from schemas.pipeline_lag import LOST
 from schemas.settings import from_mapping
 from schemas.state import State
 from tests.cli.test_status import LOG, offset, request, task, topic
-from tidemark.api.producer_metrics import LagFigures
 from tidemark.api.source_log import UNSEEN, SourceLog
 from tidemark.commands import lag, snapshot_actions, table_list
 from tidemark.commands.status import as_json_of_sinks, as_text_of_sinks
@@ -33,6 +29,7 @@ from tidemark.page.lag_history import History, sample_of
 from tidemark.page.page_facts import Facts
 from tidemark.status.captured_tables import captured_tables
 from tidemark.status.chunk_map import chunk_maps
+from tidemark.status.metrics import exposition, lag_families
 from tidemark.status.reckoning import status_of
 from tidemark.status.snapshot_list import snapshot_list
 from tidemark.status.tree import SinkFacts, Status
@@ -228,8 +225,6 @@ def said(pipeline: Pipeline) -> dict[str, Any]:
     tables, counted = (
         list(captured_tables(now, {"shop.orders": NOW_MS - 5_000}, {"shop.orders": 3}, one)) for one in (None, rows)
     )
-    registry = CollectorRegistry()
-    registry.register(LagFigures(lambda: lags))
     facts = Facts(
         looked_s=0.0, looked_ms=NOW_MS - 700, read_ms=NOW_MS, lags=lags, source=source, snapshots=listed, chunks=chunk_maps(state),
         statuses={name: status.with_rates(before[name]) for name, status in now.items()},
@@ -253,7 +248,7 @@ def said(pipeline: Pipeline) -> dict[str, Any]:
         "snapshots text": snapshot_actions.as_text(listed).splitlines(),
         "ended snapshot": [json.loads(snapshot_actions._end_as_json(one.id, one)) for one in asked.requests],
         "ended snapshot text": [snapshot_actions._end_lines(one, has_ended=one.state.final) for one in listed.requests],
-        "metrics": generate_latest(registry).decode().splitlines(),
+        "metrics": exposition(lag_families(lags)).splitlines(),
         "page": {
             "freshness": view_documents.freshness(facts, 1.0, "", is_of_now=True),
             "overview": view_documents.overview(SETTINGS, facts, history),

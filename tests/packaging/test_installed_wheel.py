@@ -12,7 +12,7 @@ from devservers import Database, Kafka, Registry
 from devservers.processes import GuardedProcess
 from tests.e2e.pipeline import Pipeline, create_signal_table
 from tests.packaging.distributions import Environment, bare_environment, built, other_project
-from tidemark.api.build_info import DISTRIBUTION
+from tidemark.process.versions import DISTRIBUTION
 
 pytestmark = pytest.mark.slow
 EVERY_MODULE = """

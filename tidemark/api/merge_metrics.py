@@ -1,18 +1,16 @@
-"""The merge job's figures in Prometheus' text format, at `/metrics`: the job's extra has no client of Prometheus."""
+"""The merge job's figures as metrics, at `/metrics`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
 from schemas.overriding import override
 from schemas.sink_figures import SinkFigures
-from tidemark.api.build_info import build_labels
 from tidemark.api.health import HealthHandler
+from tidemark.status.metrics import CONTENT_TYPE, Family, build_info, exposition, gauge, histogram
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_DELAYS: Final = "tidemark_commit_to_lake_seconds"
 _Value = Callable[[SinkFigures], float | None]
 _OF_SINKS: Final[tuple[tuple[str, str, str, _Value], ...]] = (
     ("tidemark_merge_sink_ready", "gauge", "1 where batches of the sink can run now, else 0", lambda one: one.not_ready is None),
@@ -31,34 +29,24 @@ _OF_SINKS: Final[tuple[tuple[str, str, str, _Value], ...]] = (
 def metrics_text(figures: Mapping[str, SinkFigures]) -> str:
     """Return the metrics of the sinks, by their names; none while nothing has begun."""
     is_ready = bool(figures) and all(one.not_ready is None for one in figures.values())
-    lines = [
-        *_family("tidemark_build_info", "gauge", "1; the labels say what runs", [(_labels(build_labels("merge")), 1.0)]),
-        *_family("tidemark_merge_ready", "gauge", "1 where /readyz says that batches can run now, else 0", [("", float(is_ready))]),
+    families = [
+        build_info("merge"),
+        gauge("tidemark_merge_ready", "1 where /readyz says that batches can run now, else 0", ({}, is_ready)),
+        *(
+            Family(name, kind, text, {"": [({"sink": sink}, value(one)) for sink, one in figures.items()]})
+            for name, kind, text, value in _OF_SINKS
+        ),
+        histogram(
+            "tidemark_commit_to_lake_seconds",
+            "From the commit at the source to the commit of the sink's table, of some changes of each batch",
+            (
+                ({"sink": sink, "table": table}, delays)
+                for sink, one in figures.items()
+                for table, delays in sorted(one.delays.items())
+            ),
+        ),
     ]
-    for name, kind, help_text, value in _OF_SINKS:
-        known = [(_labels({"sink": sink}), value(one)) for sink, one in figures.items()]
-        lines += _family(name, kind, help_text, [(labels, float(found)) for labels, found in known if found is not None])
-    return "\n".join([*lines, *_delay_lines(figures), ""])
-
-
-def _delay_lines(figures: Mapping[str, SinkFigures]) -> Iterator[str]:
-    if any(one.delays for one in figures.values()):
-        yield f"# HELP {_DELAYS} From the commit at the source to the commit of the sink's table, of some changes of each batch"
-        yield f"# TYPE {_DELAYS} histogram"
-    for sink, one in figures.items():
-        for table, histogram in sorted(one.delays.items()):
-            label = f'sink="{_escaped(sink)}",table="{_escaped(table)}"'
-            yield from (f'{_DELAYS}_bucket{{le="{bound}",{label}}} {float(count)}' for bound, count in histogram.cumulative)
-            yield from (f"{_DELAYS}_count{{{label}}} {float(histogram.count)}", f"{_DELAYS}_sum{{{label}}} {histogram.sum_s}")
-
-
-def _family(name: str, kind: str, help_text: str, samples: Iterable[tuple[str, float]]) -> list[str]:
-    lines = [f"{name}{labels} {value}" for labels, value in samples]
-    return [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", *lines] if lines else []
-
-
-def _labels(values: Mapping[str, str]) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items()) + "}"
+    return exposition(families)
 
 
 def handler_of(metrics: Callable[[], str]) -> type[HealthHandler]:
@@ -75,7 +63,3 @@ def handler_of(metrics: Callable[[], str]) -> type[HealthHandler]:
                 super()._answer_at(path)
 
     return MetricsHandler
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

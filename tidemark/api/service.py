@@ -29,16 +29,16 @@ from typing import TYPE_CHECKING, Final, Self
 
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import generate_latest
 
 from producer.standstill import Standstill
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from schemas.overriding import override
 from tidemark.api.access import foreign_name, is_loopback, is_through_proxy, token_of
-from tidemark.api.debezium_metrics import DebeziumFigures
 from tidemark.api.health import HealthHandler, HealthServer
-from tidemark.api.producer_metrics import LagFigures, ProducerFigures
+from tidemark.api.producer_metrics import debezium_families, producer_families
 from tidemark.api.signal_request import signal_of
+from tidemark.status.metrics import CONTENT_TYPE, exposition, lag_families
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -95,13 +95,9 @@ class Service:
         self._is_standby = False
         self._failures = 0
         self._in_kafka_ms = 0
-        self.registry = CollectorRegistry()
-        self.registry.register(ProducerFigures(lambda: self._producer, lambda: self.not_ready() is None, self._counts))
-        self.registry.register(LagFigures(lags))
-        ProcessCollector(registry=self.registry)
-        self.debezium_registry = CollectorRegistry()
-        figures = DebeziumFigures(name, self._flavour, lambda: self._producer, lambda: self.not_ready() is None, self._counts)
-        self.debezium_registry.register(figures)
+        self._lags, self._name = lags, name
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
         try:
             self._server = _Server((settings.host, settings.port), self)
         except OSError as error:
@@ -141,8 +137,15 @@ class Service:
             self._in_kafka_ms = max(self._in_kafka_ms, producer.reader.progress.times.in_kafka_ms)
         return self._failures, self._in_kafka_ms
 
-    def _flavour(self) -> str:
-        return "" if self._producer is None else self._producer.flavour
+    def metrics(self, *, has_debezium_names: bool) -> bytes:
+        """Return the figures in Prometheus' text format."""
+        producer, is_ready = self._producer, self.not_ready() is None
+        failures, in_kafka_ms = self._counts()
+        if has_debezium_names:
+            families = debezium_families(producer, self._name, is_ready=is_ready, in_kafka_ms=in_kafka_ms)
+            return exposition(families).encode()
+        families = producer_families(producer, is_ready=is_ready, failures=failures, in_kafka_ms=in_kafka_ms)
+        return exposition([*families, *lag_families(self._lags())]).encode() + generate_latest(self._process)
 
     @property
     def is_standby(self) -> bool:
@@ -232,9 +235,8 @@ class _Handler(HealthHandler):
     def _answer_at(self, path: str) -> None:
         service = self.server.service
         if path == "/metrics":
-            has_other_names = "format=debezium" in self.path.partition("?")[2].split("&")
-            registry = service.debezium_registry if has_other_names else service.registry
-            self._send(HTTPStatus.OK, generate_latest(registry), CONTENT_TYPE_LATEST)
+            has_debezium_names = "format=debezium" in self.path.partition("?")[2].split("&")
+            self._send(HTTPStatus.OK, service.metrics(has_debezium_names=has_debezium_names), CONTENT_TYPE)
         elif path == "/api/v1/status":
             self._refusing(lambda: self._guarded(self._describe))
         else:

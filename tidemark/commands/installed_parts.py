@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from tidemark.api.build_info import build_labels
 from tidemark.commands.action import add_output
 from tidemark.commands.redraw import aligned
+from tidemark.process.versions import DISTRIBUTION, version_of
 
 HELP: Final = "print the version, and those of Python and of every part that is installed here"
 _PARTS: Final = {
@@ -50,22 +49,15 @@ def execute(arguments: argparse.Namespace) -> int:
 def versions() -> dict[str, str | None]:
     """Return the versions by part; None for a part that is not installed."""
     found: dict[str, str | None] = {
-        "tidemark": build_labels("version")["version"],
+        "tidemark": version_of(DISTRIBUTION) or "unknown",
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
     for part in _PARTS:
-        found[part] = _version(part)
+        found[part] = version_of(part)
         if part == "confluent-kafka" and found[part] is not None:
             found["librdkafka"] = _librdkafka()
     return found
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _librdkafka() -> str | None:
