@@ -68,11 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 def _compare(arguments: argparse.Namespace) -> int:
     """Print what was found; 1 when something differs that is not meant to, and when nothing could be compared."""
     settings = None if arguments.bootstrap_servers else config.load(arguments.config)
-    for pattern in (*arguments.tables, *arguments.exclude):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
+    config.patterns_of((*arguments.tables, *arguments.exclude))
     registry = arguments.registry or (settings.format.registry if settings is not None else None)
     report = compare_prefixes(
         Broker(arguments.bootstrap_servers)

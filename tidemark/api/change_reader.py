@@ -26,7 +26,7 @@ from kafkaio.client import client_config, offsets_for_times, opened, watermarks
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.applied.registry_access import RegistryAccess
-from schemas.errors import ConfigError, DecodeError, PublishError
+from schemas.errors import DecodeError, PublishError
 from schemas.settings import Settings
 from tidemark.api.observe import Observer
 from tidemark.api.record_decoding import Decoder
@@ -75,7 +75,7 @@ class ChangeReader:
 
     def __init__(self, settings: Settings | str | Path, tables: Collection[str] = (), begin: str | float = "latest") -> None:
         self._settings = settings if isinstance(settings, Settings) else config.load(str(settings))
-        self._tables = [_compiled(pattern) for pattern in tables]
+        self._tables = config.patterns_of(tables, re.IGNORECASE)
         self._begin = begin
         kafka, name = self._settings.kafka, self._settings.name
         self._decoder = Decoder(self._settings.format.registry, RegistryAccess.of(self._settings.format))
@@ -253,13 +253,6 @@ def _whole(value: object) -> int | None:
 
 def _payload(record: Any) -> Any:
     return record["payload"] if isinstance(record, Mapping) else record
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern, re.IGNORECASE)
-    except re.error as error:
-        raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
 
 
 def _topics_that_are_none(settings: Settings) -> frozenset[str]:

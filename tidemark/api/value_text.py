@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+OPERATIONS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "read", "t": "truncate"}
+"""The words for Debezium's `op`."""
 _DIGITS: Final = {1_000: 3, 1_000_000: 6, 1_000_000_000: 9}
 
 

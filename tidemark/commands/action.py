@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidemark.process import config
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +25,25 @@ class Action:
     """Whether it reads the file of settings, and so has `--config`."""
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add `--output`, which everything has that prints facts."""
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
+def add_output(parser: argparse.ArgumentParser, text: str = "form of what is printed") -> None:
+    """Add `--output`, which every verb has that prints facts."""
+    parser.add_argument("--output", choices=("text", "json"), default="text", help=text)
+
+
+def add_sink(parser: argparse.ArgumentParser, text: str = "only this sink (default: each)") -> None:
+    """Add `--sink`."""
+    parser.add_argument("--sink", metavar="NAME", help=text)
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """Return the settings of the file, with the sink alone that is asked for."""
+    settings = config.load(arguments.config)
+    return settings if arguments.sink is None else settings.of_sink(arguments.sink)
+
+
+def emit(arguments: argparse.Namespace, document: object, text: str) -> None:
+    """Print the document as JSON on one line, or the text."""
+    print(json.dumps(document, ensure_ascii=False) if arguments.output == "json" else text)
 
 
 def nothing_more(_parser: argparse.ArgumentParser) -> None:

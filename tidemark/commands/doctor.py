@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from schemas.findings import Remedy, Severity
 from schemas.json_codec import encode
 from schemas.readable import counted
-from tidemark.process import config
+from tidemark.commands.action import add_output, add_sink, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,14 +29,13 @@ _WHERE: Final = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Form, and which sink."""
-    parser.add_argument("--sink", metavar="NAME", help="only this sink (default: each)")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
+    add_sink(parser)
+    add_output(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print what is found; 1 where something is an error. Warnings alone are no failure."""
-    settings = config.load(arguments.config)
-    settings = settings if arguments.sink is None else settings.of_sink(arguments.sink)
+    settings = settings_of(arguments)
     from tidemark.doctor.examination import examine
 
     found = examine(settings)

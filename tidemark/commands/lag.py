@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from schemas.json_codec import encode
 from schemas.readable import counted
 from tidemark.api.source_log import source_of
+from tidemark.commands.action import settings_of
 from tidemark.commands.redraw import show
 from tidemark.commands.status import add_options
-from tidemark.process import config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the lags, once or repeatedly; always 0: how much is too much, the reader knows."""
-    settings = config.load(arguments.config)
-    settings = settings if arguments.sink is None else settings.of_sink(arguments.sink)
+    settings = settings_of(arguments)
     from tidemark.api.observe import Observer
 
     with Observer(settings) as observer:

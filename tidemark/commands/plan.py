@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from schemas.errors import ConfigError
 from schemas.identity import SourceId, SourceTable
+from tidemark.commands.action import add_output, add_sink
 from tidemark.commands.merge import with_java
 from tidemark.process import config
 
@@ -28,8 +29,8 @@ HELP: Final = "show which table goes into which target, with identity, columns a
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which sink, and the form."""
-    parser.add_argument("--sink", metavar="NAME", help="only this sink (default: each)")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
+    add_sink(parser)
+    add_output(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:

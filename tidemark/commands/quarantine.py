@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import ConfigError
 from schemas.readable import counted, moment
+from tidemark.commands.action import add_output, add_sink, emit
 from tidemark.commands.merge import with_java
 from tidemark.process import config
 
@@ -32,17 +32,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table"
     )
     parser.add_argument("--yes", action="store_true", help="discard: do it, and not only say what would be lost")
-    parser.add_argument("--sink", metavar="NAME", help="the sink to look at, where there are several")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="list: form of what is printed")
+    add_sink(parser, "the sink to look at, where there are several")
+    add_output(parser, "list: form of what is printed")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """0 when nothing that was asked for is left undone."""
     settings = config.load(arguments.config).of_sink(arguments.sink)
-    _compiled(arguments.tables)
+    config.patterns_of(arguments.tables)
     if arguments.action == "list":
         groups = listed(settings, arguments.tables)
-        print(json.dumps(groups) if arguments.output == "json" else as_text(groups))
+        emit(arguments, groups, as_text(groups))
         return 0
     if arguments.action == "retry":
         if settings.sink.mode != "mirror":
@@ -59,18 +59,9 @@ def listed(settings: Settings, patterns: list[str]) -> list[dict[str, Any]]:
     """Topic, partition and reason of the records in quarantine: how many, from which offset and time to which."""
     from tidemark.verify.quarantined_rows import groups
 
-    wanted = _compiled(patterns)
+    wanted = config.patterns_of(patterns)
     found = groups(settings)
     return [one for one in found if not wanted or any(text.fullmatch(one["table"]) for text in wanted)]
-
-
-def _compiled(patterns: list[str]) -> list[re.Pattern[str]]:
-    """`ConfigError` for what is no regular expression."""
-    try:
-        return [re.compile(text) for text in patterns]
-    except re.error as error:
-        message = f"{error.pattern!r} is no regular expression: {error}"
-        raise ConfigError(message) from None
 
 
 def as_text(groups: list[dict[str, Any]]) -> str:

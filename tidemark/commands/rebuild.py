@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from schemas import signals
 from schemas.errors import ConfigError, SourceError
 from tidemark.api import sending
+from tidemark.commands.action import add_sink
 from tidemark.commands.merge import with_java
 from tidemark.process import config
 
@@ -30,7 +31,7 @@ HELP: Final = "empty targets of a sink and have their source tables read again; 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which targets, of which sink."""
     parser.add_argument("targets", nargs="+", metavar="TARGET", help="database.table in the sink")
-    parser.add_argument("--sink", metavar="NAME", help="the sink, where there are several")
+    add_sink(parser, "the sink, where there are several")
     parser.add_argument("--yes", action="store_true", help="do it, and not only say what would go")
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from schemas.signals import RELOAD_TABLES
 from tidemark.api import sending
 from tidemark.commands import numbers
+from tidemark.commands.action import add_output, emit
 from tidemark.process import config
 
 HELP: Final = "have the running producer take source.tables and source.exclude_tables from its file again, and print what changed"
@@ -30,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--wait", type=numbers.seconds, default=_ANSWER_S, metavar="SECONDS",
         help="how long to wait for the answer (default: %(default)g)",
     )  # fmt: skip
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
+    add_output(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -45,19 +46,15 @@ def execute(arguments: argparse.Namespace) -> int:
         answer = reader.answer(signal_id, time.monotonic() + arguments.wait)
     if answer is None:
         text = f"no answer within {arguments.wait:g} s; is `tidemark run` running? It reads its file when it comes to the signal"
-        _print(arguments, {"id": signal_id, "answer": None}, text)
+        emit(arguments, {"id": signal_id, "answer": None}, text)
         return 1
     data = answer.additional_data
     if answer.type != "ACCEPTED":
         reason = data.get("reason", "")
-        _print(arguments, {"id": signal_id, "answer": answer.type, "reason": reason}, f"refused, nothing is changed: {reason}")
+        emit(arguments, {"id": signal_id, "answer": answer.type, "reason": reason}, f"refused, nothing is changed: {reason}")
         return 1
     entered, left = (json.loads(data.get(name, "[]")) for name in ("entered", "left"))
     lines = [*(f"{table}: captured from now on" for table in entered), *(f"{table}: not captured any more" for table in left)]
     document = {"id": signal_id, "answer": answer.type, "entered": entered, "left": left}
-    _print(arguments, document, "\n".join(lines) or "no table comes in, and none leaves")
+    emit(arguments, document, "\n".join(lines) or "no table comes in, and none leaves")
     return 0
-
-
-def _print(arguments: argparse.Namespace, document: dict[str, object], text: str) -> None:
-    print(json.dumps(document) if arguments.output == "json" else text)

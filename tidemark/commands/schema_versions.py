@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from schemas.errors import ConfigError
 from schemas.identity import TableName
 from schemas.json_codec import encode
 from schemas.readable import moment
-from tidemark.commands.action import Action, add_output
+from tidemark.commands.action import Action, add_output, emit
 from tidemark.commands.redraw import aligned
 from tidemark.process import config
 
@@ -52,14 +51,14 @@ def _show(arguments: argparse.Namespace) -> int:
     if model is not None:
         columns = columns_of(model)
         document = {"table": name.plain, **encode(columns)}
-        _print(arguments, document, "\n".join(_column_lines(columns)))
+        emit(arguments, document, "\n".join(_column_lines(columns)))
         return 0
     known = state.all(ColumnsDocument).get(f"{ColumnsDocument.PREFIX}{name.plain}")
     if known is None or not known.present:
         _refuse_unknown(name, state)
     why = "their types are not known: records.include_schema_changes is off"
     document = {"table": name.plain, "columns": [{"name": one} for one in known.present], "unknown": why}
-    _print(arguments, document, "\n".join([*known.present, why]))
+    emit(arguments, document, "\n".join([*known.present, why]))
     return 0
 
 
@@ -72,7 +71,7 @@ def _history(arguments: argparse.Namespace) -> int:
         "version": history.version,
         "events": [encode(event) for event in history.events],
     }
-    _print(arguments, document, "\n".join(history_lines(history)))
+    emit(arguments, document, "\n".join(history_lines(history)))
     return 0
 
 
@@ -90,7 +89,7 @@ def _diff(arguments: argparse.Namespace) -> int:
 
     found = difference(history.versions[first], history.versions[second])
     document = {"table": history.table, "from": first, "to": second, **encode(found)}
-    _print(arguments, document, "\n".join([f"{history.table}: version {first} to version {second}", *difference_lines(found)]))
+    emit(arguments, document, "\n".join([f"{history.table}: version {first} to version {second}", *difference_lines(found)]))
     return 0 if found.is_empty else 1
 
 
@@ -201,10 +200,6 @@ def _column_text(column: SchemaColumn) -> str:
         f"COMMENT {column.comment!r}" if column.comment else "",
     ]
     return " ".join(part for part in parts if part)
-
-
-def _print(arguments: argparse.Namespace, document: dict[str, Any], text: str) -> None:
-    print(json.dumps(document, ensure_ascii=False) if arguments.output == "json" else text)
 
 
 ACTIONS: Final[dict[str, Action]] = {

@@ -12,6 +12,7 @@ from schemas import signals
 from schemas.errors import ConfigError, SignalError
 from tidemark.api import sending
 from tidemark.commands import numbers
+from tidemark.commands.action import add_output, emit
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="wait for the answer, 30 s by default; exit code 1 when it is a refusal",
     )
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
+    add_output(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -118,7 +119,7 @@ def execute(arguments: argparse.Namespace) -> int:
     settings = config.load(arguments.config)
     if arguments.wait is None:
         sending.send(arguments.channel, settings, signal_id, arguments.type, data, arguments.url)
-        _print(arguments, {"id": signal_id}, signal_id)
+        emit(arguments, {"id": signal_id}, signal_id)
         return 0
     from tidemark.api.notification_reader import NotificationReader
 
@@ -144,11 +145,11 @@ def report_answer(arguments: argparse.Namespace, signal_id: str, answer: Notific
             f"{signal_id}: no answer within {seconds:g} s; is `tidemark run` running? The signal stays where "
             "it is, and is carried out when the producer comes to it"
         )
-        _print(arguments, {"id": signal_id, "answer": None}, text)
+        emit(arguments, {"id": signal_id, "answer": None}, text)
         return 1
     reason = answer.additional_data.get("reason")
     text = f"{signal_id}: {answer.type.lower()}" + (f": {reason}" if reason else "")
-    _print(arguments, {"id": signal_id, "answer": answer.type, "reason": reason}, text)
+    emit(arguments, {"id": signal_id, "answer": answer.type, "reason": reason}, text)
     return 0 if answer.type == "ACCEPTED" else 1
 
 
@@ -210,7 +211,3 @@ def _condition(text: str) -> dict[str, str]:
         message = f"--where {text!r}: expected TABLE:PREDICATE, for example 'shop.orders: id > 500'"
         raise ConfigError(message)
     return {"data-collection": table.strip(), "filter": predicate.strip()}
-
-
-def _print(arguments: argparse.Namespace, document: dict[str, object], text: str) -> None:
-    print(json.dumps(document) if arguments.output == "json" else text)

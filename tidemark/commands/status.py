@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from schemas.json_codec import encode
 from schemas.readable import ago, count, duration
 from tidemark.api.source_log import UNSEEN, producer_of, source_of
+from tidemark.commands.action import add_output, add_sink, settings_of
 from tidemark.commands.redraw import add_watch, aligned, show
-from tidemark.process import config
 from tidemark.status.captured_tables import consistency
 from tidemark.status.tree import RELEASED
 
@@ -33,15 +33,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what the commands have in common that show how far everything is: form, repetition, sink."""
-    parser.add_argument("--sink", metavar="NAME", help="only this sink (default: each)")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
+    add_sink(parser)
+    add_output(parser)
     add_watch(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the status, once or repeatedly; always 0: whether a standstill is bad, the reader knows."""
-    settings = config.load(arguments.config)
-    settings = settings if arguments.sink is None else settings.of_sink(arguments.sink)
+    settings = settings_of(arguments)
     from tidemark.api.observe import Observer
 
     with Observer(settings) as observer:

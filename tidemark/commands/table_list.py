@@ -9,10 +9,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas import topics
-from schemas.errors import ConfigError, TidemarkError
+from schemas.errors import TidemarkError
 from schemas.json_codec import encode
 from schemas.readable import ago, count, moment
-from tidemark.commands.action import add_output
+from tidemark.commands.action import add_output, add_sink, settings_of
 from tidemark.commands.redraw import add_watch, aligned, show
 from tidemark.process import config
 
@@ -32,7 +32,7 @@ _DAY_MS: Final = 86_400_000
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which tables, which sink, whether rows are counted, form and repetition."""
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table")
-    parser.add_argument("--sink", metavar="NAME", help="only this sink (default: each)")
+    add_sink(parser)
     parser.add_argument(
         "--count", action="store_true", help="count the rows in the sinks: reads them, as `tidemark verify` does"
     )
@@ -42,12 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the tables, once or repeatedly; 0: whether a table that is not consistent yet is bad, the reader knows."""
-    try:
-        wanted = [re.compile(pattern, re.IGNORECASE) for pattern in arguments.tables]
-    except re.error as error:
-        raise ConfigError(f"{error.pattern!r} is no regular expression: {error}") from None
-    settings = config.load(arguments.config)
-    settings = settings if arguments.sink is None else settings.of_sink(arguments.sink)
+    wanted = config.patterns_of(arguments.tables, re.IGNORECASE)
+    settings = settings_of(arguments)
     from tidemark.api.observe import Observer
     from tidemark.api.schema_reader import SchemaReader
 

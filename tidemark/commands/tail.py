@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import ConfigError
-from tidemark.api.value_text import value_text
+from tidemark.api.value_text import OPERATIONS, value_text
 from tidemark.commands import numbers
+from tidemark.commands.action import add_output
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 HELP: Final = "print changes as they come, decoded: table, operation, key, and the columns with other values"
 _COLOURS: Final = {"c": "32", "u": "33", "d": "31", "r": "36", "t": "35"}
-_OPERATIONS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "read", "t": "truncate"}
 _WAIT_S: Final = 1.0
 
 
@@ -36,13 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     begin.add_argument("--from-beginning", action="store_true", help="begin with the oldest record that Kafka has (default: now)")
     begin.add_argument("--since", type=numbers.seconds, metavar="SECONDS", help="begin with what was written so many seconds ago")
     parser.add_argument("--count", type=numbers.count, metavar="N", help="end after so many changes (default: never)")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of each change, which is one line")
+    add_output(parser, "form of each change, which is one line")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print changes until there are enough, or until interrupted."""
-    if unknown := set(arguments.op) - _OPERATIONS.keys():
-        raise ConfigError(f"--op: there is no operation {''.join(sorted(unknown))}; there are {', '.join(_OPERATIONS)}")
+    if unknown := set(arguments.op) - OPERATIONS.keys():
+        raise ConfigError(f"--op: there is no operation {''.join(sorted(unknown))}; there are {', '.join(OPERATIONS)}")
     keys = dict(_key_part(text) for text in arguments.key)
     settings = config.load(arguments.config)
     from tidemark.api.change_reader import ChangeReader
@@ -82,7 +82,7 @@ def as_json(change: Change) -> str:
 def as_text(change: Change, *, is_coloured: bool = False) -> str:
     """Return a change as one line: time, table, operation, key, and the values; of an update those that are others than before."""
     when = "-" if change.committed_ms is None else f"{datetime.fromtimestamp(change.committed_ms / 1000, UTC):%H:%M:%S.%f}"[:-3]
-    operation = _OPERATIONS.get(change.op, change.op).ljust(8)
+    operation = OPERATIONS.get(change.op, change.op).ljust(8)
     if is_coloured:
         operation = f"\033[{_COLOURS.get(change.op, '0')}m{operation}\033[0m"
     return f"{when}  {change.table}  {operation}  {_row(change.key, change.kinds)}  {_values(change)}".rstrip()

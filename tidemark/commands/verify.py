@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 from typing import Final
 
 from schemas.errors import ConfigError
+from tidemark.commands.action import add_output, add_sink
 from tidemark.process import config
 
 HELP: Final = "compare source and sink row by row; exit code 1 on any difference"
@@ -17,8 +17,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table"
     )
-    parser.add_argument("--sink", metavar="NAME", help="the sink to compare, where there are several")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of the report")
+    add_sink(parser, "the sink to compare, where there are several")
+    add_output(parser, "form of the report")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -27,12 +27,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if settings.sink.mode == "changelog":
         message = f"sinks: {settings.sink.name}: mode: a changelog has no current rows that could be compared; verify a mirror"
         raise ConfigError(message)
-    try:
-        for pattern in arguments.tables:
-            re.compile(pattern)
-    except re.error as error:
-        message = f"{error.pattern!r} is no regular expression: {error}"
-        raise ConfigError(message) from None
+    config.patterns_of(arguments.tables)
     from tidemark.verify import verify
     from tidemark.verify.awaited import AwaitedRows
 

@@ -15,7 +15,7 @@ import structlog
 from schemas.errors import DecodeError, TidemarkError
 from schemas.json_codec import Form, encode
 from tidemark.api.change_reader import Change, ChangeReader
-from tidemark.api.value_text import value_text
+from tidemark.api.value_text import OPERATIONS, value_text
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -33,7 +33,6 @@ _LATE: Final = 20 * KEPT
 """So many records are not read yet: they come faster than they are decoded."""
 _TURN_S: Final = 0.5
 _LONGEST: Final = 200
-_NAMES: Final = {"c": "insert", "u": "update", "d": "delete", "r": "read", "t": "truncate"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class LiveChange:
     @property
     def operation(self) -> str:
         """The operation as a word."""
-        return _NAMES.get(self.op, self.op)
+        return OPERATIONS.get(self.op, self.op)
 
     @property
     def changed(self) -> tuple[Cell, ...]:

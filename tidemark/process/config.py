@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -225,6 +225,14 @@ def _require_readable(path: str, file: str) -> None:
     except OSError as error:
         message = f"{path}: cannot read {file}: {error.strerror}"
         raise ConfigError(message) from None
+
+
+def patterns_of(texts: Iterable[str], flags: int = 0) -> list[re.Pattern[str]]:
+    """Return the regular expressions of an argument; raises `ConfigError` with the first text that is none."""
+    try:
+        return [re.compile(text, flags) for text in texts]
+    except re.error as error:
+        raise ConfigError(f"{error.pattern!r} is no regular expression: {error}") from None
 
 
 def forget_secrets() -> None:
