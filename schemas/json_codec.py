@@ -85,9 +85,9 @@ def json_field(
 
 
 def encode(value: Any) -> Any:
-    """Return the JSON form of a dataclass."""
+    """Return the JSON form of a dataclass, and None for None."""
     kind: Any = type(value)
-    return _codec(kind).encode(value)
+    return None if value is None else _codec(kind).encode(value)
 
 
 def decode(kind: type[T], value: object) -> T:

@@ -99,7 +99,7 @@ def _start(arguments: argparse.Namespace) -> int:
 
 
 def _end_as_json(signal_id: str, request: SnapshotRequest | None) -> str:
-    return json.dumps({"id": signal_id, "answer": "ACCEPTED", "request": request and encode(request)})
+    return json.dumps({"id": signal_id, "answer": "ACCEPTED", "request": encode(request)})
 
 
 def _end_lines(request: SnapshotRequest, *, has_ended: bool) -> list[str]:

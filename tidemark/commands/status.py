@@ -16,10 +16,9 @@ from tidemark.status.captured_tables import consistency
 from tidemark.status.tree import RELEASED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tidemark.api.source_log import SourceLog
-    from tidemark.status.delay_status import DelayStatus
     from tidemark.status.tree import Status, TableStatus
 
 HELP: Final = "show how far log, snapshots and sink are"
@@ -58,36 +57,38 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def as_json_of_sinks(found: Mapping[str, Status], before: Mapping[str, Status], source: SourceLog | None = None) -> str:
+def as_json_of_sinks(statuses: Mapping[str, Status], before: Mapping[str, Status], source: SourceLog | None = None) -> str:
     """Return one JSON document on one line: of one sink as `as_json`, of several `{"sinks": {name: document}}`."""
-    documents = {name: as_json(status, before[name], source) for name, status in found.items()}
-    if len(documents) == 1:
-        return next(iter(documents.values()))
-    return json.dumps({"sinks": {name: json.loads(document) for name, document in documents.items()}})
+    documents = {name: _document(status.with_rates(before[name]), source) for name, status in statuses.items()}
+    return json.dumps({"sinks": documents} if len(documents) > 1 else next(iter(documents.values())))
 
 
-def as_text_of_sinks(found: Mapping[str, Status], before: Mapping[str, Status], source: SourceLog | None = None) -> str:
-    """Return what `as_text` does; of several sinks each with its line and its table."""
-    if len(found) == 1:
-        return next(as_text(status, before[name], source) for name, status in found.items())
-    first = next(iter(found.values()))
+def as_text_of_sinks(statuses: Mapping[str, Status], before: Mapping[str, Status], source: SourceLog | None = None) -> str:
+    """Return the text of `as_text`; of several sinks each with its line and its table."""
+    if len(statuses) == 1:
+        return next(as_text(status, before[name], source) for name, status in statuses.items())
+    first = next(iter(statuses.values()))
     lines = [*_head_lines(first, source), *_note_lines(first)]
-    for name, status in found.items():
-        lag = _lag_line(status, source)
-        lines += ["", f"sink {name}: {_sink_words(status)}", f"lag:   {lag}", *_table_lines(status.with_rates(before[name]))]
+    for name, status in statuses.items():
+        lines += ["", f"sink {name}: {_sink_words(status)}", _lag_line(status, source)]
+        lines += _table_lines(status.with_rates(before[name]))
     return "\n".join(lines)
 
 
 def as_json(status: Status, before: Status, source: SourceLog | None = None) -> str:
-    """Return one JSON document on one line."""
-    lags, producer, merge = (source or UNSEEN).lags(status), producer_of(status, source), status.merge
-    document = {
+    """Return one JSON document on one line; rates are those since an earlier look."""
+    return as_json_of_sinks({"": status}, {"": before}, source)
+
+
+def _document(status: Status, source: SourceLog | None) -> dict[str, Any]:
+    lags, merge = (source or UNSEEN).lags(status), status.merge
+    return {
         "read_ms": status.read_ms,
-        "log": status.log and encode(status.log),
+        "log": encode(status.log),
         "source": source and source.document,
         "snapshot_paused": status.paused,
         "lag": encode(lags),
-        "producer": {**encode(producer), "sign_of_life_ms": None if status.sign is None else status.sign.at_ms},
+        "producer": {**encode(producer_of(status, source)), "sign_of_life_ms": status.sign and status.sign.at_ms},
         "sink": {
             **encode(merge),
             "caught_up": merge.caught_up,
@@ -100,108 +101,86 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
             table.table: {
                 **encode(table),
                 "lag": encode(lags.tables[table.table]),
-                "commit_to_kafka": _delay_document(status.to_kafka(table)),
-                "commit_to_lake": _delay_document(status.to_lake(table)),
+                "commit_to_kafka": encode(status.to_kafka(table)),
+                "commit_to_lake": encode(status.to_lake(table)),
             }
-            for table in status.with_rates(before).tables
+            for table in status.tables
         },
     }
-    return json.dumps(document)
 
 
 def as_text(status: Status, before: Status, source: SourceLog | None = None) -> str:
     """Return a few lines and a table."""
-    lag = _lag_line(status, source)
-    head = [*_head_lines(status, source), f"sink:  {_sink_words(status)}", f"lag:   {lag}", *_note_lines(status)]
+    head = [*_head_lines(status, source), f"sink:  {_sink_words(status)}", _lag_line(status, source), *_note_lines(status)]
     return "\n".join([*head, "", *_table_lines(status.with_rates(before))])
 
 
 def _head_lines(status: Status, source: SourceLog | None) -> list[str]:
+    log = "nothing has been published yet"
+    if status.log is not None:
+        log = f"{status.log.file}:{status.log.pos} is in Kafka, committed {ago(status.read_ms - status.log.committed_ms)}"
     problem = [f"source: {source.problem}"] if source is not None and source.problem else []
-    return [_log_line(status), _producer_line(status, source), *problem]
+    return [f"log:   {log}", f"producer: {producer_of(status, source).text}", *problem]
 
 
 def _lag_line(status: Status, source: SourceLog | None) -> str:
     """Return how far Kafka is behind the source, and a sink behind Kafka."""
     lags = (source or UNSEEN).lags(status)
     to_sink = "" if lags.to_sink is None else f", Kafka to sink {lags.to_sink.text}"
-    return f"source to Kafka {lags.to_kafka.text}{to_sink}"
+    return f"lag:   source to Kafka {lags.to_kafka.text}{to_sink}"
 
 
 def _note_lines(status: Status) -> list[str]:
     return [f"note:  {note}" for note in status.notes]
 
 
-def _log_line(status: Status) -> str:
-    if status.log is None:
-        return "log:   nothing has been published yet"
-    return f"log:   {status.log.file}:{status.log.pos} is in Kafka, committed {ago(status.read_ms - status.log.committed_ms)}"
-
-
-def _producer_line(status: Status, source: SourceLog | None) -> str:
-    return f"producer: {producer_of(status, source).text}"
-
-
 def _sink_words(status: Status) -> str:
-    if status.sink_updated_ms is None:
-        return status.merge.text
-    return f"{status.merge.text}, last batch {ago(status.read_ms - status.sink_updated_ms)}"
+    at_ms = status.sink_updated_ms
+    return status.merge.text + ("" if at_ms is None else f", last batch {ago(status.read_ms - at_ms)}")
 
 
 def _table_lines(status: Status) -> list[str]:
     rows = [("table", "snapshot", "rows read", "of about", "rows/s", "ETA", "merged", "to Kafka", "to lake", "sink")]
     for table in status.tables:
-        rate, eta = table.rows_per_s, table.eta_s
+        to_kafka, to_lake = status.to_kafka(table), status.to_lake(table)
         rows.append(
             (
                 table.table,
                 ("paused" if status.paused and table.snapshot == "running" else table.snapshot) or "-",
-                f"{table.rows_read:,}" if table.snapshot else "-",
+                count(table.rows_read) if table.snapshot else "-",
                 count(table.rows_estimated),
-                f"{rate:,.0f}" if rate else "-",
-                duration(eta, 0, "-"),
+                f"{table.rows_per_s:,.0f}" if table.rows_per_s else "-",
+                duration(table.eta_s, 0, "-"),
                 count(table.sink_rows),
-                _delay_cell(status.to_kafka(table)),
-                _delay_cell(status.to_lake(table)),
+                "-" if to_kafka is None else to_kafka.text,
+                "-" if to_lake is None else to_lake.text,
                 consistency(table, status),
             )
         )
-    lines = [*aligned(rows), *_delay_notes(status)]
-    lines.extend(f"{table.table}: waiting: {table.waits}" for table in status.tables if table.waits)
-    lines.extend(f"{table.table}: {table.error}" for table in status.tables if table.error)
-    lines.extend(f"{table.table}: rows go straight into the sink" for table in status.tables if _is_loading(table))
-    lines.extend(f"{table.table}: rows go through Kafka: {table.via_reason}" for table in status.tables if table.via_reason)
-    lines.extend(f"{table.table}: {table.inexact}" for table in status.tables if table.inexact)
-    lines.extend(f"{table.table}: {table.skipped}" for table in status.tables if table.skipped)
-    lines.extend(f"{table.table}: {RELEASED}" for table in status.tables if table.released)
-    lines.extend(f"{table.table}: set aside: {table.set_aside}" for table in status.tables if table.set_aside)
-    lines.extend(
-        f"{table.table}: {table.quarantined:,} records are in quarantine: tidemark quarantine list"
-        for table in status.tables
-        if table.quarantined
-    )
-    return lines
+    notes = (f"{table.table}: {text}" for note in _NOTES for table in status.tables if (text := note(table)))
+    return [*aligned(rows), *_delay_notes(status), *notes]
 
 
-def _delay_document(delay: DelayStatus | None) -> dict[str, Any] | None:
-    return None if delay is None else encode(delay)
-
-
-def _delay_cell(delay: DelayStatus | None) -> str:
-    return "-" if delay is None else delay.text
+_NOTES: Final[tuple[Callable[[TableStatus], str | None], ...]] = (
+    lambda table: table.waits and f"waiting: {table.waits}",
+    lambda table: table.error,
+    lambda table: "rows go straight into the sink" if table.via == "spark" and table.is_snapshotting else "",
+    lambda table: table.via_reason and f"rows go through Kafka: {table.via_reason}",
+    lambda table: table.inexact,
+    lambda table: table.skipped,
+    lambda table: RELEASED if table.released else "",
+    lambda table: table.set_aside and f"set aside: {table.set_aside}",
+    lambda table: f"{table.quarantined:,} records are in quarantine: tidemark quarantine list" if table.quarantined else "",
+)
 
 
 def _delay_notes(status: Status) -> list[str]:
-    """Return what the columns `to Kafka` and `to lake` mean, where they have something."""
-    found = [delay for table in status.tables for delay in (status.to_kafka(table), status.to_lake(table)) if delay is not None]
-    if not found:
+    """Return the meaning of the columns `to Kafka` and `to lake`, if they have something."""
+    delays = [delay for table in status.tables for delay in (status.to_kafka(table), status.to_lake(table)) if delay is not None]
+    if not delays:
         return []
-    window = f"{max(delay.window_s for delay in found):.0f} s"
+    window = f"{max(delay.window_s for delay in delays):.0f} s"
     notes = [f"to Kafka, to lake: half and 99 % of the changes of the last {window} took at most so long from their commit"]
-    if any(delay.in_seconds for delay in found):
+    if any(delay.in_seconds for delay in delays):
         notes.append("to Kafka, to lake: the source's log has whole seconds, so each may be up to 1 s too long")
     return notes
-
-
-def _is_loading(table: TableStatus) -> bool:
-    return table.via == "spark" and table.is_snapshotting

@@ -110,25 +110,19 @@ def as_text(tables: list[CapturedTable], notes: list[str], now_ms: int) -> str:
     more = ["rows"] if counted else []
     head = ("table", "columns", "snapshot", "read", "last record", "sink", *more, "merged", "consistent", "lag")
     lines = [line for table in tables for line in _lines(table, now_ms, counted=counted)]
-    reasons = [
-        f"{table.table}: {_of_sink(table, name)}{sink.why_not}"
+    sinks = [
+        (f"{table.table}: {f'in {name}: ' if len(table.sinks) > 1 else ''}", sink)
         for table in tables
         for name, sink in table.sinks.items()
-        if sink.why_not
     ]
+    reasons = [f"{head_of}{sink.why_not}" for head_of, sink in sinks if sink.why_not]
     unknown = [
-        f"{table.table}: {_of_sink(table, name)}lag unknown: {sink.lag.unknown}"
-        for table in tables
-        for name, sink in table.sinks.items()
+        f"{head_of}lag unknown: {sink.lag.unknown}"
+        for head_of, sink in sinks
         if sink.lag.seconds is None and sink.lag.unknown and sink.lag.unknown not in sink.why_not
     ]
-    uncounted = [
-        f"{table.table}: {_of_sink(table, name)}rows not counted: {count}"
-        for table in tables
-        for name, sink in table.sinks.items()
-        for count in (sink.rows or {}).values()
-        if isinstance(count, str)
-    ]
+    counts = ((head_of, rows) for head_of, sink in sinks for rows in (sink.rows or {}).values())
+    uncounted = [f"{head_of}rows not counted: {rows}" for head_of, rows in counts if isinstance(rows, str)]
     return "\n".join([*aligned([head, *lines]), *reasons, *unknown, *uncounted, *(f"note: {note}" for note in notes)])
 
 
@@ -168,7 +162,3 @@ def _rows_text(rows: Mapping[str, Any] | None) -> str:
 def _age(at_ms: int, now_ms: int) -> str:
     """Return how long ago something was; the time itself if that is more than a day, or in the future by this clock."""
     return ago(now_ms - at_ms, 0) if 0 <= now_ms - at_ms < _DAY_MS else moment(at_ms)
-
-
-def _of_sink(table: CapturedTable, name: str) -> str:
-    return f"in {name}: " if len(table.sinks) > 1 else ""

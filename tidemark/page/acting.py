@@ -1,18 +1,13 @@
-"""What the page does for somebody who may act: signals, put where the producer hears them. A form or JSON enters, an id leaves."""
+"""The signals that a person asks for with a form of the page (pure)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from schemas import signals
 from schemas.errors import ConfigError
-from tidemark.api import sending
-
-if TYPE_CHECKING:
-    from schemas.settings import Settings
-    from tidemark.page.signal_answers import SignalAnswers
 
 PREFIX: Final = "page"
 SENT: Final = re.compile("page-[0-9a-f]{12}")
@@ -47,9 +42,3 @@ def signal_of_form(action: str, form: Mapping[str, str]) -> dict[str, Any]:
     if (where := form.get("where", "").strip()) and action == "start":
         data["additional-conditions"] = [{"data-collection": one, "filter": where} for one in patterns]
     return {"type": kind, "data": data}
-
-
-def send_signal(settings: Settings, answers: SignalAnswers, signal: tuple[str, str, str | None]) -> str:
-    """Put a signal (id, type, data) where the producer reads it, and return its id; raises what `sending.send` does."""
-    answers.send(signal[0], lambda: sending.send(sending.lasting(settings), settings, *signal))
-    return signal[0]

@@ -17,6 +17,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,7 +32,7 @@ from starlette.staticfiles import StaticFiles
 
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from schemas.json_codec import encode
-from tidemark.api.sending import lasting
+from tidemark.api.sending import lasting, send
 from tidemark.api.signal_request import signal_of
 from tidemark.page import acting
 from tidemark.page import view_documents as documents
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from tidemark.page.parts import Parts
     from tidemark.page.sign_in import Access, Refusal
 
+Read = Callable[["Request"], Awaitable[Any]]
 _OF_THEIR_OWN: Final = ("changes", "checks", "schema")
 VIEWS: Final = ("overview", "tables", "changes", "snapshots", "schema", "sinks", "checks", "problems")
 _FOLDER: Final = Path(__file__).parent
@@ -83,15 +85,18 @@ class Views:
         self._slow, self._acting = asyncio.Semaphore(_MOST_SLOW), asyncio.Semaphore(_MOST_ACTING)
         self._guesses = asyncio.Semaphore(_MOST_GUESSES)
         self._guess = asyncio.Lock()
-        self._documents: Mapping[str, Callable[[Request], Awaitable[Any]]] = {
-            "overview": self._overview,
+        history = parts.facts.history
+        self._of_facts: Mapping[str, Callable[[Facts], Any]] = {
+            "overview": lambda facts: documents.overview(settings, facts, history),
+            "snapshots": documents.snapshots,
+            "sinks": lambda facts: documents.sinks(settings, facts, history),
+            "problems": documents.problems,
+        }
+        self._of_requests: Mapping[str, Read] = {
             "tables": self._tables,
             "changes": self._changes,
-            "snapshots": self._snapshots,
             "schema": self._schemas,
-            "sinks": self._sinks,
             "checks": self._checks,
-            "problems": self._problems,
         }
 
     def application(self) -> Starlette:
@@ -104,12 +109,12 @@ class Views:
             Route("/api/v1/signals", self._guarded(self._signal, acts=True), methods=["POST"]),
             Route("/api/v1/signals/{signal}", self._guarded(self._answer)),
             Route("/snapshots/{action}", self._guarded(self._act, acts=True), methods=["POST"]),
-            Route("/api/v1/schema/{table:path}", self._guarded(self._history_json)),
-            Route("/schema/{table:path}", self._guarded(self._history)),
-            Route("/api/v1/sinks/{sink}", self._guarded(self._sink_json)),
-            Route("/sinks/{sink}", self._guarded(self._sink)),
+            Route("/api/v1/schema/{table:path}", self._guarded(self._single_json(self._table_history))),
+            Route("/schema/{table:path}", self._guarded(self._single("history", "schema", self._table_history))),
+            Route("/api/v1/sinks/{sink}", self._guarded(self._single_json(self._sink))),
+            Route("/sinks/{sink}", self._guarded(self._single("sink", "sinks", self._sink))),
             Route("/sinks/{sink}/retry", self._guarded(self._retry, acts=True), methods=["POST"]),
-            Route("/changes/{number:int}", self._guarded(self._change)),
+            Route("/changes/{number:int}", self._guarded(self._single("change", "changes", self._change))),
             *(Route(f"/api/v1/{name}", self._guarded(self._json(name))) for name in VIEWS),
             *(Route(f"/parts/{name}", self._guarded(self._view(name, is_part=True))) for name in VIEWS),
             *(Route("/" if name == "overview" else f"/{name}", self._guarded(self._view(name))) for name in VIEWS),
@@ -195,7 +200,7 @@ class Views:
 
     def _json(self, name: str) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            document = await self._documents[name](request)
+            document = await self._document(name, request)
             fresh = self._context(request, name)["fresh"]
             if name in _OF_THEIR_OWN:  # they are of another time than the facts
                 fresh = {key: document.get(key, fresh[key]) for key in ("as_of_ms", "unknown")}
@@ -205,7 +210,7 @@ class Views:
 
     def _view(self, name: str, *, is_part: bool = False) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            document = await self._documents[name](request)
+            document = await self._document(name, request)
             context = self._context(request, name) | {"document": document, "query": dict(request.query_params)}
             sent = request.query_params.get("sent", "")
             sent = sent if acting.SENT.fullmatch(sent) else ""
@@ -217,11 +222,31 @@ class Views:
 
         return answer
 
+    def _single(self, template: str, view: str, read: Read) -> Callable[[Request], Awaitable[Response]]:
+        """Return the answer with one thing of a view as a page of its own."""
+
+        async def answer(request: Request) -> Response:
+            context = self._context(request, view) | {"document": await read(request)}
+            return HTMLResponse(self._templates.page(template, context))
+
+        return answer
+
+    @staticmethod
+    def _single_json(read: Read) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            return _json(await read(request))
+
+        return answer
+
     # ── documents ─────────────────────────────────────
 
-    async def _overview(self, _request: Request) -> Any:
+    async def _document(self, name: str, request: Request) -> Any:
+        if name in self._of_requests:
+            return await self._of_requests[name](request)
         facts = self._facts()
-        return None if facts is None else documents.overview(self._settings, facts, self._parts.facts.history)
+        if facts is None:
+            return [] if name == "problems" else None
+        return self._of_facts[name](facts)
 
     async def _tables(self, request: Request) -> Any:
         facts = self._facts()
@@ -247,10 +272,6 @@ class Views:
             "unknown": trouble and f"{trouble}.",
         }
 
-    async def _snapshots(self, _request: Request) -> Any:
-        facts = self._facts()
-        return None if facts is None else documents.snapshots(facts)
-
     async def _schemas(self, _request: Request) -> Any:
         look = await self._in_thread(self._parts.schemas.look)
         return {
@@ -260,16 +281,8 @@ class Views:
             "tables": [{"table": name, "version": one.version} for name, one in look.histories.items()],
         }
 
-    async def _sinks(self, _request: Request) -> Any:
-        facts = self._facts()
-        return None if facts is None else documents.sinks(self._settings, facts, self._parts.facts.history)
-
     async def _checks(self, request: Request) -> Any:
         return self._parts.checks.latest(again="again" in request.query_params)
-
-    async def _problems(self, _request: Request) -> Any:
-        facts = self._facts()
-        return [] if facts is None else documents.problems(facts)
 
     def _facts(self) -> Facts | None:
         """Return the newest look, as unknown where it is too old; None before the first one."""
@@ -282,7 +295,7 @@ class Views:
 
     # ── single things ─────────────────────────────────
 
-    async def _found_history(self, request: Request) -> dict[str, Any]:
+    async def _table_history(self, request: Request) -> dict[str, Any]:
         table = request.path_params["table"]
         look = await self._in_thread(self._parts.schemas.look)
         history = look.history(table)
@@ -290,20 +303,13 @@ class Views:
             raise HTTPException(HTTPStatus.NOT_FOUND, look.missing or f"the schema-change topic has no table {table[:100]!r}")
         return {"as_of_ms": look.read_ms, **history_document(history)}
 
-    async def _history(self, request: Request) -> Response:
-        document = await self._found_history(request)
-        return HTMLResponse(self._templates.page("history", self._context(request, "schema") | {"document": document}))
-
-    async def _history_json(self, request: Request) -> Response:
-        return _json(await self._found_history(request))
-
     def _sink_of(self, request: Request) -> Settings:
         name = request.path_params["sink"]
         if name not in [sink.name for sink in self._settings.sinks]:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"the settings have no sink {name[:100]!r}")
         return self._settings.of_sink(name)
 
-    async def _found_sink(self, request: Request) -> dict[str, Any]:
+    async def _sink(self, request: Request) -> dict[str, Any]:
         one = self._sink_of(request)
         name = one.sink.name
         return {
@@ -315,20 +321,12 @@ class Views:
             "retry": self._parts.retries.latest(name),
         }
 
-    async def _sink(self, request: Request) -> Response:
-        document = await self._found_sink(request)
-        return HTMLResponse(self._templates.page("sink", self._context(request, "sinks") | {"document": document}))
-
-    async def _sink_json(self, request: Request) -> Response:
-        return _json(await self._found_sink(request))
-
-    async def _change(self, request: Request) -> Response:
+    async def _change(self, request: Request) -> Any:
         number = request.path_params["number"]
         found = next((one for one in self._parts.changes.look() if one.number == number), None)
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"change {number} is not kept any more")
-        context = self._context(request, "changes") | {"document": encode(found)}
-        return HTMLResponse(self._templates.page("change", context))
+        return encode(found)
 
     async def _alive(self, _request: Request) -> Response:
         return JSONResponse({"status": "alive"})
@@ -365,8 +363,7 @@ class Views:
     async def _act(self, request: Request) -> Response:
         action = request.path_params["action"]
         signal = signal_of(acting.signal_of_form(action, await _form(request)), acting.PREFIX)
-        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, self._parts.answers, signal), self._acting)
-        return RedirectResponse(f"/snapshots?sent={signal_id}", HTTPStatus.SEE_OTHER)
+        return RedirectResponse(f"/snapshots?sent={await self._send(signal)}", HTTPStatus.SEE_OTHER)
 
     async def _retry(self, request: Request) -> Response:
         one = self._sink_of(request)
@@ -384,8 +381,14 @@ class Views:
 
     async def _signal(self, request: Request) -> Response:
         signal = signal_of(await _json_body(request), acting.PREFIX)
-        signal_id = await self._in_thread(lambda: acting.send_signal(self._settings, self._parts.answers, signal), self._acting)
-        return JSONResponse({"id": signal_id}, HTTPStatus.ACCEPTED)
+        return JSONResponse({"id": await self._send(signal)}, HTTPStatus.ACCEPTED)
+
+    async def _send(self, signal: tuple[str, str, str | None]) -> str:
+        """Send a signal (id, type, data) by a channel that the producer reads, and return its id; errors as `sending.send`."""
+        channel = lasting(self._settings)
+        put = partial(self._parts.answers.send, signal[0], partial(send, channel, self._settings, *signal))
+        await self._in_thread(put, self._acting)
+        return signal[0]
 
 
 def _minutes(request: Request) -> int:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from schemas.settings import Settings
     from tidemark.page.lag_history import History
     from tidemark.page.page_facts import Facts
-    from tidemark.status.delay_status import DelayStatus
     from tidemark.status.lags import Lags
     from tidemark.status.snapshot_list import SnapshotRequest
     from tidemark.status.tree import Status, TableStatus
@@ -92,7 +91,7 @@ def tables(facts: Facts, versions: Mapping[str, int]) -> list[Document]:
             "released": table.released,
             "set_aside": table.set_aside,
             "sinks": [_table_in_sink(name, facts, table.table) for name in facts.statuses if name],
-            "to_kafka": _delay(facts.first.to_kafka(table)),
+            "to_kafka": encode(facts.first.to_kafka(table)),
         }
         for table in facts.first.tables
     ]
@@ -131,13 +130,9 @@ def _table_in_sink(name: str, facts: Facts, table: str) -> Document:
         "quarantined": one.quarantined,
         "keyless": one.keyless,
         "problem": one.inexact or one.skipped or one.set_aside,
-        "commit_to_lake": _delay(delay),
+        "commit_to_lake": encode(delay),
         "delay_text": None if delay is None else delay.text,
     }
-
-
-def _delay(delay: DelayStatus | None) -> Document | None:
-    return None if delay is None else encode(delay)
 
 
 def sinks(settings: Settings, facts: Facts, history: History) -> list[Document]:
@@ -157,7 +152,7 @@ def sinks(settings: Settings, facts: Facts, history: History) -> list[Document]:
                 "alive": status.merge.alive,
                 "updated_ms": status.sink_updated_ms,
                 "records_per_s": None if facts.unknown else history.sink_rate(sink.name, RATE_S, facts.read_ms),
-                "lag": lags.to_sink and encode(lags.to_sink),
+                "lag": encode(lags.to_sink),
                 "running": {"number": batch.get("number"), "since_ms": batch.get("since_ms")} if "since_ms" in batch else None,
                 "batches": [encode(one) for one in recent_batches(batch)],
                 "quarantine": [{"table": one.table, "records": one.quarantined} for one in status.tables if one.quarantined],
@@ -235,5 +230,5 @@ def _request(request: SnapshotRequest, facts: Facts) -> Document:
     tables = []
     for task in request.tasks:
         chunks = facts.chunks.get((task.request, task.table))
-        tables.append({**encode(task), "share": task.share, "chunks": chunks and encode(chunks)})
+        tables.append({**encode(task), "share": task.share, "chunks": encode(chunks)})
     return {**encode(request), "tables": tables, "failed": sum(not task.is_keyless for task in request.failed)}
