@@ -16,7 +16,7 @@ from schemas.liveness import Sign
 from schemas.merge_progress import MergeProgress
 from schemas.sink_figures import BatchCounts, SinkFigures
 from schemas.state import State
-from tidemark.api.health import health
+from tidemark.api.health import HealthServer
 from tidemark.api.merge_metrics import handler_of, metrics_text
 from tidemark.commands.status import as_json, as_text
 from tidemark.status import reckoning
@@ -217,9 +217,9 @@ def test_the_counts_of_a_sink_are_there_and_what_is_not_known_before_the_first_b
 
 def test_the_merge_job_s_endpoint_serves_its_metrics() -> None:
     text = metrics_text({"lake": SinkFigures(delays={"shop.orders": DelayHistogram.of([0.02])})})
-    with health("127.0.0.1", 0, lambda: None, handler_of(lambda: text)) as port:
-        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+    with HealthServer("service.merge_port", "127.0.0.1", 0, lambda: None, handler_of(lambda: text)) as server:
+        with urlopen(f"http://127.0.0.1:{server.port}/metrics") as answer:
             assert answer.status == HTTPStatus.OK
             assert answer.read().decode() == text
-        with urlopen(f"http://127.0.0.1:{port}/livez") as answer:
+        with urlopen(f"http://127.0.0.1:{server.port}/livez") as answer:
             assert answer.status == HTTPStatus.OK

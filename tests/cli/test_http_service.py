@@ -26,7 +26,7 @@ from schemas.errors import ConfigError, PublishError, RetriableSourceError
 from schemas.pipeline_lag import Lag, Verdict, Word
 from schemas.position import Position
 from schemas.settings import ServiceSettings
-from tidemark.api.health import HealthHandler, HealthServer, health
+from tidemark.api.health import HealthServer
 from tidemark.api.service import LARGEST_BODY, Service
 from tidemark.status.lags import Lags
 
@@ -427,10 +427,10 @@ def test_no_bytes_bring_it_down(service: Service, taken: Taken) -> None:
 
 def test_the_merge_job_s_health_says_when_it_is_ready_and_why_it_is_not() -> None:
     ready: list[str | None] = ["the merge job is starting"]
-    with health("127.0.0.1", 0, lambda: ready[0]) as port:
+    with HealthServer("service.merge_port", "127.0.0.1", 0, lambda: ready[0]) as server:
 
         def ask(path: str) -> tuple[int, dict[str, str]]:
-            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+            with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)) as connection:
                 connection.request("GET", path)
                 answer = connection.getresponse()
                 return answer.status, json.loads(answer.read())
@@ -440,12 +440,14 @@ def test_the_merge_job_s_health_says_when_it_is_ready_and_why_it_is_not() -> Non
         ready[0] = None
         assert ask("/readyz") == (200, {"status": "ready"})
         assert ask("/api/v1/status")[0] == 404
-        with pytest.raises(ConfigError, match=r"service\.merge_port: cannot listen"), health("127.0.0.1", port, lambda: None):
-            pass
+        with pytest.raises(ConfigError, match=r"service\.merge_port: cannot listen"):
+            HealthServer("service.merge_port", "127.0.0.1", server.port, lambda: None)
 
 
 def test_a_server_that_is_kept_for_a_moment_has_room_for_all_that_connect_meanwhile() -> None:
     """The system sends a client's request for a connection that finds no room again after a second: a probe has given up by then."""
-    with HealthServer(("127.0.0.1", 0), lambda: None, HealthHandler) as server, ExitStack() as clients:
+    server = HealthServer("service.merge_port", "127.0.0.1", 0, lambda: None)
+    with ExitStack() as clients:
+        clients.callback(server.server_close)
         for _ in range(500):
             clients.enter_context(closing(socket.create_connection(server.server_address[:2], timeout=0.9)))

@@ -21,11 +21,9 @@ def token_of(settings: ServiceSettings) -> str | None:
     try:
         token = Path(settings.token_file).read_text(encoding="utf-8").split("\n", 1)[0].strip()
     except (OSError, UnicodeDecodeError) as error:
-        message = f"service.token_file: {settings.token_file} cannot be read: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"service.token_file: {settings.token_file} cannot be read: {error}") from error
     if not token:
-        message = f"service.token_file: the first line of {settings.token_file} is empty"
-        raise ConfigError(message)
+        raise ConfigError(f"service.token_file: the first line of {settings.token_file} is empty")
     return token
 
 

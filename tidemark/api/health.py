@@ -10,12 +10,11 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AI_PASSIVE, SHUT_RDWR, SOCK_STREAM, getaddrinfo, socket
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import structlog
 
@@ -29,26 +28,6 @@ _REQUEST_S: Final = 10.0
 _ANSWER_S: Final = 60.0
 """Until the whole answer is taken."""
 _MOST_REQUESTS: Final = 16
-
-
-@contextmanager
-def health(
-    host: str, port: int, not_ready: Callable[[], str | None], handler: type[HealthHandler] | None = None
-) -> Iterator[int]:
-    """Answer `/livez` and `/readyz` while it is entered; the port. Raises `ConfigError` when the port is taken."""
-    try:
-        server = HealthServer((host, port), not_ready, handler)
-    except OSError as error:
-        message = f"service.merge_port: cannot listen on {host}:{port}: {error.strerror}"
-        raise ConfigError(message) from error
-    thread = threading.Thread(target=server.serve_forever, name="health", daemon=True)
-    thread.start()
-    log.info("service.listening", port=server.server_address[1])
-    try:
-        yield int(server.server_address[1])
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 class _Client:
@@ -71,7 +50,10 @@ class _Client:
 
 
 class HealthServer(ThreadingHTTPServer):
-    """A server for few and small requests: one thread each, bounded in number and time. `not_ready` says why it is not ready."""
+    """A server for few and small requests: one thread each, bounded in number and time. It answers while it is entered.
+
+    `not_ready` says why it is not ready. Raises `ConfigError` with the key of the setting if the port is taken.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -79,14 +61,29 @@ class HealthServer(ThreadingHTTPServer):
     """Connections that wait for the thread that takes them: 200 at once while two cores are busy were more than 128."""
 
     def __init__(
-        self, address: tuple[str, int], not_ready: Callable[[], str | None], handler: type[HealthHandler] | None = None
+        self, key: str, host: str, port: int, not_ready: Callable[[], str | None], handler: type[HealthHandler] | None = None
     ) -> None:
         self.not_ready = not_ready
         self._clients: dict[int, _Client] = {}
         self._lock = threading.Lock()
-        family, *_ = getaddrinfo(*address, type=SOCK_STREAM, flags=AI_PASSIVE)[0]
-        self.address_family = family
-        super().__init__(address, handler or HealthHandler)
+        try:
+            self.address_family = getaddrinfo(host, port, type=SOCK_STREAM, flags=AI_PASSIVE)[0][0]
+            super().__init__((host, port), handler or HealthHandler)
+        except OSError as error:
+            raise ConfigError(f"{key}: cannot listen on {host}:{port}: {error.strerror}") from error
+        self.port = int(self.server_address[1])
+        self._thread = threading.Thread(target=self.serve_forever, name="http", daemon=True)
+
+    @override
+    def __enter__(self) -> Self:
+        self._thread.start()
+        log.info("service.listening", port=self.port)
+        return self
+
+    @override
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
 
     @override
     def process_request(self, request: Any, client_address: Any) -> None:

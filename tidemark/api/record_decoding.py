@@ -103,8 +103,7 @@ class Decoder:
                 schema = json.loads(json.load(answer)["schema"])
         except (OSError, ValueError, KeyError) as error:
             reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)
-            message = f"the registry does not report the schema with id {ident} ({url}): {reason}"
-            raise RegistryError(message) from error
+            raise RegistryError(f"the registry does not report the schema with id {ident} ({url}): {reason}") from error
         return schema, parsed(schema)
 
 

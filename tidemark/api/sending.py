@@ -60,8 +60,7 @@ def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
     """Commit one row in the signal table; raises the errors of the source, `ConfigError` where nothing is to be written there."""
     names = settings.source.signal_names
     if names is None:
-        message = "source.signal_table: is not set, so there is no table to put a signal into"
-        raise ConfigError(message)
+        raise ConfigError("source.signal_table: is not set, so there is no table to put a signal into")
     if settings.source.read_only:
         message = (
             "source.read_only: nothing is written to the source, so no signal either. Use --channel kafka or file (those "
@@ -70,8 +69,7 @@ def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
         raise ConfigError(message)
     for what, text, most in (("id", signal_id, WIDEST_ID), ("data", data or "", WIDEST_DATA)):
         if len(text) > most:  # a server that is not strict would cut it
-            message = f"{what}: has {len(text)} characters, the signal table holds {most}; name fewer tables in one signal"
-            raise ConfigError(message)
+            raise ConfigError(f"{what}: has {len(text)} characters, the signal table holds {most}; name fewer tables in one signal")
     from mysqlio.connection import connect
     from mysqlio.server_access import ServerAccess
     from mysqlio.server_errors import source_errors
@@ -85,8 +83,7 @@ def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
         cause = error.__cause__
         if cause is None or cause.args[:1] != (_DUPLICATE,):
             raise
-        message = f"id: {signal_id!r} is in the signal table {'.'.join(names)} already; use a new one"
-        raise ConfigError(message) from None
+        raise ConfigError(f"id: {signal_id!r} is in the signal table {'.'.join(names)} already; use a new one") from None
     finally:
         connection.close()
 
@@ -117,8 +114,7 @@ def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> 
     except KafkaException as error:
         failures.append(error.args[0].str())
     if failures:
-        message = f"topic {topic} did not take the signal: {failures[0]}; was `tidemark run` ever started?"
-        raise PublishError(message)
+        raise PublishError(f"topic {topic} did not take the signal: {failures[0]}; was `tidemark run` ever started?")
 
 
 def append(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:
@@ -135,8 +131,7 @@ def append(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
             file.write(line)
             os.fsync(file.fileno())
     except OSError as error:
-        message = f"signal.file: {path} cannot be written: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"signal.file: {path} cannot be written: {error.strerror}") from error
 
 
 def post(
@@ -154,8 +149,7 @@ def post(
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     if not base.startswith(("http://", "https://")):
-        message = f"--url {base!r}: expected http://host:port"
-        raise ConfigError(message)
+        raise ConfigError(f"--url {base!r}: expected http://host:port")
     body = _document(signal_id, kind, data).encode()
     request = urllib.request.Request(base.rstrip("/") + SIGNALS_PATH, body, headers)  # noqa: S310 - checked above
     try:
@@ -168,15 +162,13 @@ def post(
         raise SignalError(message) from None
     except (OSError, http.client.HTTPException, ValueError) as error:  # the latter two: no URL, no HTTP there, no header
         reason = getattr(error, "reason", None) or error
-        message = f"{base} cannot be reached: {reason}; does `tidemark run` run there, with service.port?"
-        raise PublishError(message) from error
+        raise PublishError(f"{base} cannot be reached: {reason}; does `tidemark run` run there, with service.port?") from error
 
 
 def _require_heard(channel: str, settings: Settings) -> None:
     if channel not in settings.signal.channels:
         heard = ", ".join(settings.signal.channels)
-        message = f"signal.channels: {channel} is not among them, so nobody would hear the signal; there are {heard}"
-        raise ConfigError(message)
+        raise ConfigError(f"signal.channels: {channel} is not among them, so nobody would hear the signal; there are {heard}")
 
 
 def _document(signal_id: str, kind: str, data: str | None) -> str:
@@ -189,8 +181,7 @@ def _document(signal_id: str, kind: str, data: str | None) -> str:
 
 def _address(service: ServiceSettings) -> str:
     if not service.port:
-        message = "service.port: is not set, so the producer has no HTTP endpoint; set it, or give --url"
-        raise ConfigError(message)
+        raise ConfigError("service.port: is not set, so the producer has no HTTP endpoint; set it, or give --url")
     host = service.host
     try:
         address = ipaddress.ip_address(host)

@@ -98,22 +98,15 @@ class Service:
         self._lags, self._name = lags, name
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
-        try:
-            self._server = _Server((settings.host, settings.port), self)
-        except OSError as error:
-            message = f"service.port: cannot listen on {settings.host}:{settings.port}: {error.strerror}"
-            raise ConfigError(message) from error
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, name="service", daemon=True)
+        self._server = _Server(settings, self)
+        self.port = self._server.port
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        log.info("service.listening", port=self.port)
+        self._server.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.__exit__()
 
     def watch(self, producer: Producer) -> None:
         """Report on this producer from now on."""
@@ -220,10 +213,10 @@ class Service:
 
 
 class _Server(HealthServer):
-    def __init__(self, address: tuple[str, int], service: Service) -> None:
+    def __init__(self, settings: ServiceSettings, service: Service) -> None:
         self.service = service
         self.slow_requests = threading.BoundedSemaphore(_MOST_SLOW)
-        super().__init__(address, service.not_ready, _Handler)
+        super().__init__("service.port", settings.host, settings.port, service.not_ready, _Handler)
 
 
 class _Handler(HealthHandler):

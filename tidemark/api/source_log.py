@@ -79,16 +79,17 @@ class SourceConnection:
         self._connection = None
 
     def ask(self, status: Status) -> SourceLog:
-        """Return what `source_of` does; while it waits after an error, the error."""
+        """Return how long the source keeps what is not in Kafka yet; while it waits after an error, the error."""
         from mysqlio.connection import connect
         from mysqlio.server_access import ServerAccess
 
+        if status.log is None:
+            return UNSEEN
         if time.monotonic() < self._again_s:
             return SourceLog(None, self._problem)
         try:
             self._connection = self._connection or connect(ServerAccess.of(self._settings.source))
-            assert status.log is not None
-            found = log_seen(self._settings, self._connection, status.log)
+            answer = log_seen(self._settings, self._connection, status.log)
         except TidemarkError as error:
             self.close()
             self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self._pause_s))
@@ -96,7 +97,7 @@ class SourceConnection:
             self._problem = f"the source cannot be asked: {error}"
             return SourceLog(None, self._problem)
         self._pause_s = 0.0
-        return found
+        return answer
 
 
 def log_seen(settings: Settings, connection: Connection, log: LogStatus) -> SourceLog:
@@ -111,17 +112,9 @@ def log_seen(settings: Settings, connection: Connection, log: LogStatus) -> Sour
 
 
 def source_of(settings: Settings, status: Status) -> SourceLog:
-    """Ask the source how long it keeps what is not in Kafka yet; that it does not answer is no error here."""
-    from mysqlio.connection import connect
-    from mysqlio.server_access import ServerAccess
-
-    if status.log is None:
-        return UNSEEN
-    try:
-        with closing(connect(ServerAccess.of(settings.source))) as connection:
-            return log_seen(settings, connection, status.log)
-    except TidemarkError as error:
-        return SourceLog(None, f"the source cannot be asked: {error}")
+    """Ask the source once, over a connection of its own; that it does not answer is no error here."""
+    with closing(SourceConnection(settings)) as connection:
+        return connection.ask(status)
 
 
 def seen(settings: Settings, room: HeadRoom | None, *, is_of_now: bool = False) -> SourceLog:

@@ -23,8 +23,7 @@ def deliver(translation: Translation, verb: str, output: str | None) -> None:
         try:
             Path(output).write_text(settings, encoding="utf-8")
         except OSError as error:
-            message = f"--output: {output} cannot be written: {error.strerror}"
-            raise ConfigError(message) from None
+            raise ConfigError(f"--output: {output} cannot be written: {error.strerror}") from None
     sys.stderr.write(report(translation))
 
 
@@ -54,5 +53,4 @@ def text_of(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        message = f"{path} cannot be read: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{path} cannot be read: {error}") from None

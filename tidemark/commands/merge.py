@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from tidemark.api.health import health
+from tidemark.api.health import HealthServer
 from tidemark.api.merge_metrics import handler_of, metrics_text
 from tidemark.doctor.merge_start import MergeStart, exit_code
 from tidemark.process import config
@@ -55,7 +55,8 @@ def execute(arguments: argparse.Namespace) -> int:
         job: list[Merging] = []
         if settings.service.merge_port:
             handler = handler_of(lambda: _metrics(job))
-            stack.enter_context(health(settings.service.host, settings.service.merge_port, lambda: _not_ready(job), handler))
+            listens_at = settings.service.host, settings.service.merge_port
+            stack.enter_context(HealthServer("service.merge_port", *listens_at, lambda: _not_ready(job), handler))
         checks = MergeStart(settings, arguments.sink)  # answered while Spark is imported
         from spark_jobs.jobs.merge_jobs import require_settings, run_merge
 

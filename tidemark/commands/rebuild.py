@@ -56,16 +56,14 @@ def _require_targets(settings: Settings, names: Sequence[str]) -> None:
 
     for name in names:
         if not all(name.partition(".")):
-            message = f"{name!r} is not a target: it has the form database.table, as the sink has it"
-            raise ConfigError(message)
+            raise ConfigError(f"{name!r} is not a target: it has the form database.table, as the sink has it")
     merged = sorted(read_progress(settings).tables)
     unknown = [name for name in names if name not in merged]
     if unknown and merged and not settings.sink.routes:
         close = difflib.get_close_matches(unknown[0], merged, n=1, cutoff=0.6)
         listed = ", ".join([*merged[:_NAMED], *(["..."] if merged[_NAMED:] else [])])
         hint = f"did you mean {close[0]!r}?" if close else f"there are {listed}"
-        message = f"sink {settings.sink.name} has no target {unknown[0]!r}; {hint}"
-        raise ConfigError(message)
+        raise ConfigError(f"sink {settings.sink.name} has no target {unknown[0]!r}; {hint}")
 
 
 def _end_of_log(settings: Settings, epoch: int) -> Position:

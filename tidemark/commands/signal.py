@@ -181,11 +181,9 @@ def _require_fitting(arguments: argparse.Namespace) -> None:
     for name in _DATA_ARGUMENTS:
         if getattr(arguments, name) not in (None, [], False) and name not in takes:
             option = "TABLE" if name == "tables" else f"--{name.replace('_', '-')}"
-            message = f"{option}: does not go with {who}"
-            raise ConfigError(message)
+            raise ConfigError(f"{option}: does not go with {who}")
     if arguments.url is not None and arguments.channel != "http":
-        message = f"--url: does not go with --channel {arguments.channel}; give --channel http"
-        raise ConfigError(message)
+        raise ConfigError(f"--url: does not go with --channel {arguments.channel}; give --channel http")
 
 
 def _check(channel: str, signal_id: str, signal_type: str, data: str | None) -> None:
@@ -193,21 +191,17 @@ def _check(channel: str, signal_id: str, signal_type: str, data: str | None) -> 
     try:
         signals.parse_signal(signal_id, signal_type, data)
     except SignalError as error:
-        message = f"signal {signal_type}: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"signal {signal_type}: {error}") from None
     if channel not in ("source", "http"):
         return
     if len(signal_id) > sending.WIDEST_ID:
-        message = f"--id: has {len(signal_id)} characters, the signal table holds {sending.WIDEST_ID}"
-        raise ConfigError(message)
+        raise ConfigError(f"--id: has {len(signal_id)} characters, the signal table holds {sending.WIDEST_ID}")
     if data is not None and len(data) > sending.WIDEST_DATA:
-        message = f"signal {signal_type}: its data has {len(data)} characters, more than {sending.WIDEST_DATA}"
-        raise ConfigError(message)
+        raise ConfigError(f"signal {signal_type}: its data has {len(data)} characters, more than {sending.WIDEST_DATA}")
 
 
 def _condition(text: str) -> dict[str, str]:
     table, colon, predicate = text.partition(":")
     if not colon:
-        message = f"--where {text!r}: expected TABLE:PREDICATE, for example 'shop.orders: id > 500'"
-        raise ConfigError(message)
+        raise ConfigError(f"--where {text!r}: expected TABLE:PREDICATE, for example 'shop.orders: id > 500'")
     return {"data-collection": table.strip(), "filter": predicate.strip()}

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from devservers.processes import GuardedProcess
@@ -58,7 +57,7 @@ class LocalJobs:
             self._children[verb] = GuardedProcess.spawn(command, log, cwd=Path.cwd(), env=os.environ)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for child in self._children.values():
             child.signal(signal.SIGTERM)
         deadline = time.monotonic() + _ENDS_S

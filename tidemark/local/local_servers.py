@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import urlsplit
 
@@ -153,7 +152,7 @@ class LocalServers:
     def _started(self, server: Server) -> Server:
         return server if self._stop.is_set() else server.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ask_to_end()
         if self._starting is not None:
             self._starting.join(_START_ENDS_S)  # the start of a server that is asked to end fails

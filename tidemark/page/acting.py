@@ -28,14 +28,12 @@ def signal_of_form(action: str, form: Mapping[str, str]) -> dict[str, Any]:
     """
     kind = ACTIONS.get(action)
     if kind is None:
-        message = f"there is no action {action!r}; there are {', '.join(ACTIONS)}"
-        raise ConfigError(message)
+        raise ConfigError(f"there is no action {action!r}; there are {', '.join(ACTIONS)}")
     if action in ("pause", "resume"):
         return {"type": kind}
     patterns = [part for line in form.get("tables", "").splitlines() if (part := line.strip())]
     if not patterns and not (action == "stop" and form.get("all")):
-        message = "tables: give at least one pattern, for example shop\\.orders"
-        raise ConfigError(message)
+        raise ConfigError("tables: give at least one pattern, for example shop\\.orders")
     data: dict[str, Any] = {"type": "INCREMENTAL"}
     if patterns:
         data["data-collections"] = patterns

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from schemas.liveness import JobState, Standing
@@ -79,8 +78,8 @@ class FactsWatch(ObserverLoop):
         self.history = History()
 
     @override
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
         self._source.close()
 
     @property

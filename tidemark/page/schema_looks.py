@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from schemas.errors import PublishError, TidemarkError
@@ -57,7 +56,7 @@ class SchemaLooks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._lock.acquire(timeout=_PATIENCE_S):
             self._close()
 

@@ -10,7 +10,6 @@ import logging
 import socket
 import threading
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import uvicorn
@@ -77,8 +76,7 @@ class PageServer:
         try:
             self._socket = socket.create_server((host, port), family=_family(host, port), backlog=1024)
         except OSError as error:
-            message = f"service.page_port: cannot listen on {host}:{port}: {error.strerror or error}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"service.page_port: cannot listen on {host}:{port}: {error.strerror or error}") from error
         self.port = int(self._socket.getsockname()[1])
         config = uvicorn.Config(
             application, http=_Timed, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
@@ -96,7 +94,7 @@ class PageServer:
             time.sleep(0.01)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
         self._thread.join(_END_S)
         self._socket.close()

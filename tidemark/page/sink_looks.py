@@ -89,8 +89,7 @@ class Retries:
         """Begin one for a sink; `tables` are patterns, none for all. Raises `ConfigError` while one runs."""
         with self._lock:
             if self._runs:
-                message = f"records of {self._runs} are being retried: wait until that has ended"
-                raise ConfigError(message)
+                raise ConfigError(f"records of {self._runs} are being retried: wait until that has ended")
             self._runs = sink
         command = [sys.executable, "-m", "tidemark", "quarantine", "retry", *tables, "--sink", sink, "--config", self._config_path]
         threading.Thread(target=self._run, args=(sink, command), name="retry", daemon=True).start()

@@ -99,8 +99,7 @@ def overlay(mapping: dict[str, object], environment: Mapping[str, str]) -> None:
             try:
                 _put(mapping, keys, tree.parse_text(keys, environment[variable]))
             except ConfigError as error:
-                message = f"environment variable {variable}: {error}"
-                raise ConfigError(message) from None
+                raise ConfigError(f"environment variable {variable}: {error}") from None
     problems.raise_all()
 
 
@@ -108,21 +107,17 @@ def _read_yaml(path: Path) -> dict[str, object]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        message = f"no configuration at {path}: name the file with --config, the README has an example"
-        raise ConfigError(message) from None
+        raise ConfigError(f"no configuration at {path}: name the file with --config, the README has an example") from None
     except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot read the configuration {path}: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"cannot read the configuration {path}: {error}") from None
     try:
         loaded = yaml.load(text, _Loader)  # noqa: S506 - a safe one
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # the latter two: a date of no calendar, too deep
-        message = f"{path} is not YAML: {_without_excerpt(error)}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{path} is not YAML: {_without_excerpt(error)}") from None
     if loaded is None:
         return {}
     if not isinstance(loaded, dict):
-        message = f"{path}: expected a mapping of keys at the top"
-        raise ConfigError(message)
+        raise ConfigError(f"{path}: expected a mapping of keys at the top")
     return loaded
 
 
@@ -138,8 +133,7 @@ def _without_excerpt(error: Exception) -> str:
 def _refuse_near_miss(variable: str, key: str) -> None:
     close = difflib.get_close_matches(key, _TOP_LEVEL, n=1, cutoff=0.8)
     if close:
-        message = f"environment variable {variable}: did you mean {PREFIX}{close[0].upper()}?"
-        raise ConfigError(message)
+        raise ConfigError(f"environment variable {variable}: did you mean {PREFIX}{close[0].upper()}?")
 
 
 def _put(mapping: dict[str, object], keys: tuple[str, ...], value: object) -> None:
@@ -149,12 +143,10 @@ def _put(mapping: dict[str, object], keys: tuple[str, ...], value: object) -> No
         last = depth == len(keys) - 1
         if isinstance(node, list):
             if not key.isdecimal():
-                message = f"the file has a list at {'.'.join(keys[:depth])}, {key!r} is no place in it"
-                raise ConfigError(message)
+                raise ConfigError(f"the file has a list at {'.'.join(keys[:depth])}, {key!r} is no place in it")
             index = int(key)
             if index > len(node):
-                message = f"the list has {len(node)} entries, there is no place {index}"
-                raise ConfigError(message)
+                raise ConfigError(f"the list has {len(node)} entries, there is no place {index}")
             if index == len(node):
                 node.append({})
             if last:
@@ -168,8 +160,7 @@ def _put(mapping: dict[str, object], keys: tuple[str, ...], value: object) -> No
                 node[key] = [] if keys[depth + 1].isdecimal() else {}
             node = node[key]
         else:
-            message = f"the file has a plain value at {'.'.join(keys[:depth])}"
-            raise ConfigError(message)
+            raise ConfigError(f"the file has a plain value at {'.'.join(keys[:depth])}")
 
 
 def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
@@ -200,8 +191,7 @@ def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
 
 def _resolve_file(section: dict[str, Any], key: str, path: str, folder: Path) -> None:
     if _ADDRESS.match(section[key]):
-        message = f"{path}: is a file of this machine, not a URI; got {section[key].partition('://')[0]}://..."
-        raise ConfigError(message)
+        raise ConfigError(f"{path}: is a file of this machine, not a URI; got {section[key].partition('://')[0]}://...")
     section[key] = file = _absolute(section[key], path, folder)
     if key in _PEM_FILES:
         _require_readable(path, file)
@@ -212,8 +202,7 @@ def _resolve_file(section: dict[str, Any], key: str, path: str, folder: Path) ->
 def _absolute(value: str, path: str, folder: Path) -> str:
     """Return a path that begins at the YAML file's folder; `ConfigError` for a text that is no path."""
     if reason := text_forms.path(value):
-        message = f"{path}: {reason}"
-        raise ConfigError(message)
+        raise ConfigError(f"{path}: {reason}")
     return str((folder / value).absolute())
 
 
@@ -223,8 +212,7 @@ def _require_readable(path: str, file: str) -> None:
         with Path(file).open("rb") as stream:
             stream.read(1)
     except OSError as error:
-        message = f"{path}: cannot read {file}: {error.strerror}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{path}: cannot read {file}: {error.strerror}") from None
 
 
 def patterns_of(texts: Iterable[str], flags: int = 0) -> list[re.Pattern[str]]:
