@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from schemas.liveness import Standing
+from tidemark.status.job_standing import Standing
 from tidemark.status.tree import Status
 
 BELIEVED_S: Final = 30.0

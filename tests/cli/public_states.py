@@ -17,7 +17,6 @@ from schemas.identity import SourceId
 from schemas.json_codec import decode, encode
 from schemas.liveness import Sign
 from schemas.merge_progress import MergeProgress
-from schemas.pipeline_lag import LOST
 from schemas.settings import from_mapping
 from schemas.state import State
 from tests.cli.test_status import LOG, offset, request, task, topic
@@ -29,10 +28,12 @@ from tidemark.page.lag_history import History, sample_of
 from tidemark.page.page_facts import Facts
 from tidemark.status.captured_tables import captured_tables
 from tidemark.status.chunk_map import chunk_maps
+from tidemark.status.job_standing import SinkFacts
 from tidemark.status.metrics import exposition, lag_families
+from tidemark.status.pipeline_lag import LOST
 from tidemark.status.reckoning import status_of
 from tidemark.status.snapshot_list import snapshot_list
-from tidemark.status.tree import SinkFacts, Status
+from tidemark.status.tree import Status
 
 RECORDED: Final = Path(__file__).parent.parent / "recorded" / "public_json"
 NOW_MS: Final = 1_764_000_000_000

@@ -20,7 +20,8 @@ from tidemark.api.health import HealthServer
 from tidemark.api.merge_metrics import handler_of, metrics_text
 from tidemark.commands.status import as_json, as_text
 from tidemark.status import reckoning
-from tidemark.status.tree import SinkFacts, Status
+from tidemark.status.job_standing import SinkFacts
+from tidemark.status.tree import Status
 
 NOW_MS = 1_764_000_000_000
 

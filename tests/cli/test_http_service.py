@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 from producer.stream.reader_progress import LogProgress
 from schemas import signals
 from schemas.errors import ConfigError, PublishError, RetriableSourceError
-from schemas.pipeline_lag import Lag, Verdict, Word
 from schemas.position import Position
 from schemas.settings import ServiceSettings
 from tidemark.api.health import HealthServer
 from tidemark.api.service import LARGEST_BODY, Service
 from tidemark.status.lags import Lags
+from tidemark.status.pipeline_lag import Lag, Verdict, Word
 
 if TYPE_CHECKING:
     from producer.app import Producer

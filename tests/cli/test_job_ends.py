@@ -18,16 +18,7 @@ from devservers import Kafka, Registry
 from producer.sign import LivenessWriter
 from schemas.errors import SourceError
 from schemas.json_codec import encode
-from schemas.liveness import (
-    JobState,
-    MergeFacts,
-    ProducerFacts,
-    Sign,
-    Standing,
-    machine,
-    merge_state,
-    producer_state,
-)
+from schemas.liveness import Sign, machine
 from schemas.settings import from_mapping
 from schemas.topics import state_topic
 from tests.support.faulty_java import ENDS_FROM_FULL_DISK, java_that
@@ -35,6 +26,7 @@ from tests.support.servers import unique_name
 from tidemark import cli
 from tidemark.api.observe import Observer
 from tidemark.api.sink_folder import sink_facts
+from tidemark.status.job_standing import JobState, SinkFacts, Standing, merge_state, producer_state
 from tidemark.status.lags import lags_of
 
 AT_MS: Final = 1_800_000_000_000
@@ -86,7 +78,7 @@ print(json.dumps(found))
 
 def killed_merge(**facts: Any) -> Standing:
     sign = Sign(at_ms=AT_MS, state="running", machine=machine())
-    return merge_state(MergeFacts(now_ms=AT_MS + 3_600_000, merged=True, sign=sign, behind={}, **facts))
+    return merge_state(AT_MS + 3_600_000, SinkFacts(sign=sign, **facts), merged=True, behind={})
 
 
 def test_a_merge_job_that_was_killed_has_ended_without_a_word_and_the_time_is_known() -> None:
@@ -99,20 +91,20 @@ def test_a_merge_job_that_was_killed_has_ended_without_a_word_and_the_time_is_kn
 
 
 def test_a_job_that_was_stopped_has_no_last_line() -> None:
-    stopped = merge_state(MergeFacts(now_ms=AT_MS, merged=True, sign=Sign(at_ms=AT_MS, state="ended"), locked=False, behind={}))
+    stopped = merge_state(AT_MS, SinkFacts(sign=Sign(at_ms=AT_MS, state="ended"), locked=False), merged=True, behind={})
     assert stopped.reason == "start `tidemark merge`"
 
 
 def test_a_merge_job_whose_disk_is_full_says_so_whatever_else_is_known() -> None:
     assert "the disk of /lake is full" in killed_merge(locked=False, disk="the disk of /lake is full").reason
-    nothing = merge_state(MergeFacts(now_ms=AT_MS, merged=False, disk="the disk of /lake is full"))
+    nothing = merge_state(AT_MS, SinkFacts(disk="the disk of /lake is full"), merged=False)
     assert nothing.state is JobState.UNKNOWN
     assert "the disk of /lake is full" in nothing.reason
 
 
 def test_a_producer_that_was_killed_is_silent_since_a_time_that_is_known() -> None:
     sign = Sign(at_ms=AT_MS, state="reading")
-    killed = producer_state(ProducerFacts(now_ms=AT_MS + 3_600_000, started=True, sign=sign))
+    killed = producer_state(AT_MS + 3_600_000, sign, started=True)
     assert killed.state is JobState.SILENT
     assert f"the last one is of {AT}" in killed.reason
 

@@ -10,11 +10,12 @@ import pytest
 from schemas.json_codec import decode
 from schemas.liveness import Sign
 from schemas.merge_progress import MergeProgress
-from schemas.pipeline_lag import LOST, NOTHING_LEFT, Lag, Word
 from tests.cli.test_status import documents, request, status_of, task
+from tidemark.status.job_standing import SinkFacts
 from tidemark.status.lags import Lags, lags_of
+from tidemark.status.pipeline_lag import LOST, NOTHING_LEFT, Lag, Word
 from tidemark.status.reckoning import is_ahead
-from tidemark.status.tree import SinkFacts, Status
+from tidemark.status.tree import Status
 
 NOW_MS = 1_000_000
 TABLE = "shop.orders"

@@ -15,13 +15,13 @@ from devservers import Kafka
 from schemas.errors import PublishError
 from schemas.json_codec import encode
 from schemas.liveness import Sign, machine
-from schemas.pipeline_lag import LOST, Lag
 from schemas.settings import from_mapping
 from schemas.topics import state_topic
 from tests.support.lost_clients import LostClient
 from tests.support.servers import unique_name
 from tidemark.api.observe import Observer
 from tidemark.status.lags import lags_of
+from tidemark.status.pipeline_lag import LOST, Lag
 from tidemark.status.tree import Status
 
 TOPIC = {"database": "shop", "table": "orders", "partitions": 4}

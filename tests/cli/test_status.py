@@ -21,7 +21,8 @@ from tidemark.api.source_log import SourceLog
 from tidemark.commands import run
 from tidemark.commands.status import as_json, as_json_of_sinks, as_text, as_text_of_sinks
 from tidemark.status import reckoning
-from tidemark.status.tree import FOLLOWING, NOT_FOLLOWED, SinkFacts, Status
+from tidemark.status.job_standing import SinkFacts
+from tidemark.status.tree import FOLLOWING, NOT_FOLLOWED, Status
 
 if TYPE_CHECKING:
     from producer.app import Producer

@@ -12,7 +12,8 @@ from tests.cli.test_status import LOG, documents, progress, status_of, task
 from tidemark import cli
 from tidemark.commands.table_list import as_json, as_text
 from tidemark.status.captured_tables import CapturedTable, captured_tables, inconsistency
-from tidemark.status.tree import FOLLOWING, SinkFacts, Status, TableStatus
+from tidemark.status.job_standing import SinkFacts
+from tidemark.status.tree import FOLLOWING, Status, TableStatus
 
 NOW_MS = 1_000_000
 

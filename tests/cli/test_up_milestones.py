@@ -12,12 +12,13 @@ from typing import NoReturn, cast
 import pytest
 
 from schemas.errors import PublishError
-from schemas.liveness import JobState, Sign, Standing
+from schemas.liveness import Sign
 from tests.cli.test_status import LOG, documents, progress, status_of
 from tests.cli.test_up_command import write_settings
 from tidemark.api.observe import Observer
 from tidemark.local.local_jobs import Complaints, LocalJobs, Milestones, complaint
 from tidemark.process import config
+from tidemark.status.job_standing import JobState, Standing
 from tidemark.status.tree import Status, TableStatus
 
 OLD = Sign(at_ms=0)

@@ -15,7 +15,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from schemas.errors import ConfigError, RetriableSinkError, SinkError
-from schemas.liveness import JobState, MergeFacts, Standing, merge_state
 from schemas.settings import Settings
 from spark_jobs.jobs import merge_jobs
 from spark_jobs.jobs.merge_job import MergeJob
@@ -26,6 +25,7 @@ from tests.merge.conftest import SinkFactory
 from tests.merge.lake import ORDERS, amounts, at, flush, topics_of, wait_for
 from tests.merge.topics import TableTopics
 from tidemark.api.sink_folder import sink_facts
+from tidemark.status.job_standing import JobState, Standing, merge_state
 
 NAMES = ("lake", "mart")
 
@@ -50,9 +50,7 @@ def filled(sinks: Mapping[str, Settings]) -> TableTopics:
 
 def standing(settings: Settings) -> Standing:
     """What the status says of the merge job of a sink."""
-    facts = sink_facts(settings)
-    now_ms = time.time_ns() // 1_000_000
-    return merge_state(MergeFacts(now_ms=now_ms, merged=True, sign=facts.sign, locked=facts.locked, behind={}))
+    return merge_state(time.time_ns() // 1_000_000, sink_facts(settings), merged=True, behind={})
 
 
 ROWS = {str(number): number for number in range(5)}

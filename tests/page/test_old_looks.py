@@ -13,8 +13,7 @@ from dataclasses import replace
 import pytest
 
 from schemas.identity import SourceId
-from schemas.liveness import JobState, Sign, Standing
-from schemas.pipeline_lag import Word
+from schemas.liveness import Sign
 from schemas.position import Position
 from tests.page.test_page_access import settings_of
 from tests.support.page_client import PageClient
@@ -25,7 +24,9 @@ from tidemark.page.page_views import Views
 from tidemark.page.parts import Parts
 from tidemark.page.server import PageServer
 from tidemark.page.sign_in import Access
+from tidemark.status.job_standing import JobState, Standing
 from tidemark.status.lags import lags_of
+from tidemark.status.pipeline_lag import Word
 from tidemark.status.snapshot_list import SnapshotList
 from tidemark.status.tree import LogStatus, Status, TableStatus
 

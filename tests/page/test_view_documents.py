@@ -9,7 +9,6 @@ from threading import Event
 import pytest
 
 from schemas.identity import SourceId
-from schemas.pipeline_lag import Lag, Verdict, Word
 from schemas.state import State
 from tests.cli.test_status import documents, progress, status_of
 from tests.page.test_page_access import settings_of
@@ -19,6 +18,7 @@ from tidemark.page.lag_history import History, sample_of
 from tidemark.page.page_facts import Facts, SourceLook
 from tidemark.status.chunk_map import chunk_maps
 from tidemark.status.lags import Lags
+from tidemark.status.pipeline_lag import Lag, Verdict, Word
 from tidemark.status.snapshot_list import snapshot_list
 from tidemark.status.tree import Status
 

@@ -16,7 +16,6 @@ import pytest
 from devservers import Registry
 from producer.app import Producer
 from producer.sign import LivenessWriter
-from schemas.liveness import JobState
 from schemas.settings import ServiceSettings, from_mapping
 from tests.chaos.proxy import Proxy
 from tests.support.producers import Source, running
@@ -24,6 +23,7 @@ from tidemark.api.observe import Observer
 from tidemark.api.service import Service
 from tidemark.commands import status
 from tidemark.commands.run import run_producer
+from tidemark.status.job_standing import JobState
 
 
 def metric(text: str, name: str) -> float:

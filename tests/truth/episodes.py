@@ -14,12 +14,12 @@ from confluent_kafka import Producer
 
 from devservers._guard import children_of
 from schemas import signals, topics
-from schemas.pipeline_lag import Word
 from tests.chaos.proxy import Proxy
 from tests.truth import allowances
 from tests.truth.fault_spans import FaultSpan
 from tests.truth.known_rows import NEVER
 from tests.truth.world_of_truth import SNAPSHOT_ROWS, TruthError, World
+from tidemark.status.pipeline_lag import Word
 
 Episode = Callable[[World], None]
 

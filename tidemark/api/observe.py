@@ -20,14 +20,15 @@ from schemas.applied.kafka_security import client_options
 from schemas.documents import SchemaIdDocument
 from schemas.errors import KafkaAccessError, PublishError, StateError
 from schemas.identity import SourceId
-from schemas.liveness import EVERY_S, JobState, Sign
+from schemas.liveness import EVERY_S, Sign
 from schemas.merge_progress import MergeProgress
 from schemas.state import State, StateRecords
 from schemas.waiting import waiting
 from tidemark.api.oldest_records import OldestRecords, PartitionOffset
 from tidemark.api.sink_folder import read_progress, sink_facts
+from tidemark.status.job_standing import Ends, JobState
 from tidemark.status.reckoning import is_ahead, status_of, tables_with_topics
-from tidemark.status.tree import Ends, Status, TableStatus
+from tidemark.status.tree import Status, TableStatus
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

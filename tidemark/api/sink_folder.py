@@ -13,7 +13,7 @@ from schemas.errors import StateError
 from schemas.json_codec import decode
 from schemas.liveness import machine, read_sign
 from schemas.merge_progress import MergeProgress
-from tidemark.status.tree import SinkFacts
+from tidemark.status.job_standing import SinkFacts
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

@@ -13,8 +13,8 @@ from tidemark.status.lags import Lags, lags_of
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from producer.source.retention import HeadRoom
-    from schemas.liveness import Standing
     from schemas.settings import Settings
+    from tidemark.status.job_standing import Standing
     from tidemark.status.tree import LogStatus, Status
 
 

@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from schemas.errors import StateError
 from schemas.findings import Finding, Remedy, Severity
 from schemas.json_codec import decode
-from schemas.liveness import (
-    SIGN_KEY,
-    JobState,
-    MergeFacts,
-    ProducerFacts,
-    Sign,
-    Standing,
-    machine,
-    merge_state,
-    producer_state,
-    read_sign,
-)
+from schemas.liveness import SIGN_KEY, Sign, machine, read_sign
 from tidemark.doctor.committed_log import last_values
+from tidemark.status.job_standing import JobState, Standing, merge_state, producer_state
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -50,7 +40,7 @@ def end_of_producer(signs: list[Sign]) -> Iterator[Finding]:
     if signs:
         now_ms = time.time_ns() // 1_000_000
         sign = max(signs, key=lambda one: one.at_ms)
-        standing = producer_state(ProducerFacts(now_ms=now_ms, started=True, sign=sign))
+        standing = producer_state(now_ms, sign, started=True)
         yield from _end("kafka.producer_ended", "producer", standing, sign, "nothing is published")
 
 
@@ -62,9 +52,7 @@ def end_of_merge_job(sink: SinkSettings) -> Iterator[Finding]:
     if facts.sign is None:
         return
     now_ms = time.time_ns() // 1_000_000
-    standing = merge_state(
-        MergeFacts(now_ms=now_ms, merged=True, sign=facts.sign, locked=facts.locked, behind={}, disk=facts.disk)
-    )
+    standing = merge_state(now_ms, facts, merged=True, behind={})
     yield from _end("sink.merge_ended", f"sink {sink.name}: merge job", standing, facts.sign, "nothing is merged")
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, Self
 
 from devservers.processes import GuardedProcess
 from schemas.errors import TidemarkError
-from schemas.pipeline_lag import Word
 from schemas.readable import counted
 from tidemark.api.observer_loop import ObserverLoop
 from tidemark.status.lags import lags_of
+from tidemark.status.pipeline_lag import Word
 
 if TYPE_CHECKING:
     from schemas.liveness import Sign

@@ -9,12 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from schemas.liveness import JobState, Standing
 from schemas.overriding import override
 from tidemark.api.observer_loop import ObserverLoop
 from tidemark.api.source_log import UNSEEN, SourceConnection, SourceLog
 from tidemark.page.lag_history import History, sample_of
 from tidemark.status.chunk_map import ChunkMap, chunk_maps
+from tidemark.status.job_standing import JobState, Standing
 from tidemark.status.lags import Lags
 from tidemark.status.snapshot_list import SnapshotList, snapshot_list
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from schemas.batch_stages import recent_batches
 from schemas.json_codec import encode
-from schemas.pipeline_lag import Word
 from tidemark.api.source_log import producer_of
 from tidemark.status.captured_tables import consistency
+from tidemark.status.pipeline_lag import Word
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from schemas.json_codec import Form, json_field
-from schemas.pipeline_lag import Lag
 from schemas.position import Position
 from tidemark.status.lags import table_lag
+from tidemark.status.pipeline_lag import Lag
 from tidemark.status.tree import Status, TableStatus
 
 

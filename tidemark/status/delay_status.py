@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Final
 
 from schemas.delay_histogram import RecentDelays
 from schemas.json_codec import Form, json_field
-from schemas.liveness import Sign, Standing
+from schemas.liveness import Sign
+from tidemark.status.job_standing import Standing
 
 _CLOCKS_MS: Final = 20_000
 _OLD_MS: Final = 30_000

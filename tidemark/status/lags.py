@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from schemas.json_codec import ABSENT, INLINE, Form, encode, json_field
-from schemas.liveness import JobState
-from schemas.pipeline_lag import (
+from tidemark.status.job_standing import JobState
+from tidemark.status.pipeline_lag import (
     LOST,
     Lag,
-    PipelineFacts,
     Verdict,
     Word,
     lag_to_kafka,
@@ -70,8 +69,8 @@ def lags_of(status: Status, left_bytes: int | None = None, problem: str = "") ->
     counted = [(table.table, tables[table.table]) for table in status.tables if not (table.released or table.skipped)]
     to_sink = largest(counted) if counted else Lag(unknown=_unseen(status) or "no table has topics yet")
     has_sink = status.has_sink
-    facts = PipelineFacts(
-        now_ms=status.read_ms,
+    word = verdict(
+        status.read_ms,
         producer=status.producer(left_bytes),
         merge=status.merge if has_sink else None,
         merge_sign=status.merge_sign,
@@ -85,7 +84,7 @@ def lags_of(status: Status, left_bytes: int | None = None, problem: str = "") ->
         snapshots=tuple(_reading(table) for table in status.tables if table.is_snapshotting),
     )
     left_out = frozenset(table.table for table in status.tables if table.released or table.skipped)
-    return Lags(to_kafka, facts.to_sink, tables, verdict(facts), left_out)
+    return Lags(to_kafka, to_sink if has_sink else None, tables, word, left_out)
 
 
 def table_lag(status: Status, table: TableStatus) -> Lag:

@@ -24,12 +24,13 @@ from schemas.documents import (
     UnseenStatementsDocument,
 )
 from schemas.identity import TableName
-from schemas.liveness import MergeFacts, Sign, merge_state
+from schemas.liveness import Sign
 from schemas.merge_progress import MergeProgress, SetAside, TableProgress
 from schemas.position import Position
 from schemas.readable import moment
 from schemas.state import State
-from tidemark.status.tree import FOLLOWING, NOT_FOLLOWED, LogStatus, SinkFacts, Status, TableStatus
+from tidemark.status.job_standing import SinkFacts, merge_state
+from tidemark.status.tree import FOLLOWING, NOT_FOLLOWED, LogStatus, Status, TableStatus
 
 _REREAD_PREFIX: Final = "anew-"
 _GONE: Final = "UNKNOWN_SCHEMA"
@@ -46,18 +47,9 @@ def status_of(state: State, progress: MergeProgress, now_ms: int, facts: SinkFac
     facts = facts or SinkFacts()
     tables = _with_waits(_tables(state, progress, facts), state, now_ms)
     behind, unknown = _all_behind(state, facts, tables)
-    merge = MergeFacts(
-        now_ms=now_ms,
-        merged=progress != MergeProgress(),
-        unreadable=facts.unreadable,
-        sign=facts.sign,
-        locked=facts.locked,
-        is_moving=facts.is_moving,
-        behind=behind,
-        behind_unknown=unknown,
-        set_aside=tuple(table.table for table in tables if table.set_aside is not None),
-        disk=facts.disk,
-    )
+    aside = tuple(table.table for table in tables if table.set_aside is not None)
+    merged = progress != MergeProgress()
+    merge = merge_state(now_ms, facts, merged=merged, behind=behind, behind_unknown=unknown, set_aside=aside)
     return Status(
         source=state.source,
         read_ms=now_ms,
@@ -66,7 +58,7 @@ def status_of(state: State, progress: MergeProgress, now_ms: int, facts: SinkFac
         tables=tables,
         sink_updated_ms=progress.updated_ms,
         sign=state.one(Sign),
-        merge=merge_state(merge),
+        merge=merge,
         merge_sign=facts.sign,
         notes=_notes(state),
         last_batch_s=None if facts.sign is None else facts.sign.batch.get("last_s"),

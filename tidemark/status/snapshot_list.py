@@ -11,9 +11,10 @@ from typing import ClassVar, Final
 
 from schemas.documents import OffsetDocument, Origin, RequestDocument, SnapshotState, TaskDocument
 from schemas.json_codec import Form, json_field
-from schemas.liveness import JobState, ProducerFacts, Sign, Standing, producer_state
+from schemas.liveness import Sign
 from schemas.position import Position
 from schemas.state import State
+from tidemark.status.job_standing import JobState, Standing, producer_state
 from tidemark.status.reckoning import KEYLESS
 from tidemark.status.tree import seconds_left, share_of
 
@@ -160,7 +161,7 @@ def snapshot_list(state: State, now_ms: int, before: SnapshotList | None = None)
     sign = state.one(Sign)
     is_moving = sign is not None and before is not None and before.sign_ms not in (None, sign.at_ms)
     has_offset = OffsetDocument.KEY in state
-    producer = producer_state(ProducerFacts(now_ms=now_ms, started=has_offset, sign=sign, is_moving=is_moving))
+    producer = producer_state(now_ms, sign, started=has_offset, is_moving=is_moving)
     waits = sign.snapshot_waits if sign is not None and producer.state is JobState.READING else ""
     found = sorted(state.all(RequestDocument).values(), key=lambda request: request.number)
     requests = {request.id: request for request in found}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from schemas.delay_histogram import RecentDelays
@@ -12,21 +11,18 @@ from schemas.documents import (
 )
 from schemas.identity import SourceId
 from schemas.json_codec import Form, json_field
-from schemas.liveness import JobState, ProducerFacts, Sign, Standing, producer_state
+from schemas.liveness import Sign
 from schemas.position import Position
 from tidemark.status.delay_status import DelayStatus, delay_status
+from tidemark.status.job_standing import JobState, Standing, producer_state
 
 RELEASED: Final = "it is not captured any more (source.tables, source.exclude_tables): the sink keeps it as it was then"
 NOT_FOLLOWED: Final = "foreign keys change its rows without logging them, and are not followed"
 FOLLOWING: Final = "parents changed; their children are being read"
 _NOT_DONE: Final = 0.99
-_NOT_ASKED: Final = "Kafka was not asked"
 ASIDE: Final = "it is set aside"
 """What `TableStatus.awaited` begins with then: nobody knows when that ends."""
 _UNKNOWN: Final = Standing(JobState.UNKNOWN)
-
-Ends = Mapping[str, Mapping[int, int]]
-"""Topic → partition → offset, exclusive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,25 +145,6 @@ def seconds_left(rows: int, estimate: int | None, rate: float | None) -> float |
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkFacts:
-    """What was found out about the merge job besides its progress, as `schemas.liveness.MergeFacts` has it.
-
-    `ends` are those of the tables' topics, `topics` the change and the snapshot topic of each table.
-    `disk` says that the disk of the sink's folder is full, "" if it is not, or is of another machine.
-    """
-
-    sign: Sign | None = None
-    locked: bool | None = None
-    is_moving: bool = False
-    unreadable: str = ""
-    topics: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    ends: Ends | None = None
-    ends_unknown: str = _NOT_ASKED
-    has_sink: bool = True
-    disk: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """Log, tables and sink at one moment. `sign` is the producer's last liveness record, `merge` the state of the merge job.
 
@@ -217,14 +194,8 @@ class Status:
 
     def producer(self, behind_bytes: int | None = None) -> Standing:
         """Return the producer's state, given how much of the source's log is not in Kafka (None: unknown)."""
-        facts = ProducerFacts(
-            now_ms=self.read_ms,
-            started=self.log is not None,
-            sign=self.sign,
-            is_moving=self.sign_is_moving,
-            behind_bytes=behind_bytes,
-        )
-        return producer_state(facts)
+        started, is_moving = self.log is not None, self.sign_is_moving
+        return producer_state(self.read_ms, self.sign, started=started, is_moving=is_moving, behind_bytes=behind_bytes)
 
     def to_kafka(self, table: TableStatus) -> DelayStatus | None:
         """Return how long changes of a table take from their commit to Kafka; None where none was counted."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
-from schemas.liveness import JobState, Sign, Standing
-from schemas.pipeline_lag import (
+from schemas.liveness import Sign
+from tidemark.status.job_standing import JobState, Standing
+from tidemark.status.pipeline_lag import (
     BEHIND_S,
     NOTHING_LEFT,
     Lag,
-    PipelineFacts,
     Word,
     lag_to_kafka,
     lag_to_sink,
@@ -23,9 +23,9 @@ from schemas.pipeline_lag import (
 NOW = 1_000_000
 READING = Standing(JobState.READING, "", alive=True)
 CAUGHT_UP = Standing(JobState.CAUGHT_UP, "", alive=True)
-WELL = PipelineFacts(
-    now_ms=NOW, producer=READING, merge=CAUGHT_UP, merge_sign=Sign(at_ms=NOW), to_kafka=NOTHING_LEFT, to_sink=NOTHING_LEFT
-)
+WELL: dict[str, Any] = {
+    "producer": READING, "merge": CAUGHT_UP, "merge_sign": Sign(at_ms=NOW), "to_kafka": NOTHING_LEFT, "to_sink": NOTHING_LEFT,
+}  # fmt: skip
 
 
 def test_a_log_that_is_in_kafka_to_its_end_is_no_seconds_behind_however_long_ago_that_was() -> None:
@@ -88,7 +88,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_word_is_the_worst_that_holds_and_says_why(name: str) -> None:
     values, word = CASES[name]
-    found = verdict(replace(WELL, **values))
+    found = verdict(NOW, **WELL | values)
     assert found.word is word
     assert bool(found.reasons) == (word is not Word.RUNNING)
 
@@ -96,7 +96,7 @@ def test_the_word_is_the_worst_that_holds_and_says_why(name: str) -> None:
 def test_no_good_word_is_said_of_anything_that_is_not_known_to_be_good() -> None:
     standings = [Standing(state, "why", alive=alive) for state, alive in product(JobState, (True, False, None))]
     for producer, merge in product(standings, standings):
-        found = verdict(replace(WELL, producer=producer, merge=merge))
+        found = verdict(NOW, **WELL | {"producer": producer, "merge": merge})
         if producer.alive is False or merge.alive is False:
             assert found.word is Word.DEAD
         if JobState.UNKNOWN in (producer.state, merge.state):
@@ -104,15 +104,15 @@ def test_no_good_word_is_said_of_anything_that_is_not_known_to_be_good() -> None
 
 
 def test_a_pipeline_into_kafka_alone_is_well_without_a_merge_job() -> None:
-    alone = replace(WELL, merge=None, merge_sign=None, to_sink=None)
-    assert verdict(alone).word is Word.RUNNING
-    assert verdict(replace(alone, to_kafka=Lag(seconds=99.0))).word is Word.BEHIND
+    alone = WELL | {"merge": None, "merge_sign": None, "to_sink": None}
+    assert verdict(NOW, **alone).word is Word.RUNNING
+    assert verdict(NOW, **alone | {"to_kafka": Lag(seconds=99.0)}).word is Word.BEHIND
 
 
 def test_a_batch_that_runs_far_longer_than_the_one_before_is_a_standstill() -> None:
     def word(since_s: float, last_s: float, merge: Standing = CAUGHT_UP) -> Word:
         batch = {"number": 5, "since_ms": NOW - since_s * 1000, "last_s": last_s}
-        return verdict(replace(WELL, merge=merge, merge_sign=Sign(at_ms=NOW, batch=batch))).word
+        return verdict(NOW, **WELL | {"merge": merge, "merge_sign": Sign(at_ms=NOW, batch=batch)}).word
 
     assert word(119, 1) is Word.RUNNING
     assert word(121, 1) is Word.STALLED

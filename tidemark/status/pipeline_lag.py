@@ -12,8 +12,9 @@ from enum import StrEnum
 from typing import Final
 
 from schemas.json_codec import json_field
-from schemas.liveness import JobState, Sign, Standing
+from schemas.liveness import Sign
 from schemas.readable import duration
+from tidemark.status.job_standing import JobState, Standing
 
 BEHIND_S: Final = 30.0
 """A lag above that is worth a word of its own."""
@@ -115,45 +116,36 @@ class Verdict:
     reasons: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineFacts:
-    """What is known of a pipeline into one sink at `now_ms`.
+def verdict(
+    now_ms: int,
+    *,
+    producer: Standing,
+    merge: Standing | None,
+    merge_sign: Sign | None,
+    to_kafka: Lag,
+    to_sink: Lag | None,
+    asks: Sequence[str] = (),
+    snapshots: Sequence[str] = (),
+) -> Verdict:
+    """Return the word for a pipeline into one sink: good ones only if nothing that is worse holds, or may hold.
 
-    `producer` and `merge` are the states of the two jobs, `merge_sign` is the last liveness record of the second. `to_kafka` and
-    `to_sink` are the lags, the second one over all tables. A pipeline into Kafka alone has no `merge` and no `to_sink`. `asks` are
-    sentences that say what a person has to do, `snapshots` what is being read.
+    `merge_sign` is the last liveness record of the merge job, `to_sink` the lag over all tables; a pipeline into Kafka alone has no
+    `merge` and no `to_sink`. `asks` are sentences that say what a person has to do, `snapshots` those that are being read.
     """
-
-    now_ms: int
-    producer: Standing
-    merge: Standing | None
-    merge_sign: Sign | None
-    to_kafka: Lag
-    to_sink: Lag | None
-    asks: tuple[str, ...] = ()
-    snapshots: tuple[str, ...] = ()
-
-
-def verdict(facts: PipelineFacts) -> Verdict:
-    """Return the word for a pipeline: good ones only where nothing that is worse holds, or may hold."""
-    found: list[tuple[Word, str]] = [
-        *((_of_job(standing), f"{name}: {standing.text}") for name, standing in _jobs(facts)),
-        *((Word.NEEDS_A_PERSON, one) for one in facts.asks),
-        *((Word.SNAPSHOTTING, one) for one in facts.snapshots),
-        (_of_lag(facts.to_kafka), f"source to Kafka: {facts.to_kafka.text}"),
+    jobs = [(name, one) for name, one in (("producer", producer), ("merge job", merge)) if one is not None]
+    reasons: list[tuple[Word, str]] = [
+        *((_of_job(standing), f"{name}: {standing.text}") for name, standing in jobs),
+        *((Word.NEEDS_A_PERSON, one) for one in asks),
+        *((Word.SNAPSHOTTING, one) for one in snapshots),
+        (_of_lag(to_kafka), f"source to Kafka: {to_kafka.text}"),
     ]
-    if facts.to_sink is not None:
-        found.append((_of_lag(facts.to_sink), f"Kafka to sink: {facts.to_sink.text}"))
-    if standstill := _standstill(facts):
-        found.append((Word.STALLED, standstill))
-    worse = [one for one in found if one[0] is not Word.RUNNING]
+    if to_sink is not None:
+        reasons.append((_of_lag(to_sink), f"Kafka to sink: {to_sink.text}"))
+    if merge is not None and merge.alive and merge_sign is not None and (standstill := _standstill(now_ms, merge_sign)):
+        reasons.append((Word.STALLED, standstill))
+    worse = [one for one in reasons if one[0] is not Word.RUNNING]
     worse.sort(key=lambda one: -_WORST_LAST.index(one[0]))
     return Verdict(worse[0][0] if worse else Word.RUNNING, tuple(reason for _, reason in worse))
-
-
-def _jobs(facts: PipelineFacts) -> tuple[tuple[str, Standing], ...]:
-    both = ("producer", facts.producer), ("merge job", facts.merge)
-    return tuple((name, standing) for name, standing in both if standing is not None)
 
 
 def _of_job(standing: Standing) -> Word:
@@ -172,14 +164,10 @@ def _of_lag(lag: Lag) -> Word:
     return Word.BEHIND if lag.seconds > BEHIND_S else Word.RUNNING
 
 
-def _standstill(facts: PipelineFacts) -> str:
-    """Return for how long the batch runs, where that is far longer than the one before took; else ""."""
-    is_alive = facts.merge is not None and facts.merge.alive
-    batch = facts.merge_sign.batch if is_alive and facts.merge_sign is not None else {}
-    since_ms, last_s = batch.get("since_ms"), float(batch.get("last_s") or 0.0)
-    if since_ms is None:
-        return ""
-    runs_s = (facts.now_ms - int(since_ms)) / 1000
+def _standstill(now_ms: int, sign: Sign) -> str:
+    """Return for how long the batch runs, if that is far longer than the one before took; else ""."""
+    since_ms, last_s = sign.batch.get("since_ms"), float(sign.batch.get("last_s") or 0.0)
+    runs_s = 0.0 if since_ms is None else (now_ms - int(since_ms)) / 1000
     if runs_s < max(_STANDSTILL_S, _LONGER * last_s):
         return ""
-    return f"merge job: batch {batch.get('number')} has run for {runs_s:.0f} s, the one before took {last_s:.0f} s"
+    return f"merge job: batch {sign.batch.get('number')} has run for {runs_s:.0f} s, the one before took {last_s:.0f} s"
