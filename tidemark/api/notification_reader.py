@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Iterator
+from functools import cache
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+import fastavro
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from kafkaio.client import client_config, opened, watermarks, with_leaders
 from schemas import topics
 from schemas.applied.kafka_security import client_options
+from schemas.avro import to_avro
 from schemas.errors import DecodeError, PublishError
-from schemas.notifications import SIGNAL, Notification
+from schemas.notifications import NOTIFICATION_VALUE, SIGNAL, Notification
 from schemas.waiting import waiting
 
 if TYPE_CHECKING:
@@ -106,7 +110,7 @@ def parse(value: bytes) -> Notification:
             timestamp_ms=payload["timestamp"],
             additional_data=payload["additional_data"] or {},
         )
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, EOFError) as error:
         raise DecodeError(f"not a notification: {error!r}") from error
 
 
@@ -119,48 +123,9 @@ def _json_payload(value: bytes) -> dict[str, Any]:
 
 
 def _avro_payload(value: bytes) -> dict[str, Any]:
-    """Return the fields in the order of `NOTIFICATION_VALUE`."""
-    reader = _AvroReader(value, _WIRE_HEADER)
-    return {
-        "id": reader.text(),
-        "type": reader.text(),
-        "aggregate_type": reader.text(),
-        "additional_data": reader.texts() if reader.long() else None,
-        "timestamp": reader.long(),
-    }
+    return cast("dict[str, Any]", fastavro.schemaless_reader(io.BytesIO(value[_WIRE_HEADER:]), _avro_schema(), None))
 
 
-class _AvroReader:
-    """Longs, strings and maps of strings."""
-
-    def __init__(self, data: bytes, start: int) -> None:
-        self._data = data
-        self._at = start
-
-    def long(self) -> int:
-        number = shift = 0
-        while True:
-            byte = self._data[self._at]
-            self._at += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return (number >> 1) ^ -(number & 1)
-            shift += 7
-
-    def text(self) -> str:
-        length = self.long()
-        text = self._data[self._at : self._at + length]
-        if len(text) != length:
-            raise ValueError("the text ends early")
-        self._at += length
-        return text.decode()
-
-    def texts(self) -> dict[str, str]:
-        entries: dict[str, str] = {}
-        while count := self.long():
-            if count < 0:
-                self.long()
-            for _ in range(abs(count)):
-                name = self.text()
-                entries[name] = self.text()
-        return entries
+@cache
+def _avro_schema() -> Any:
+    return fastavro.parse_schema(json.loads(to_avro(NOTIFICATION_VALUE)))
