@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -61,3 +62,12 @@ def rate(value: float | None) -> str:
 def percent(share: float | None) -> str:
     """Return a share, rounded down: 100 % is all."""
     return "unknown" if share is None else f"{int(share * 100)} %"
+
+
+def aligned(rows: Iterable[Sequence[str]], indent: str = "", numbers: Collection[int] = ()) -> list[str]:
+    """Return the rows as lines with columns below each other; those in `numbers` end at the right."""
+    cells = list(rows)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    pads = [str.rjust if column in numbers else str.ljust for column in range(len(widths))]
+    padded = ([pad(cell, width) for cell, pad, width in zip(row, pads, widths, strict=True)] for row in cells)
+    return [indent + "  ".join(row).rstrip() for row in padded]

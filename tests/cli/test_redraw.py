@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.readable import moment
+from schemas.readable import aligned, moment
 from tidemark import cli
-from tidemark.commands.redraw import aligned, show
+from tidemark.commands.redraw import show
 
 
 def test_a_text_is_shown_once_without_watch(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from schemas.identity import SourceId
 from schemas.position import Position
-from tidemark.demo.progress_display import Display, LagMeter, ProgressView, RateMeter
+from tidemark.demo.progress_display import Display, LagMeter, ProgressView
 from tidemark.demo.workload import WorkloadCounts
 from tidemark.status.tree import Status, TableStatus
 
@@ -28,22 +28,13 @@ def test_who_has_reached_the_end_has_no_lag_however_long_the_log_is_idle() -> No
     assert meter.lag_s(60.0, (3, 99)) == 60.0
 
 
-def test_the_rate_forgets_what_is_long_ago() -> None:
-    meter = RateMeter()
-    meter.add(0.0, 0)
-    assert meter.rate == 0.0
-    for second in range(1, 31):
-        meter.add(float(second), 100 * min(second, 10))
-
-    assert meter.rate == 0.0
-
-
-def view(elapsed_s: float) -> ProgressView:
+def view(elapsed_s: float, rows: int = 400) -> ProgressView:
     table = TableStatus(
-        table="shop.orders", snapshot="running", rows_read=400, rows_estimated=1000, sink_rows=7,
+        table="shop.orders", snapshot="running", rows_read=rows, rows_estimated=1000, sink_rows=7,
         consistent_at=Position(0, 1, 1),
     )  # fmt: skip
-    status = Status(source=SourceId("shop"), read_ms=0, log=None, paused=False, tables=(table,), sink_updated_ms=None)
+    read_ms = int(elapsed_s * 1000)
+    status = Status(source=SourceId("shop"), read_ms=read_ms, log=None, paused=False, tables=(table,), sink_updated_ms=None)
     counts = WorkloadCounts(10, 5, 3, 2, 1, 0)
     return ProgressView(
         elapsed_s=elapsed_s, phase="under load", status=status, load=counts, log_lag_s=0.25, sink_lag_s=None
@@ -63,3 +54,12 @@ def test_away_from_a_terminal_progress_is_a_line_every_few_seconds(
     assert "orders 400 of 1,000 40%" in lines[0]
     assert "lag to Kafka 0.2 s, to the lake -" in lines[0]
     assert lines[-1].endswith("done [not markup]")
+
+
+def test_the_rate_forgets_the_rows_of_long_ago(capsys: pytest.CaptureFixture[str]) -> None:
+    with Display() as display:
+        for second in range(31):
+            display.show(view(float(second), 100 * min(second, 8)))
+    lines = capsys.readouterr().out.splitlines()
+    assert "100/s ETA 2 s" in lines[2]
+    assert "/s ETA" not in lines[-1]

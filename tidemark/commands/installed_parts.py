@@ -7,8 +7,8 @@ import json
 import platform
 from typing import Final
 
+from schemas.readable import aligned
 from tidemark.commands.action import add_output
-from tidemark.commands.redraw import aligned
 from tidemark.process.versions import DISTRIBUTION, version_of
 
 HELP: Final = "print the version, and those of Python and of every part that is installed here"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -50,10 +50,3 @@ def _redraw(look: Callable[[], str], every_s: float) -> None:
         while True:
             time.sleep(every_s)
             live.update(drawn(), refresh=True)
-
-
-def aligned(rows: Iterable[Sequence[str]], indent: str = "") -> list[str]:
-    """Return the rows as lines with columns below each other."""
-    cells = list(rows)
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))] if cells else []
-    return [indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

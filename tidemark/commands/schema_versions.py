@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from schemas.errors import ConfigError
 from schemas.identity import TableName
 from schemas.json_codec import encode
-from schemas.readable import moment
+from schemas.readable import aligned, moment
 from tidemark.commands.action import Action, add_output, emit
-from tidemark.commands.redraw import aligned
 from tidemark.process import config
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from schemas import signals
 from schemas.json_codec import encode
-from schemas.readable import count, counted, duration, moment
+from schemas.readable import aligned, count, counted, duration, moment
 from tidemark.api import sending
 from tidemark.commands import numbers, signal
 from tidemark.commands.action import Action, add_output
-from tidemark.commands.redraw import add_watch, aligned, show
+from tidemark.commands.redraw import add_watch, show
 from tidemark.process import config
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.json_codec import encode
-from schemas.readable import ago, count, duration
+from schemas.readable import ago, aligned, count, duration
 from tidemark.api.source_log import UNSEEN, producer_of, source_of
 from tidemark.commands.action import add_output, add_sink, settings_of
-from tidemark.commands.redraw import add_watch, aligned, show
+from tidemark.commands.redraw import add_watch, show
 from tidemark.status.captured_tables import consistency
 from tidemark.status.tree import RELEASED
 

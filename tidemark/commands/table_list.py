@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from schemas import topics
 from schemas.errors import TidemarkError
 from schemas.json_codec import encode
-from schemas.readable import ago, count, moment
+from schemas.readable import ago, aligned, count, moment
 from tidemark.commands.action import add_output, add_sink, settings_of
-from tidemark.commands.redraw import add_watch, aligned, show
+from tidemark.commands.redraw import add_watch, show
 from tidemark.process import config
 
 if TYPE_CHECKING:

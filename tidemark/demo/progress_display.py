@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from schemas.readable import count, duration
 from tidemark.demo.workload import WorkloadCounts
-from tidemark.status.tree import Status, TableStatus, seconds_left
+from tidemark.status.tree import Status, TableStatus
 
 LogEnd = tuple[int, int]
 """Number of the log file, and where in it."""
@@ -49,25 +49,6 @@ class LagMeter:
         return 0.0
 
 
-class RateMeter:
-    """Rows per second over the last seconds."""
-
-    def __init__(self) -> None:
-        self._points: deque[tuple[float, int]] = deque()
-
-    def add(self, now: float, rows: int) -> None:
-        """`rows` in all have been done by now."""
-        self._points.append((now, rows))
-        while len(self._points) > 2 and self._points[0][0] < now - _RATE_SECONDS:
-            self._points.popleft()
-
-    @property
-    def rate(self) -> float:
-        """Rows per second; 0 where nothing moved."""
-        (first, before), (last, after) = self._points[0], self._points[-1]
-        return (after - before) / (last - first) if last > first else 0.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressView:
     """What is shown at one moment. Lags in seconds, None while not known."""
@@ -86,7 +67,7 @@ class Display:
     def __init__(self) -> None:
         self._console = Console(file=sys.stdout)
         self._live: Live | None = None
-        self._meters: dict[str, RateMeter] = {}
+        self._seen: deque[tuple[float, Status]] = deque()
         self._began = time.monotonic()
         self._line_due = 0.0
 
@@ -107,8 +88,10 @@ class Display:
 
     def show(self, view: ProgressView) -> None:
         """Redraw the table, or print a line when the last one is old enough."""
-        for table in view.status.tables:
-            self._meters.setdefault(table.table, RateMeter()).add(view.elapsed_s, table.rows_read)
+        self._seen.append((view.elapsed_s, view.status))
+        while self._seen[0][0] < view.elapsed_s - _RATE_SECONDS:
+            self._seen.popleft()
+        view = replace(view, status=view.status.with_rates(self._seen[0][1]))
         if self._console.is_terminal:
             if self._live is None:
                 self._live = Live(console=self._console, auto_refresh=False, transient=True)
@@ -129,14 +112,13 @@ class Display:
         for heading in ("table", "rows read", "of about", "", "rows/s", "ETA", "in the sink", "consistent"):
             table.add_column(heading, justify="left" if heading in {"table", "consistent"} else "right")
         for one in view.status.tables:
-            rate = self._meters[one.table].rate
             table.add_row(
                 one.table,
                 f"{one.rows_read:,}",
                 count(one.rows_estimated),
                 _percent(one),
-                f"{rate:,.0f}",
-                _eta(one, rate),
+                f"{one.rows_per_s:,.0f}",
+                _eta(one),
                 count(one.sink_rows),
                 "yes" if one.is_consistent else "not yet",
             )
@@ -144,13 +126,13 @@ class Display:
 
     def _line(self, view: ProgressView) -> str:
         reading = [one for one in view.status.tables if one.is_snapshotting]
-        return f"{view.phase}: {_caption(view)}" + "".join(f" | {self._reading(one)}" for one in reading)
+        return f"{view.phase}: {_caption(view)}" + "".join(f" | {_reading(one)}" for one in reading)
 
-    def _reading(self, table: TableStatus) -> str:
-        rate = self._meters[table.table].rate
-        of_about = count(table.rows_estimated, "?")
-        pace = f" {rate:,.0f}/s ETA {_eta(table, rate)}" if rate else ""
-        return f"{table.table.partition('.')[2]} {table.rows_read:,} of {of_about} {_percent(table)}{pace}"
+
+def _reading(table: TableStatus) -> str:
+    of_about = count(table.rows_estimated, "?")
+    pace = f" {table.rows_per_s:,.0f}/s ETA {_eta(table)}" if table.rows_per_s else ""
+    return f"{table.table.partition('.')[2]} {table.rows_read:,} of {of_about} {_percent(table)}{pace}"
 
 
 def _caption(view: ProgressView) -> str:
@@ -168,5 +150,5 @@ def _percent(table: TableStatus) -> str:
     return "-" if table.share is None else f"{table.share:.0%}"
 
 
-def _eta(table: TableStatus, rate: float) -> str:
-    return "done" if table.share == 1.0 else duration(seconds_left(table.rows_read, table.rows_estimated, rate), 0, "-")
+def _eta(table: TableStatus) -> str:
+    return "done" if table.share == 1.0 else duration(table.eta_s, 0, "-")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
+from schemas.json_codec import Form, encode
 from schemas.overriding import override
+from schemas.readable import aligned
 
 
 class DifferenceKind(StrEnum):
@@ -33,7 +36,7 @@ class Difference:
     """One row that is not what it should be; `sink_position` is its `_tm_position`, if it has one."""
 
     kind: DifferenceKind
-    key: dict[str, str]
+    key: Mapping[str, str]
     columns: tuple[ColumnDifference, ...] = ()
     sink_position: str | None = None
 
@@ -57,6 +60,8 @@ class TableReport:
     of a row, which the source does not have.
     `kept_column` is true in rows that were deleted at the source: those are not compared.
     """
+
+    JSON: ClassVar = Form(head=lambda table: {"ok": table.ok})
 
     table: str
     source_rows: int | None = None
@@ -94,6 +99,8 @@ class TableReport:
 class VerifyReport:
     """What was found about all tables. `notes` are facts that are no differences."""
 
+    JSON: ClassVar = Form(head=lambda report: {"ok": report.ok})
+
     tables: tuple[TableReport, ...]
     seconds: float = 0.0
     problems: tuple[str, ...] = field(default=())
@@ -116,7 +123,7 @@ class VerifyReport:
 
     def to_text(self) -> str:
         """Return a table with one line per table, then the rows that differ and the reasons."""
-        lines = _aligned([_HEADINGS, *(_cells(table) for table in self.tables)])
+        lines = aligned([_HEADINGS, *(_cells(table) for table in self.tables)], numbers=range(1, len(_HEADINGS) - 1))
         for table in self.tables:
             lines.extend(_details(table))
         lines.extend(_of_records(self.tables))
@@ -135,37 +142,15 @@ class VerifyReport:
 
     def to_json(self) -> str:
         """Return the same as one JSON document."""
-        document = asdict(self) | {"ok": self.ok}
-        for entry, table in zip(document["tables"], self.tables, strict=True):
-            entry["ok"] = table.ok
-        return json.dumps(document, ensure_ascii=False, indent=2)
+        return json.dumps(encode(self), ensure_ascii=False, indent=2)
 
 
 _HEADINGS = ("table", "rows source", "rows sink", "ranges", "suspects", "differing", "moving", "result")
 
 
 def _cells(table: TableReport) -> tuple[str, ...]:
-    numbers = (
-        table.source_rows,
-        table.sink_rows,
-        table.ranges,
-        table.suspects,
-        table.differing,
-        table.moving,
-    )
+    numbers = (table.source_rows, table.sink_rows, table.ranges, table.suspects, table.differing, table.moving)
     return (table.table, *("-" if number is None else str(number) for number in numbers), table.verdict)
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    last = len(widths) - 1
-    return [
-        "  ".join(
-            cell.ljust(width) if column in {0, last} else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _of_records(tables: Sequence[TableReport]) -> list[str]:
