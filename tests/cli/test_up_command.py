@@ -25,8 +25,8 @@ from tidemark.local.local_jobs import JobEndedError, LocalJobs
 ENDS_S = 5.5
 UNASKED = """
 import sys, time
-from tidemark.local import first_checks, local_servers
-first_checks.require_ready = lambda settings, stop: None
+from tidemark.local import local_servers
+local_servers.require_ready = lambda settings, stop: None
 """
 RUNS = """
 from tidemark.cli import main

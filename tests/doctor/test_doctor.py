@@ -21,7 +21,7 @@ from schemas.findings import Finding, Severity
 from tests.doctor.doctored_site import Site, site_of
 from tests.support.servers import own_database
 from tidemark import cli
-from tidemark.doctor.listed import MOST, listed
+from tidemark.doctor.area_findings import MOST, listed
 
 
 @pytest.fixture(scope="module", params=["mysql80"])

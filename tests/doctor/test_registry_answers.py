@@ -14,9 +14,9 @@ import pytest
 
 from schemas.findings import Finding
 from schemas.settings import from_mapping
+from tidemark.doctor.area_findings import UncheckedError
 from tidemark.doctor.merge_start import keeps_from_running
 from tidemark.doctor.registry_checks import registry_findings
-from tidemark.doctor.unchecked import UncheckedError
 
 PATH: Final = "/registry"
 HTML: Final = b"<html><body>no upstream is healthy</body></html>"

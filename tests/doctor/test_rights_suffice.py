@@ -16,8 +16,8 @@ from tests.doctor.doctored_site import paste_in_shell
 from tests.e2e.pipeline import Pipeline, create_signal_table
 from tests.support import guarded_kafka
 from tests.support.servers import unique_name
+from tidemark.doctor.area_findings import UncheckedError
 from tidemark.doctor.kafka_checks import kafka_findings
-from tidemark.doctor.unchecked import UncheckedError
 from tidemark.process import config
 
 

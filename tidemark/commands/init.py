@@ -132,8 +132,8 @@ def inspect(arguments: argparse.Namespace, source: Mapping[str, object], *, is_t
     from mysqlio.server_errors import source_errors
     from mysqlio.server_facts import account, server_facts
     from producer.catalog import list_tables
+    from tidemark.doctor.area_findings import UncheckedError
     from tidemark.doctor.source_checks import source_findings_of
-    from tidemark.doctor.unchecked import UncheckedError
 
     patterns = tuple(arguments.tables)
     probe = from_mapping({"name": "init", "source": {**source, "tables": list(patterns) or [r".*\..*"]}})

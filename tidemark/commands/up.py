@@ -52,9 +52,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _run(settings: Settings, config_path: str, folder: Path, stop: threading.Event) -> None:
-    from tidemark.local.first_checks import require_ready
     from tidemark.local.local_jobs import Complaints, LocalJobs, Milestones, compiled_ahead
-    from tidemark.local.local_servers import LocalServers
+    from tidemark.local.local_servers import LocalServers, require_ready
 
     say = _sayer()
     verbs = ["run", *(["merge"] if settings.sinks else []), "page"]

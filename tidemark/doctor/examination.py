@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,9 +14,9 @@ from schemas.errors import TidemarkError
 from schemas.findings import Finding, Severity
 from schemas.overriding import override
 from schemas.settings import Settings
+from tidemark.doctor.area_findings import UncheckedError
 from tidemark.doctor.registry_checks import registry_findings
 from tidemark.doctor.sink_checks import sink_findings, spark_findings
-from tidemark.doctor.unchecked import UncheckedError
 
 log = structlog.get_logger(__name__)
 
@@ -127,6 +127,14 @@ def asked(areas: Mapping[str, Look], settings: Settings) -> list[AskedArea]:
     for thread in threads:
         thread.start()
     return threads
+
+
+def has_answers(threads: Sequence[AskedArea], until_s: float, stop: threading.Event, turn_s: float = 0.05) -> bool:
+    """Wait until all areas have answered, or a time of the monotonic clock; return False as soon as `stop` is set."""
+    while any(thread.is_alive() for thread in threads) and time.monotonic() < until_s:
+        if stop.wait(turn_s):
+            return False
+    return True
 
 
 def gathered(threads: list[AskedArea], until_s: float) -> Examination:

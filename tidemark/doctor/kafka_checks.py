@@ -23,10 +23,9 @@ from schemas.liveness import SIGN_KEY
 from schemas.state import partition_of
 from schemas.topics import RECORD_BYTES
 from schemas.waiting import waiting
+from tidemark.doctor.area_findings import UncheckedError, listed
 from tidemark.doctor.kafka_rights import LIMIT, KafkaRights, not_to_be_asked, tool, tool_advice
-from tidemark.doctor.listed import listed
 from tidemark.doctor.other_writers import end_of_producer, last_signs, producer_findings, recent
-from tidemark.doctor.unchecked import UncheckedError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

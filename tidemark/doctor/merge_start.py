@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tidemark.doctor.examination import AREA_S, Look, asked, gathered, kafka_of_merge_job
+from tidemark.doctor.examination import AREA_S, Look, asked, gathered, has_answers, kafka_of_merge_job
 from tidemark.doctor.registry_checks import registry_findings
 from tidemark.doctor.sink_checks import sink_findings, spark_findings
 
@@ -36,7 +36,6 @@ _OF_OTHERS: Final = frozenset(
     }
 )
 """Errors with which a merge job runs: those of the producer, those that may pass while it retries, and what is not known."""
-_LOOKS_S: Final = 0.05
 
 
 class MergeStart:
@@ -57,9 +56,8 @@ class MergeStart:
         """
         threads = [*self._asked, *asked({"spark": spark_findings}, with_jars)]
         until_s = time.monotonic() + AREA_S
-        while any(thread.is_alive() for thread in threads) and time.monotonic() < until_s:
-            if stop.wait(_LOOKS_S if any(thread.is_alive() for thread in self._asked) else 0.01):
-                return []
+        if not (has_answers(self._asked, until_s, stop) and has_answers(threads, until_s, stop, turn_s=0.01)):
+            return []
         found = gathered(threads, until_s).findings
         blocked = {thread.area for thread in self._asked if any(keeps_from_running(one) for one in thread.findings)}
         sinks = {f"sink {sink.name}" for sink in self._settings.sinks}

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 from schemas import topics
 from schemas.applied.registry_access import RegistryAccess, code_of_registry, not_the_api
 from schemas.findings import Finding, Remedy, Severity
-from tidemark.doctor.listed import listed
-from tidemark.doctor.unchecked import UncheckedError
+from tidemark.doctor.area_findings import UncheckedError, listed
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

@@ -16,8 +16,8 @@ from schemas.errors import SinkError, TidemarkError
 from schemas.findings import Finding, Remedy, Severity
 from schemas.settings.database_url import DATABASES
 from tidemark.api.sink_folder import full_disk
+from tidemark.doctor.area_findings import UncheckedError
 from tidemark.doctor.other_writers import end_of_merge_job, sink_writer_findings
-from tidemark.doctor.unchecked import UncheckedError
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

@@ -25,9 +25,8 @@ from producer.source.source_preflight import source_findings
 from schemas.errors import AccessDeniedError, SourceError
 from schemas.findings import Finding, Remedy, Severity
 from tidemark.api.source_log import log_seen
+from tidemark.doctor.area_findings import UncheckedError, listed
 from tidemark.doctor.committed_log import committed_log
-from tidemark.doctor.listed import listed
-from tidemark.doctor.unchecked import UncheckedError
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection

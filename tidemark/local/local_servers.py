@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,9 +18,11 @@ from devservers.fetching import fetch
 from devservers.processes import Server, listening
 from schemas.errors import ConfigError, TidemarkError
 from tidemark.api.access import is_loopback
+from tidemark.doctor.examination import AREA_S, OF_ALL, asked, gathered, has_answers
 from tidemark.process.shutdown import end_children
 
 if TYPE_CHECKING:
+    from schemas.findings import Finding
     from schemas.settings import Settings
 
 REGISTRY_PATH: Final = "/apis/ccompat/v7"
@@ -92,6 +95,30 @@ def registry_port(settings: Settings) -> int | None:
         )
         raise ConfigError(message)
     return url.port
+
+
+class NotReadyError(TidemarkError):
+    """A server keeps the pipeline from running; the text has a line for each reason, with its fix."""
+
+
+def require_ready(settings: Settings, stop: threading.Event) -> None:
+    """Raise `NotReadyError` with all errors that `tidemark doctor` would report of these servers; return once `stop` is set."""
+    names = ["source"]
+    names += ["kafka"] if kafka_port(settings) is None else []
+    names += ["registry"] if settings.format.registry and registry_port(settings) is None else []
+    threads = asked({name: OF_ALL[name] for name in names}, settings)
+    until_s = time.monotonic() + AREA_S
+    if not has_answers(threads, until_s, stop):
+        return
+    errors = [one for one in gathered(threads, until_s).findings if one.is_error]
+    if errors:
+        raise NotReadyError("nothing was started:" + "".join(f"\n  * {_line(one, settings)}" for one in errors))
+
+
+def _line(found: Finding, settings: Settings) -> str:
+    host, _, port = settings.kafka.bootstrap_servers.split(",")[0].strip().rpartition(":")
+    is_here = is_loopback(host.strip("[]")) and port.isdigit() and listening(int(port))
+    return f"{found.text}; something listens there: is it Kafka?" if found.code == "kafka.unreachable" and is_here else found.text
 
 
 class LocalServers:

@@ -1,13 +1,23 @@
-"""The first findings of a kind, and the number of the others: a set-up of thousands of tables gives a list that is read."""
+"""The findings of one area: their end before all was asked, and lists that a person reads to the end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from schemas.errors import TidemarkError
 from schemas.findings import Finding, Severity
 
 MOST: Final = 20
+"""So many findings of a kind are listed: a set-up may have thousands of tables."""
+
+
+class UncheckedError(TidemarkError):
+    """An area is not examined further: the reason, and the findings until then."""
+
+    def __init__(self, reason: str, findings: Iterable[Finding] = ()) -> None:
+        super().__init__(reason)
+        self.findings = tuple(findings)
 
 
 def listed(code: str, noun: str, findings: Iterable[Finding]) -> Iterator[Finding]:
