@@ -227,7 +227,7 @@ def said(pipeline: Pipeline) -> dict[str, Any]:
         list(captured_tables(now, {"shop.orders": NOW_MS - 5_000}, {"shop.orders": 3}, one)) for one in (None, rows)
     )
     facts = Facts(
-        looked_s=0.0, looked_ms=NOW_MS - 700, read_ms=NOW_MS, lags=lags, source=source, snapshots=listed, chunks=chunk_maps(state),
+        began_s=0.0, began_ms=NOW_MS - 700, read_ms=NOW_MS, lags=lags, source=source, snapshots=listed, chunks=chunk_maps(state),
         statuses={name: status.with_rates(before[name]) for name, status in now.items()},
     )  # fmt: skip
     history = History()

@@ -19,7 +19,7 @@ from tests.page.test_page_access import settings_of
 from tests.support.page_client import PageClient
 from tidemark.api.source_log import UNSEEN, SourceLog
 from tidemark.page import page_facts
-from tidemark.page.page_facts import BELIEVED_S, Facts, SourceLook
+from tidemark.page.page_facts import BELIEVED_S, Facts, SourceQuestion
 from tidemark.page.page_views import Views
 from tidemark.page.parts import Parts
 from tidemark.page.server import PageServer
@@ -54,7 +54,7 @@ def look_of(age_s: float) -> Facts:
     none = SnapshotList(read_ms=read_ms, requests=(), children=(), producer=reading, sign_ms=read_ms)
     statuses = {"lake": status}
     return Facts(
-        looked_s=time.monotonic() - age_s, looked_ms=read_ms, read_ms=read_ms, statuses=statuses, lags={"lake": lags_of(status, 0)},
+        began_s=time.monotonic() - age_s, began_ms=read_ms, read_ms=read_ms, statuses=statuses, lags={"lake": lags_of(status, 0)},
         source=UNSEEN, snapshots=none, chunks={},
     )  # fmt: skip
 
@@ -62,7 +62,7 @@ def look_of(age_s: float) -> Facts:
 def page_with(stack: ExitStack, facts: Facts) -> PageClient:
     settings = settings_of()
     parts = Parts(settings)
-    parts.facts._looks.append(facts)
+    parts.facts._kept.append(facts)
     views = Views(settings, parts, Access(replace(settings.service), 0))
     return PageClient(stack.enter_context(PageServer(views.application(), "127.0.0.1", 0)).port)
 
@@ -113,7 +113,7 @@ def test_a_source_that_does_not_answer_is_waited_for_once_and_not_at_each_look(
     waits_s: list[float] = []
     monkeypatch.setattr(page_facts, "wait", waiting)
     status = replace(look_of(0).first, log=NOTHING_READ)
-    source = SourceLook(ask, patience_s=1.0)
+    source = SourceQuestion(ask, patience_s=1.0)
     stack.callback(source.close)
     stack.callback(answers.set)
     began_s = time.monotonic()
@@ -136,7 +136,7 @@ def test_the_next_look_asks_the_source_after_an_error_that_nobody_expects(stack:
         asked.release()
         raise error
 
-    source = SourceLook(ask)
+    source = SourceQuestion(ask)
     stack.callback(source.close)
     for _ in range(2):
         with suppress(ZeroDivisionError, TimeoutError):
@@ -154,7 +154,7 @@ def test_each_answer_of_the_source_is_shown_also_one_that_comes_just_as_the_wait
         return SourceLog(None, "it answered")
 
     status = replace(look_of(0).first, log=NOTHING_READ)
-    source = SourceLook(ask, patience_s=0)
+    source = SourceQuestion(ask, patience_s=0)
     stack.callback(source.close)
     shown, deadline = 0, time.monotonic() + 60
     while shown < 50:

@@ -19,10 +19,10 @@ from tests.support.area_logs import of_area
 from tests.support.page_client import PageClient
 from tidemark.api import sending
 from tidemark.page import live_changes, page_views
+from tidemark.page.kept_schemas import KeptSchemas
 from tidemark.page.live_changes import LiveChanges
 from tidemark.page.parts import Checks
-from tidemark.page.schema_looks import SchemaLooks
-from tidemark.page.sink_looks import files_of
+from tidemark.page.sink_details import files_of
 
 
 @pytest.fixture
@@ -34,11 +34,11 @@ def stack() -> Iterator[ExitStack]:
 def test_a_request_that_gave_up_keeps_the_slot_of_its_thread(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     released, running = threading.Event(), [0]
 
-    def look(_self: SchemaLooks) -> None:
+    def latest(_self: KeptSchemas) -> None:
         running[0] += 1
         released.wait(60)
 
-    monkeypatch.setattr(SchemaLooks, "look", look)
+    monkeypatch.setattr(KeptSchemas, "latest", latest)
     page = page_of(stack, token=TOKEN)
     page.sign_in()
     monkeypatch.setattr(page_views, "_ANSWER_S", 0.3)
@@ -57,11 +57,11 @@ def test_a_request_that_gave_up_keeps_the_slot_of_its_thread(stack: ExitStack, m
 
 def test_a_topic_that_cannot_be_read_is_not_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    looks = SchemaLooks(settings_of())
+    looks = KeptSchemas(settings_of())
     monkeypatch.setattr(looks, "_read", lambda: asked.append(1) or ConfigError("no"))
     for _ in range(5):
         with pytest.raises(ConfigError):
-            looks.look()
+            looks.latest()
     assert len(asked) == 1
 
 
@@ -72,11 +72,11 @@ def test_changes_are_unknown_before_kafka_has_answered_and_while_it_does_not(sta
     assert first["as_of_ms"] is None
     assert "No change has come" not in page.get("/changes").text
     with LiveChanges(settings_of()) as changes:
-        changes.look()
+        changes.newest()
         deadline = time.monotonic() + 60
         while "127.0.0.1:1" not in changes.trouble and "Kafka" not in changes.trouble:
             assert time.monotonic() < deadline
-            changes.look()
+            changes.newest()
             time.sleep(0.2)
         assert changes.read_ms is None
 
@@ -93,7 +93,7 @@ def test_a_page_that_was_closed_says_nothing_of_the_changes_that_it_waited_for(m
     monkeypatch.setattr(live_changes, "log", structlog.get_logger())
     with capture_logs() as logged:
         with LiveChanges(settings_of()) as changes:
-            changes.look()
+            changes.newest()
             assert waits.wait(60)
         (reader,) = (one for one in threading.enumerate() if one is changes._thread)
         answered.set()
@@ -132,12 +132,12 @@ def test_a_reader_that_is_slow_to_close_is_not_followed_by_two(monkeypatch: pyte
 
     monkeypatch.setattr(live_changes, "ChangeReader", Reader)
     with LiveChanges(settings) as changes:
-        changes.look()
+        changes.newest()
         wait_for_readers(1)
         monkeypatch.setattr(live_changes, "_FORGOTTEN_S", 0.0)
         assert closes.wait(60)  # nobody has looked, and the reader closes
         monkeypatch.setattr(live_changes, "_FORGOTTEN_S", 60.0)
-        changes.look()
+        changes.newest()
         closed.set()
         opened[0].join(30)
         assert not opened[0].is_alive()

@@ -15,7 +15,7 @@ from tests.page.test_page_access import settings_of
 from tidemark.api.source_log import UNSEEN, SourceLog
 from tidemark.page import view_documents
 from tidemark.page.lag_history import History, sample_of
-from tidemark.page.page_facts import Facts, SourceLook
+from tidemark.page.page_facts import Facts, SourceQuestion
 from tidemark.status.chunk_map import chunk_maps
 from tidemark.status.lags import Lags
 from tidemark.status.pipeline_lag import Lag, Verdict, Word
@@ -32,7 +32,7 @@ def facts_of(status: Status) -> Facts:
     listed = snapshot_list(state, NOW_MS)
     statuses = {"lake": status}
     return Facts(
-        looked_s=0.0, looked_ms=NOW_MS - 700, read_ms=NOW_MS, statuses=statuses, lags={"lake": UNSEEN.lags(status)}, source=UNSEEN,
+        began_s=0.0, began_ms=NOW_MS - 700, read_ms=NOW_MS, statuses=statuses, lags={"lake": UNSEEN.lags(status)}, source=UNSEEN,
         snapshots=listed, chunks=chunk_maps(state),
     )  # fmt: skip
 
@@ -136,7 +136,7 @@ def test_a_source_that_does_not_answer_makes_its_part_unknown_and_its_late_answe
         return SourceLog(None, "the answer", is_of_now=True)
 
     status = status_of(documents(), progress(), NOW_MS)
-    look = SourceLook(ask, patience_s=1.0)
+    look = SourceQuestion(ask, patience_s=1.0)
     began = time.monotonic()
     assert look.ask(status).problem.startswith(silent)
     assert look.ask(status).problem.startswith(silent)

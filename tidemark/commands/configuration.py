@@ -53,14 +53,14 @@ def _configure_reference(parser: argparse.ArgumentParser) -> None:
 
 def _reference(arguments: argparse.Namespace) -> int:
     """Print the settings; 1 where a text is in no key."""
-    found = [one for one in describe() if not arguments.keys or any(key.lower() in one.path for key in arguments.keys)]
+    described = [one for one in describe() if not arguments.keys or any(key.lower() in one.path for key in arguments.keys)]
     if arguments.output == "json":
-        print(json.dumps([asdict(one) for one in found]))
-    elif found:
-        print("\n\n".join(_text(one) for one in found))
+        print(json.dumps([asdict(one) for one in described]))
+    elif described:
+        print("\n\n".join(_text(one) for one in described))
     else:
         print(f"no key contains {' or '.join(map(repr, arguments.keys))}; `tidemark config reference` prints all")
-    return 0 if found else 1
+    return 0 if described else 1
 
 
 def _text(one: Described) -> str:

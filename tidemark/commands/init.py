@@ -77,13 +77,13 @@ def execute(arguments: argparse.Namespace) -> int:
     if path.exists():
         raise ConfigError(f"--file: {path} is there already and stays as it is; name another one, or remove it")
     source, is_typed = _source_of(arguments)
-    found = inspect(arguments, source, is_typed=is_typed)
+    inspected = inspect(arguments, source, is_typed=is_typed)
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(found.file.text)
+            file.write(inspected.file.text)
     except OSError as error:
         raise ConfigError(f"--file: {path} cannot be written: {error.strerror}") from None
-    print(json.dumps(found.document(path)) if arguments.output == "json" else "\n".join(found.lines(path)))
+    print(json.dumps(inspected.document(path)) if arguments.output == "json" else "\n".join(inspected.lines(path)))
     return 0
 
 
@@ -97,7 +97,7 @@ class Inspected:
     """Whether the password was typed, so that nothing keeps it for the commands that come next."""
 
     def document(self, path: Path) -> dict[str, Any]:
-        """Return what was found in JSON."""
+        """Return the facts in JSON."""
         return {
             "file": str(path),
             "server": self.file.server,
@@ -108,7 +108,7 @@ class Inspected:
         }
 
     def lines(self, path: Path) -> list[str]:
-        """Return what was found as text."""
+        """Return the facts as text."""
         lines = [f"wrote {path}: {counted(len(self.file.tables), 'table')} of {self.file.server}"]
         lines += [f"note: {note}" for note in self.file.notes]
         if self.file.statements:
@@ -181,8 +181,8 @@ def _source_of(arguments: argparse.Namespace) -> tuple[dict[str, object], bool]:
     is_typed = False
     mapping: dict[str, object] = {}
     config.overlay(mapping, {name: text for name, text in os.environ.items() if name.startswith("TIDEMARK_SOURCE__")})
-    found = mapping.get("source")
-    source = dict(found) if isinstance(found, dict) else {}
+    section = mapping.get("source")
+    source = dict(section) if isinstance(section, dict) else {}
     given = {"host": arguments.host, "port": arguments.port, "user": arguments.user, "password_file": arguments.password_file}
     for key, value in given.items():
         if value is not None and source.get(key, value) != value:
@@ -202,7 +202,7 @@ def _no_table(settings: Settings, patterns: tuple[str, ...], seen: Sequence[tupl
     which = f"matches {', '.join(patterns)}" if patterns else "can be seen"
     names = [".".join(table) for table in seen]
     there = f"it sees {', '.join(names[:_NAMED])}{' and others' if len(names) > _NAMED else ''}. " if names else ""
-    databases = [found[1] for pattern in patterns if (found := _DATABASE.match(pattern))]
+    databases = [match[1] for pattern in patterns if (match := _DATABASE.match(pattern))]
     grants = [f"    GRANT SELECT ON `{database}`.* TO {quoted_account};" for database in databases or ["<database>"]]
     return (
         f"no table {which} for {settings.source.user!r} at {settings.source.host}:{settings.source.port}. {there}A table without a "

@@ -37,27 +37,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the versions; a part that is not installed is named as such."""
-    found = versions()
+    numbers = versions()
     if arguments.output == "json":
-        print(json.dumps(found))
+        print(json.dumps(numbers))
         return 0
-    rows = [(name, "not installed" if number is None else number, _PARTS.get(name, "")) for name, number in found.items()]
+    rows = [(name, "not installed" if number is None else number, _PARTS.get(name, "")) for name, number in numbers.items()]
     print("\n".join(aligned(rows)))
     return 0
 
 
 def versions() -> dict[str, str | None]:
     """Return the versions by part; None for a part that is not installed."""
-    found: dict[str, str | None] = {
+    numbers: dict[str, str | None] = {
         "tidemark": version_of(DISTRIBUTION) or "unknown",
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
     for part in _PARTS:
-        found[part] = version_of(part)
-        if part == "confluent-kafka" and found[part] is not None:
-            found["librdkafka"] = _librdkafka()
-    return found
+        numbers[part] = version_of(part)
+        if part == "confluent-kafka" and numbers[part] is not None:
+            numbers["librdkafka"] = _librdkafka()
+    return numbers
 
 
 def _librdkafka() -> str | None:

@@ -36,25 +36,25 @@ def execute(arguments: argparse.Namespace) -> int:
 
     with Observer(settings) as observer:
 
-        def look() -> str:
+        def rendering() -> str:
             statuses = observer.settled_each()
             source = source_of(settings, next(iter(statuses.values())))
-            found = {name: source.lags(status) for name, status in statuses.items()}
-            return as_json(found) if arguments.output == "json" else as_text(found, shows_all=arguments.all)
+            lags_of_sinks = {name: source.lags(status) for name, status in statuses.items()}
+            return as_json(lags_of_sinks) if arguments.output == "json" else as_text(lags_of_sinks, shows_all=arguments.all)
 
-        show(look, arguments.watch, redraws=arguments.output == "text")
+        show(rendering, arguments.watch, redraws=arguments.output == "text")
     return 0
 
 
-def as_json(found: Mapping[str, Lags]) -> str:
+def as_json(lags_of_sinks: Mapping[str, Lags]) -> str:
     """Return one JSON document on one line: `{"sinks": {name: lags}}`."""
-    tables = {name: {table: encode(lag) for table, lag in lags.tables.items()} for name, lags in found.items()}
-    return json.dumps({"sinks": {name: {**encode(lags), "tables": tables[name]} for name, lags in found.items()}})
+    tables = {name: {table: encode(lag) for table, lag in lags.tables.items()} for name, lags in lags_of_sinks.items()}
+    return json.dumps({"sinks": {name: {**encode(lags), "tables": tables[name]} for name, lags in lags_of_sinks.items()}})
 
 
-def as_text(found: Mapping[str, Lags], *, shows_all: bool = False) -> str:
+def as_text(lags_of_sinks: Mapping[str, Lags], *, shows_all: bool = False) -> str:
     """Return for each sink its word with the reasons, both lags, and the tables that are behind: unknown ones, then the oldest."""
-    return "\n\n".join("\n".join(_lines(name or "sink", lags, shows_all=shows_all)) for name, lags in found.items())
+    return "\n\n".join("\n".join(_lines(name or "sink", lags, shows_all=shows_all)) for name, lags in lags_of_sinks.items())
 
 
 def _lines(name: str, lags: Lags, *, shows_all: bool) -> list[str]:

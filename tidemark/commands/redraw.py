@@ -26,25 +26,25 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def show(look: Callable[[], str], every_s: float | None, *, redraws: bool = True) -> None:
-    """Print what `look` returns, once or every so many seconds; with `redraws` a terminal shows the newest text only."""
+def show(render: Callable[[], str], every_s: float | None, *, redraws: bool = True) -> None:
+    """Print what `render` returns, once or every so many seconds; with `redraws` a terminal shows the newest text only."""
     if every_s is not None and redraws and sys.stdout.isatty():
-        _redraw(look, every_s)
+        _redraw(render, every_s)
         return
-    print(look(), flush=True)
+    print(render(), flush=True)
     while every_s is not None:
         time.sleep(every_s)
-        print(look(), flush=True)
+        print(render(), flush=True)
 
 
-def _redraw(look: Callable[[], str], every_s: float) -> None:
+def _redraw(render: Callable[[], str], every_s: float) -> None:
     """Show the text in place; it is cut where the terminal ends, and the last one stays when the command is interrupted."""
     from rich.live import Live
     from rich.text import Text
 
     def drawn() -> Text:
         now = f"every {every_s:g} s, {datetime.now(UTC):%H:%M:%S} UTC; Ctrl-C ends it"
-        return Text(f"{now}\n{look()}", no_wrap=True, overflow="ellipsis")
+        return Text(f"{now}\n{render()}", no_wrap=True, overflow="ellipsis")
 
     with Live(drawn(), auto_refresh=False, vertical_overflow="ellipsis") as live:
         while True:

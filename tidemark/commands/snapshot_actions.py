@@ -121,31 +121,31 @@ def _list(arguments: argparse.Namespace) -> int:
     with Observer(settings) as observer:
 
         def seen(before: SnapshotList | None) -> SnapshotList:
-            found = snapshot_list(observer.state(), time.time_ns() // 1_000_000, before)
-            return found.running_only if arguments.running else found
+            listed = snapshot_list(observer.state(), time.time_ns() // 1_000_000, before)
+            return listed.running_only if arguments.running else listed
 
         last = seen(None)
         if last.is_running:
             time.sleep(_RATE_S)  # a rate needs two looks
 
-        def look() -> str:
+        def rendering() -> str:
             nonlocal last
             last = seen(last).with_rates(last)
             none = _NONE_RUNNING if arguments.running else _NONE
             return json.dumps(encode(last)) if arguments.output == "json" else as_text(last, none)
 
-        show(look, arguments.watch, redraws=arguments.output == "text")
+        show(rendering, arguments.watch, redraws=arguments.output == "text")
     return 0
 
 
-def as_text(found: SnapshotList, none: str = _NONE) -> str:
+def as_text(listed: SnapshotList, none: str = _NONE) -> str:
     """Return each request as a line with its tables below it, `none` without any; first that nobody reads, where that is so."""
-    is_stuck = found.is_running and not found.producer.alive
-    lines = [f"the producer is {found.producer.text}", ""] if is_stuck else []
-    for request in found.requests:
+    is_stuck = listed.is_running and not listed.producer.alive
+    lines = [f"the producer is {listed.producer.text}", ""] if is_stuck else []
+    for request in listed.requests:
         lines += [_head(request), *_task_lines(request.tasks), ""]
-    if found.children:
-        lines += ["rows of children whose parents changed, to be read again", *_task_lines(found.children), ""]
+    if listed.children:
+        lines += ["rows of children whose parents changed, to be read again", *_task_lines(listed.children), ""]
     return "\n".join(lines[:-1]) or none
 
 

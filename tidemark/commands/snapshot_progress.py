@@ -25,13 +25,13 @@ def wait_for_end(observer: Observer, request_id: str, deadline: float) -> Snapsh
 
     None: the producer has not noted it. What is shown goes to standard error, so that standard output has the result alone.
     """
-    found: SnapshotList | None = None
+    listed: SnapshotList | None = None
     with SnapshotDisplay(Console(stderr=True)) as display:
         while True:
-            found = snapshot_list(observer.state(), time.time_ns() // 1_000_000, found)
-            request = found.find(request_id)
+            listed = snapshot_list(observer.state(), time.time_ns() // 1_000_000, listed)
+            request = listed.find(request_id)
             if request is not None:
-                display.show(request, found, "" if found.producer.alive else f"the producer is {found.producer.text}")
+                display.show(request, listed, "" if listed.producer.alive else f"the producer is {listed.producer.text}")
             if (request is not None and request.state.final) or time.monotonic() >= deadline:
                 return request
             time.sleep(max(0.0, min(_LOOK_S, deadline - time.monotonic())))
@@ -57,12 +57,12 @@ class SnapshotDisplay:
         if self._console.is_terminal:
             self._progress.stop()
 
-    def show(self, request: SnapshotRequest, found: SnapshotList, problem: str = "") -> None:
-        """Show how far the request is; `found` is the list that it is of. `problem` is why nothing may move."""
-        self._seen.append(found)
-        while len(self._seen) > 2 and found.read_ms - self._seen[1].read_ms >= _WINDOW_S * 1000:
+    def show(self, request: SnapshotRequest, listed: SnapshotList, problem: str = "") -> None:
+        """Show how far the request is; `listed` is the list that it is of. `problem` is why nothing may move."""
+        self._seen.append(listed)
+        while len(self._seen) > 2 and listed.read_ms - self._seen[1].read_ms >= _WINDOW_S * 1000:
             self._seen.popleft()
-        request = found.with_rates(self._seen[0]).find(request.id) or request
+        request = listed.with_rates(self._seen[0]).find(request.id) or request
         figures = {task.table: figures_of(task) for task in request.tasks}
         if self._console.is_terminal:
             for task in request.tasks:

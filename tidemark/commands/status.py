@@ -48,12 +48,12 @@ def execute(arguments: argparse.Namespace) -> int:
             time.sleep(_RATE_S)  # a rate needs two looks
         as_words = as_json_of_sinks if arguments.output == "json" else as_text_of_sinks
 
-        def look() -> str:
+        def rendering() -> str:
             nonlocal last
             before, last = last, observer.settled_each()
             return as_words(last, before, source_of(settings, next(iter(last.values()))))
 
-        show(look, arguments.watch, redraws=arguments.output == "text")
+        show(rendering, arguments.watch, redraws=arguments.output == "text")
     return 0
 
 

@@ -49,17 +49,17 @@ def execute(arguments: argparse.Namespace) -> int:
 
     with Observer(settings) as observer, SchemaReader(settings) as schemas:
 
-        def look() -> str:
-            found, notes = _look(settings, observer, schemas, counts_rows=arguments.count)
-            found = [table for table in found if not wanted or any(one.fullmatch(table.table) for one in wanted)]
+        def rendering() -> str:
+            tables, notes = _read_tables(settings, observer, schemas, counts_rows=arguments.count)
+            tables = [table for table in tables if not wanted or any(one.fullmatch(table.table) for one in wanted)]
             now_ms = time.time_ns() // 1_000_000
-            return as_json(found, notes, now_ms) if arguments.output == "json" else as_text(found, notes, now_ms)
+            return as_json(tables, notes, now_ms) if arguments.output == "json" else as_text(tables, notes, now_ms)
 
-        show(look, arguments.watch, redraws=arguments.output == "text")
+        show(rendering, arguments.watch, redraws=arguments.output == "text")
     return 0
 
 
-def _look(
+def _read_tables(
     settings: Settings, observer: Observer, schemas: SchemaReader, *, counts_rows: bool
 ) -> tuple[list[CapturedTable], list[str]]:
     """Return the tables, and why something of them is not known."""

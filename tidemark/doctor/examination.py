@@ -43,8 +43,8 @@ def kafka_of_merge_job(settings: Settings) -> Iterator[Finding]:
     return kafka_findings(settings, of_producer=False)
 
 
-Look = Callable[[Settings], Iterator[Finding]]
-OF_ALL: Final[Mapping[str, Look]] = {
+AreaCheck = Callable[[Settings], Iterator[Finding]]
+OF_ALL: Final[Mapping[str, AreaCheck]] = {
     "source": _source,
     "kafka": _kafka,
     "registry": registry_findings,
@@ -75,17 +75,17 @@ class AskedArea(threading.Thread):
     The thread is left behind where a peer is silent for too long: it ends with the peer's connection, or with the process.
     """
 
-    def __init__(self, area: str, look: Look, settings: Settings) -> None:
+    def __init__(self, area: str, check: AreaCheck, settings: Settings) -> None:
         super().__init__(name=f"doctor-{area}", daemon=True)
         self.area = area
-        self._look, self._settings = look, settings
+        self._check, self._settings = check, settings
         self.findings: list[Finding] = []
         self.unchecked: str | None = None
 
     @override
     def run(self) -> None:
         try:
-            for found in self._look(self._settings):
+            for found in self._check(self._settings):
                 self.findings.append(found)
         except UncheckedError as reason:
             self.findings += reason.findings
@@ -115,15 +115,15 @@ class AskedArea(threading.Thread):
 
 def examine(settings: Settings) -> Examination:
     """Ask every area of the settings, within `AREA_S`. An area that cannot be asked to its end is `unchecked`, and no error."""
-    areas: dict[str, Look] = dict(OF_ALL)
+    areas: dict[str, AreaCheck] = dict(OF_ALL)
     for sink in settings.sinks:
         areas[f"sink {sink.name}"] = sink_findings(sink)
     return gathered(asked(areas, settings), time.monotonic() + AREA_S)
 
 
-def asked(areas: Mapping[str, Look], settings: Settings) -> list[AskedArea]:
+def asked(areas: Mapping[str, AreaCheck], settings: Settings) -> list[AskedArea]:
     """Begin to ask these areas."""
-    threads = [AskedArea(area, look, settings) for area, look in areas.items()]
+    threads = [AskedArea(area, check, settings) for area, check in areas.items()]
     for thread in threads:
         thread.start()
     return threads

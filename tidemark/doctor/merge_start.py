@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tidemark.doctor.examination import AREA_S, Look, asked, gathered, has_answers, kafka_of_merge_job
+from tidemark.doctor.examination import AREA_S, AreaCheck, asked, gathered, has_answers, kafka_of_merge_job
 from tidemark.doctor.registry_checks import registry_findings
 from tidemark.doctor.sink_checks import sink_findings, spark_findings
 
@@ -44,7 +44,7 @@ class MergeStart:
     def __init__(self, settings: Settings, sinks: Sequence[str]) -> None:
         names = sinks or [sink.name for sink in settings.sinks]
         self._settings = replace(settings, sinks=tuple(sink for sink in settings.sinks if sink.name in names))
-        areas: dict[str, Look] = {"kafka": kafka_of_merge_job, "registry": partial(registry_findings, subjects=False)}
+        areas: dict[str, AreaCheck] = {"kafka": kafka_of_merge_job, "registry": partial(registry_findings, subjects=False)}
         areas |= {f"sink {sink.name}": sink_findings(sink, is_start=True) for sink in self._settings.sinks}
         self._asked = asked(areas, settings)
 

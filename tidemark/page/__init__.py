@@ -2,7 +2,7 @@
 
     page_facts.py     looks at Kafka, source and sinks every few seconds, on a thread; a value leaves (`Facts`)
     lag_history.py    the lag and the rates of the last hour, from the looks
-    view_documents.py, schema_looks.py
+    view_documents.py, kept_schemas.py
                       facts → the document of each view, which JSON and HTML show alike (pure)
     plots.py, pictures.py  numbers → SVG (pure)
     live_changes.py   the newest changes, decoded, while somebody looks

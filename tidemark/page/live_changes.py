@@ -77,7 +77,7 @@ class LiveChange:
 
 
 class LiveChanges:
-    """The ring of changes. `look` starts the reader where none runs.
+    """The ring of changes. `newest` starts the reader if none runs.
 
     Kafka has answered last at `read_ms`, None before its first answer. `trouble` is why there is nothing newer, "" else.
     """
@@ -87,7 +87,7 @@ class LiveChanges:
         self._ring: deque[LiveChange] = deque(maxlen=KEPT)
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._looked_s = 0.0
+        self._asked_s = 0.0
         self._thread: threading.Thread | None = None
         self._number = 0
         self._trouble = ""
@@ -110,10 +110,10 @@ class LiveChanges:
             return ""
         return self._trouble or f"Kafka has not answered for {silent_s:.0f} s"
 
-    def look(self) -> tuple[LiveChange, ...]:
+    def newest(self) -> tuple[LiveChange, ...]:
         """Return what is there, newest first, and have the reader run for the next minute."""
         with self._lock:
-            self._looked_s = time.monotonic()
+            self._asked_s = time.monotonic()
             if self._thread is None and not self._ended.is_set():
                 self._thread = threading.Thread(target=self._run, name="changes", daemon=True)
                 self._thread.start()
@@ -127,7 +127,7 @@ class LiveChanges:
         with self._lock:
             if self._thread is not threading.current_thread():
                 return False
-            if not self._ended.is_set() and time.monotonic() - self._looked_s < _FORGOTTEN_S:
+            if not self._ended.is_set() and time.monotonic() - self._asked_s < _FORGOTTEN_S:
                 return True
             self._thread, self._read_s, self.read_ms = None, None, None
             self._ring.clear()  # what comes after a pause does not follow on it
@@ -146,7 +146,7 @@ class LiveChanges:
                 if not self._ended.is_set():  # a page that was closed has nothing to say of what it waited for
                     log.debug("page.changes_unknown", reason=gap)
                 self._ended.wait(_TURN_S)
-            except Exception as error:  # the thread must live: no look would start another one
+            except Exception as error:  # the thread must live: nobody would start another one
                 gap = self._trouble = f"reading failed: {error!r}; see the log of `tidemark page`"
                 log.exception("page.changes_failed")
                 self._ended.wait(_TURN_S)
@@ -198,8 +198,8 @@ def wanted(changes: tuple[LiveChange, ...], table: str, op: str, key: str, most:
     is_wanted = (
         (one, table in one.table.casefold() and (not op or one.op == op) and key in one.key.casefold()) for one in changes
     )
-    found = (one for one, is_so in is_wanted if is_so)
-    return tuple(one for _, one in zip(range(most), found, strict=False))
+    chosen = (one for one, is_so in is_wanted if is_so)
+    return tuple(one for _, one in zip(range(most), chosen, strict=False))
 
 
 def _cell(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, name: str, kind: str) -> Cell:

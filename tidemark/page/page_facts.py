@@ -27,20 +27,20 @@ EVERY_S: Final = 2.0
 BELIEVED_S: Final = 10.0
 """A look that is older says nothing of now."""
 _SOURCE_S: Final = 3.0
-_RATE_LOOKS: Final = 6
+_RATE_FACTS: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """One look: the status, the lags of each sink, the source's log and the snapshots.
 
-    It began at `looked_s` of the monotonic clock, which is `looked_ms` of this machine's: nothing in it is older. `read_ms` is when
+    It began at `began_s` of the monotonic clock, which is `began_ms` of this machine's: nothing in it is older. `read_ms` is when
     the status was read. Its rates are those since a look some seconds earlier. `chunks` is by request and table. `unknown` says why
     it is too old to say anything of now, "" where it is not.
     """
 
-    looked_s: float
-    looked_ms: int
+    began_s: float
+    began_ms: int
     read_ms: int
     statuses: Mapping[str, Status]
     lags: Mapping[str, Lags]
@@ -73,8 +73,8 @@ class FactsWatch(ObserverLoop):
     def __init__(self, settings: Settings, every_s: float = EVERY_S) -> None:
         super().__init__(settings, self._keep, "facts", every_s)
         self._connection = SourceConnection(settings)
-        self._source = SourceLook(self._connection.ask)
-        self._looks: deque[Facts] = deque(maxlen=_RATE_LOOKS)
+        self._source = SourceQuestion(self._connection.ask)
+        self._kept: deque[Facts] = deque(maxlen=_RATE_FACTS)
         self.history = History()
 
     @override
@@ -85,13 +85,13 @@ class FactsWatch(ObserverLoop):
     @property
     def latest(self) -> Facts | None:
         """The newest look; None before the first one."""
-        return self._looks[-1] if self._looks else None
+        return self._kept[-1] if self._kept else None
 
     @property
     def age_s(self) -> float:
         """How old the newest look is; infinite before the first one."""
         latest = self.latest
-        return float("inf") if latest is None else time.monotonic() - latest.looked_s
+        return float("inf") if latest is None else time.monotonic() - latest.began_s
 
     @property
     def is_of_now(self) -> bool:
@@ -99,19 +99,19 @@ class FactsWatch(ObserverLoop):
         return self.age_s <= BELIEVED_S
 
     def _keep(self, observer: Observer) -> None:
-        looked_s, looked_ms = time.monotonic(), time.time_ns() // 1_000_000
+        began_s, began_ms = time.monotonic(), time.time_ns() // 1_000_000
         statuses = observer.read_each(oldest=True)
         first = next(iter(statuses.values()))
         source = self._source.ask(first)  # after Kafka: what is not in Kafka is counted up to an end that is newer
         state = observer.state()
         snapshots = snapshot_list(state, first.read_ms, None if self.latest is None else self.latest.snapshots)
-        if self._looks:
-            earlier = self._looks[0]
+        if self._kept:
+            earlier = self._kept[0]
             statuses = {name: status.with_rates(earlier.statuses[name]) for name, status in statuses.items()}
             snapshots = snapshots.with_rates(earlier.snapshots)
         facts = Facts(
-            looked_s=looked_s,
-            looked_ms=looked_ms,
+            began_s=began_s,
+            began_ms=began_ms,
             read_ms=first.read_ms,
             statuses=statuses,
             lags={name: source.lags(status) for name, status in statuses.items()},
@@ -119,11 +119,11 @@ class FactsWatch(ObserverLoop):
             snapshots=snapshots,
             chunks=chunk_maps(state),
         )
-        self._looks.append(facts)
+        self._kept.append(facts)
         self.history.add(sample_of(facts))
 
 
-class SourceLook:
+class SourceQuestion:
     """Asks the source on a thread of its own: a source that is silent makes its own part unknown, and delays one look only."""
 
     def __init__(self, ask: Callable[[Status], SourceLog], patience_s: float = _SOURCE_S) -> None:

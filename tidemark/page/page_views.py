@@ -36,11 +36,11 @@ from tidemark.api.sending import lasting, send
 from tidemark.api.signal_request import signal_of
 from tidemark.page import acting
 from tidemark.page import view_documents as documents
+from tidemark.page.kept_schemas import history_document
 from tidemark.page.live_changes import wanted
 from tidemark.page.pictures import pictures_of
 from tidemark.page.rendering import Templates
-from tidemark.page.schema_looks import history_document
-from tidemark.page.sink_looks import files_of, is_writable, quarantine_of
+from tidemark.page.sink_details import files_of, is_writable, quarantine_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -77,7 +77,7 @@ _HEADERS: Final = {
 
 
 class Views:
-    """The application. `parts` are what looks at the pipeline, `access` says who may read and act."""
+    """The application. `parts` read the pipeline, `access` says who may read and act."""
 
     def __init__(self, settings: Settings, parts: Parts, access: Access) -> None:
         self._settings, self._parts, self._access = settings, parts, access
@@ -253,7 +253,7 @@ class Views:
         if facts is None:
             return None
         try:
-            versions = (await self._in_thread(self._parts.schemas.look)).versions
+            versions = (await self._in_thread(self._parts.schemas.latest)).versions
         except TidemarkError:
             versions = {}  # the versions are then unknown; the rest of a table is not
         part = request.query_params.get("q", "").casefold()
@@ -262,7 +262,7 @@ class Views:
     async def _changes(self, request: Request) -> Any:
         query = request.query_params
         live = self._parts.changes
-        found = live.look()
+        found = live.newest()
         shown = wanted(found, query.get("table", ""), query.get("op", ""), query.get("key", ""), _MOST_CHANGES)
         trouble = live.trouble or ("" if live.read_ms else "the first changes are being read")
         return {
@@ -273,19 +273,19 @@ class Views:
         }
 
     async def _schemas(self, _request: Request) -> Any:
-        look = await self._in_thread(self._parts.schemas.look)
+        topic = await self._in_thread(self._parts.schemas.latest)
         return {
-            "as_of_ms": look.read_ms,
+            "as_of_ms": topic.read_ms,
             "unknown": "",
-            "missing": look.missing or None,
-            "tables": [{"table": name, "version": one.version} for name, one in look.histories.items()],
+            "missing": topic.missing or None,
+            "tables": [{"table": name, "version": one.version} for name, one in topic.histories.items()],
         }
 
     async def _checks(self, request: Request) -> Any:
         return self._parts.checks.latest(again="again" in request.query_params)
 
     def _facts(self) -> Facts | None:
-        """Return the newest look, as unknown where it is too old; None before the first one."""
+        """Return the newest facts, as unknown if they are too old; None before the first one."""
         facts, unknown = self._parts.facts.latest, self._unknown()
         return facts.as_unknown(unknown) if facts is not None and unknown else facts
 
@@ -297,11 +297,11 @@ class Views:
 
     async def _table_history(self, request: Request) -> dict[str, Any]:
         table = request.path_params["table"]
-        look = await self._in_thread(self._parts.schemas.look)
-        history = look.history(table)
+        topic = await self._in_thread(self._parts.schemas.latest)
+        history = topic.history(table)
         if history is None:
-            raise HTTPException(HTTPStatus.NOT_FOUND, look.missing or f"the schema-change topic has no table {table[:100]!r}")
-        return {"as_of_ms": look.read_ms, **history_document(history)}
+            raise HTTPException(HTTPStatus.NOT_FOUND, topic.missing or f"the schema-change topic has no table {table[:100]!r}")
+        return {"as_of_ms": topic.read_ms, **history_document(history)}
 
     def _sink_of(self, request: Request) -> Settings:
         name = request.path_params["sink"]
@@ -323,7 +323,7 @@ class Views:
 
     async def _change(self, request: Request) -> Any:
         number = request.path_params["number"]
-        found = next((one for one in self._parts.changes.look() if one.number == number), None)
+        found = next((one for one in self._parts.changes.newest() if one.number == number), None)
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"change {number} is not kept any more")
         return encode(found)

@@ -12,11 +12,11 @@ import structlog
 from schemas.errors import TidemarkError
 from schemas.json_codec import encode
 from tidemark.doctor.examination import examine
+from tidemark.page.kept_schemas import KeptSchemas
 from tidemark.page.live_changes import LiveChanges
 from tidemark.page.page_facts import FactsWatch
-from tidemark.page.schema_looks import SchemaLooks
 from tidemark.page.signal_answers import SignalAnswers
-from tidemark.page.sink_looks import Retries
+from tidemark.page.sink_details import Retries
 from tidemark.process.config import DEFAULT_PATH
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Parts:
         self.retries = Retries(config_path)
         self.facts = FactsWatch(settings)
         self.changes = LiveChanges(settings)
-        self.schemas = SchemaLooks(settings)
+        self.schemas = KeptSchemas(settings)
         self.checks = Checks(settings)
         self.answers = SignalAnswers(settings)
         self._stack = ExitStack()

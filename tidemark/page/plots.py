@@ -103,23 +103,23 @@ def _y(value: float, top: float) -> float:
 
 
 def _grid(top: float, unit: str) -> Markup:
-    found = []
+    marks = []
     for number in range(_LINES + 1):
         value = top * number / _LINES
         y = _y(value, top)
-        found.append(Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, WIDTH - _RIGHT, y, y))
+        marks.append(Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, WIDTH - _RIGHT, y, y))
         text = Markup('<text class="{}" x="{}" y="{:.1f}" text-anchor="end">{:g} {}</text>')
-        found.append(text.format(_CLASSES[number % 2], _LEFT - 6, y + 4, value, escape(unit)))
-    return Markup("").join(found)
+        marks.append(text.format(_CLASSES[number % 2], _LEFT - 6, y + 4, value, escape(unit)))
+    return Markup("").join(marks)
 
 
 def _times(begin_ms: int, end_ms: int) -> Markup:
-    found = []
+    marks = []
     for number in range(5):
         at_ms = begin_ms + (end_ms - begin_ms) * number // 4
         anchor = ("start", "middle", "middle", "middle", "end")[number]
         text = f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S}"
         x = _x(at_ms, begin_ms, end_ms)
         label = Markup('<text class="{}" x="{:.1f}" y="{}" text-anchor="{}">{}</text>')
-        found.append(label.format(_CLASSES[number % 2], x, HEIGHT - 6, anchor, text))
-    return Markup("").join(found)
+        marks.append(label.format(_CLASSES[number % 2], x, HEIGHT - 6, anchor, text))
+    return Markup("").join(marks)

@@ -51,7 +51,7 @@ class _Timed(H11Protocol):
         """Since when it asks or is answered: a client that does not finish its body is the one or the other."""
         return self.asking_since_s if self.answered_since_s is None else self.answered_since_s
 
-    def look(self, now_s: float) -> None:
+    def check(self, now_s: float) -> None:
         """Hang up if it has taken too long."""
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request
         is_answered = cycle is not None and not cycle.response_complete
@@ -119,7 +119,7 @@ class PageServer:
             now_s = time.monotonic()
             for one in list(self._server.server_state.connections):
                 if isinstance(one, _Timed):
-                    one.look(now_s)
+                    one.check(now_s)
 
 
 def _family(host: str, port: int) -> int:

@@ -63,11 +63,11 @@ class SignalAnswers:
         silence = f"the producer has not answered within {ANSWER_S:.0f} s: does it run? It reads the signal when it does"
         try:
             with stack:
-                found = reader.answer(signal_id, time.monotonic() + ANSWER_S)
-            if found is None:
+                notification = reader.answer(signal_id, time.monotonic() + ANSWER_S)
+            if notification is None:
                 self._note(signal_id, "unknown", silence)
             else:
-                self._note(signal_id, found.type.lower(), found.additional_data.get("reason", ""))
+                self._note(signal_id, notification.type.lower(), notification.additional_data.get("reason", ""))
         except TidemarkError as error:
             self._note(signal_id, "unknown", f"the answer cannot be read: {error}")
         except Exception as error:  # else the view would say for ever that it is awaited

@@ -38,7 +38,7 @@ def freshness(facts: Facts | None, age_s: float, trouble: str, *, is_of_now: boo
         unknown = trouble or "the first look is not over"
         return {"as_of_ms": None, "age_s": None, "unknown": unknown}
     unknown = "" if is_of_now else f"nothing is known of the last {age_s:.0f} s: {trouble or 'Kafka has not answered yet'}"
-    return {"as_of_ms": facts.looked_ms, "age_s": round(age_s, 1), "unknown": unknown}
+    return {"as_of_ms": facts.began_ms, "age_s": round(age_s, 1), "unknown": unknown}
 
 
 def overview(settings: Settings, facts: Facts, history: History) -> Document:

@@ -61,8 +61,8 @@ def chunk_map(task: TaskDocument, reading: set[int]) -> ChunkMap:
     per_cell = max(1, -(-task.next_chunk // CELLS))
     cells = []
     for first in range(0, task.next_chunk, per_cell):
-        found = {states.get(chunk, ChunkState.DONE) for chunk in range(first, min(first + per_cell, task.next_chunk))}
-        cells.append(next(one for one in _WORST if one in found))
+        seen = {states.get(chunk, ChunkState.DONE) for chunk in range(first, min(first + per_cell, task.next_chunk))}
+        cells.append(next(one for one in _WORST if one in seen))
     return ChunkMap(
         planned=task.next_chunk,
         done=task.chunks_done,

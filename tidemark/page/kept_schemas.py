@@ -24,7 +24,7 @@ _ID: Final = re.compile(r'"(.*)"\."(.*)"', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaLook:
+class SchemaHistories:
     """The topic at one moment: the histories of the tables that it names. `missing` says why there are none, else "".
 
     It was read from `read_ms` on, by the clock of this machine.
@@ -44,14 +44,14 @@ class SchemaLook:
         return {name: one.version for name, one in self.histories.items() if one.version is not None}
 
 
-class SchemaLooks:
-    """Reads the topic, at most once in 15 seconds, also where that fails. For threads: `look` may take as long as Kafka."""
+class KeptSchemas:
+    """Reads the topic, at most once in 15 seconds, also where that fails. For threads: `latest` may take as long as Kafka."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._reader: SchemaReader | None = None
-        self._seen: tuple[float, SchemaLook | TidemarkError] | None = None
+        self._seen: tuple[float, SchemaHistories | TidemarkError] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +60,7 @@ class SchemaLooks:
         if self._lock.acquire(timeout=_PATIENCE_S):
             self._close()
 
-    def look(self) -> SchemaLook:
+    def latest(self) -> SchemaHistories:
         """Return what the topic says; the errors are those of `SchemaReader.read`, `PublishError` also where others wait for it."""
         if not self._lock.acquire(timeout=_PATIENCE_S):
             raise PublishError(f"the schema-change topic is being read, for more than {_PATIENCE_S:g} s")
@@ -74,7 +74,7 @@ class SchemaLooks:
             raise found
         return found
 
-    def _read(self) -> SchemaLook | TidemarkError:
+    def _read(self) -> SchemaHistories | TidemarkError:
         read_ms = time.time_ns() // 1_000_000
         try:
             self._reader = self._reader or SchemaReader(self._settings)
@@ -84,7 +84,7 @@ class SchemaLooks:
             self._close()
             return error
         found = {table.plain: replace(one, is_complete=topic.is_complete) for table, one in histories.items()}
-        return SchemaLook(found, topic.missing, read_ms)
+        return SchemaHistories(found, topic.missing, read_ms)
 
     def _close(self) -> None:
         if self._reader is not None:

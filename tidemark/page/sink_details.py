@@ -38,18 +38,18 @@ def files_of(settings: Settings) -> dict[str, Any]:
         reason = f"there is no folder {root}: nothing has been merged into it, or it is not mounted here"
         return {"tables": [], "more": 0, "unknown": reason}
     folders = sorted(log.parent for log in root.glob("*/*/_delta_log") if not log.parent.parent.name.startswith("_"))
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for folder in folders[:_MOST_TABLES]:
         try:
             table = DeltaTable(str(folder))
             sizes = table.get_add_actions(flatten=True)["size_bytes"].to_pylist()
         except (DeltaError, OSError) as error:
-            found.append({"table": _name(folder), "files": None, "bytes": None, "version": None, "unknown": str(error)})
+            rows.append({"table": _name(folder), "files": None, "bytes": None, "version": None, "unknown": str(error)})
             continue
         counted = {"files": len(sizes), "bytes": sum(sizes), "version": table.version(), "unknown": None}
-        found.append({"table": _name(folder), **counted})
-    found.sort(key=lambda one: -(one["bytes"] or 0))
-    return {"tables": found, "more": max(0, len(folders) - _MOST_TABLES), "unknown": ""}
+        rows.append({"table": _name(folder), **counted})
+    rows.sort(key=lambda one: -(one["bytes"] or 0))
+    return {"tables": rows, "more": max(0, len(folders) - _MOST_TABLES), "unknown": ""}
 
 
 def _name(folder: Path) -> str:
