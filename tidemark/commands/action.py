@@ -35,6 +35,11 @@ def add_sink(parser: argparse.ArgumentParser, text: str = "only this sink (defau
     parser.add_argument("--sink", metavar="NAME", help=text)
 
 
+def add_tables(parser: argparse.ArgumentParser) -> None:
+    """Add `TABLE ...`, the tables that are meant, all by default."""
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table")
+
+
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """Return the settings of the file, with the sink alone that is asked for."""
     settings = config.load(arguments.config)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import ConfigError
 from schemas.readable import counted, moment
-from tidemark.commands.action import add_output, add_sink, emit
+from tidemark.commands.action import add_output, add_sink, add_tables, emit
 from tidemark.commands.merge import with_java
 from tidemark.process import config
 
@@ -28,9 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="list: which records, and why; retry: read them again from Kafka and merge those that can be read now; "
         "discard: remove them. Stop the merge job for the last two",
     )
-    parser.add_argument(
-        "tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table"
-    )
+    add_tables(parser)
     parser.add_argument("--yes", action="store_true", help="discard: do it, and not only say what would be lost")
     add_sink(parser, "the sink to look at, where there are several")
     add_output(parser, "list: form of what is printed")

@@ -12,7 +12,7 @@ from schemas import topics
 from schemas.errors import TidemarkError
 from schemas.json_codec import encode
 from schemas.readable import ago, aligned, count, moment
-from tidemark.commands.action import add_output, add_sink, settings_of
+from tidemark.commands.action import add_output, add_sink, add_tables, settings_of
 from tidemark.commands.redraw import add_watch, show
 from tidemark.process import config
 
@@ -31,7 +31,7 @@ _DAY_MS: Final = 86_400_000
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which tables, which sink, whether rows are counted, form and repetition."""
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table")
+    add_tables(parser)
     add_sink(parser)
     parser.add_argument(
         "--count", action="store_true", help="count the rows in the sinks: reads them, as `tidemark verify` does"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from schemas.errors import ConfigError
 from tidemark.api.value_text import OPERATIONS, value_text
 from tidemark.commands import numbers
-from tidemark.commands.action import add_output
+from tidemark.commands.action import add_output, add_tables
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _WAIT_S: Final = 1.0
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which changes, from when on, and the form."""
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table")
+    add_tables(parser)
     parser.add_argument("--op", default="", metavar="LETTERS", help="only these operations, of c, u, d, r, t: for example cu")
     parser.add_argument("--key", action="append", default=[], metavar="NAME=VALUE", help="only rows with this key; may be repeated")
     begin = parser.add_mutually_exclusive_group()

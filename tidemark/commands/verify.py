@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from schemas.errors import ConfigError
-from tidemark.commands.action import add_output, add_sink
+from tidemark.commands.action import add_output, add_sink, add_tables
 from tidemark.process import config
 
 HELP: Final = "compare source and sink row by row; exit code 1 on any difference"
@@ -14,9 +14,7 @@ HELP: Final = "compare source and sink row by row; exit code 1 on any difference
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which tables, and the form of the report."""
-    parser.add_argument(
-        "tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table"
-    )
+    add_tables(parser)
     add_sink(parser, "the sink to compare, where there are several")
     add_output(parser, "form of the report")
 

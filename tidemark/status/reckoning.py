@@ -45,7 +45,7 @@ RECREATED: Final = "topics end before what was read of them: they were deleted a
 def status_of(state: State, progress: MergeProgress, now_ms: int, facts: SinkFacts | None = None) -> Status:
     """Return what state topic, progress file and facts say together; `StateError` for a document that is not understood."""
     facts = facts or SinkFacts()
-    tables = _with_waits(_tables(state, progress, facts), state, now_ms)
+    tables = _tables(state, progress, facts, now_ms)
     behind, unknown = _all_behind(state, facts, tables)
     aside = tuple(table.table for table in tables if table.set_aside is not None)
     merged = progress != MergeProgress()
@@ -66,7 +66,7 @@ def status_of(state: State, progress: MergeProgress, now_ms: int, facts: SinkFac
     )
 
 
-def _tables(state: State, progress: MergeProgress, facts: SinkFacts) -> tuple[TableStatus, ...]:
+def _tables(state: State, progress: MergeProgress, facts: SinkFacts, now_ms: int) -> tuple[TableStatus, ...]:
     """Return every table with topics, a snapshot, a part in the sink, or one that is set aside."""
     tasks = _tasks(state)
     released = {f"{one.database}.{one.table}" for one in state.all(TopicsDocument).values() if one.released}
@@ -77,7 +77,7 @@ def _tables(state: State, progress: MergeProgress, facts: SinkFacts) -> tuple[Ta
         _aside_name(one, tables_with_topics(state)): _aside_text(one.reason, "producer", one.since_ms, one.position)
         for one in state.all(AsideDocument).values()
     }
-    delays, nothing = state.all(RecentDelays), TableProgress()
+    delays, nothing, (waits, waiting) = state.all(RecentDelays), TableProgress(), _waiting(state, now_ms)
     return tuple(
         replace(
             _with_sink(snapshots.get(name, TableStatus(table=name)), sink.get(name, nothing)),
@@ -87,6 +87,7 @@ def _tables(state: State, progress: MergeProgress, facts: SinkFacts) -> tuple[Ta
             unmerged=_unmerged(facts, name, sink.get(name, nothing)),
             kafka_delays=delays.get(f"{RecentDelays.PREFIX}{name}"),
             released=name in released,
+            waits=waits if name in waiting else None,
         )
         for name in sorted(set(tables_with_topics(state)) | set(snapshots) | set(sink) | set(aside))
     )
@@ -98,18 +99,14 @@ def _aside_name(one: AsideDocument, known: Mapping[str, tuple[str, str]]) -> str
     return one.name if known.get(one.name, table) == table else TableName(*table).text
 
 
-def _with_waits(tables: tuple[TableStatus, ...], state: State, now_ms: int) -> tuple[TableStatus, ...]:
-    """Return the tables with the reason why no chunk is read, which only a producer that is alive knows."""
+def _waiting(state: State, now_ms: int) -> tuple[str, frozenset[str]]:
+    """Return why no chunk is read, which only a producer that is alive knows, and the tables that wait; "" and none otherwise."""
     sign = state.one(Sign)
     if sign is None or not sign.snapshot_waits or sign.state != "reading" or sign.silent_ms(now_ms):
-        return tables
+        return "", frozenset()
     unread = {SnapshotState.QUEUED, SnapshotState.RUNNING}
-    waiting = {
-        task.table
-        for task, request in _tasks(state)
-        if request is not None and not request.blocking and request.state in unread and task.state in unread
-    }
-    return tuple(replace(table, waits=sign.snapshot_waits) if table.table in waiting else table for table in tables)
+    pairs = ((task, request) for task, request in _tasks(state) if request is not None and not request.blocking)
+    return sign.snapshot_waits, frozenset(task.table for task, request in pairs if {request.state, task.state} <= unread)
 
 
 def tables_with_topics(state: State) -> dict[str, tuple[str, str]]:
