@@ -29,8 +29,8 @@ from tidemark.page.page_facts import Facts
 from tidemark.status.captured_tables import captured_tables
 from tidemark.status.chunk_map import chunk_maps
 from tidemark.status.job_standing import SinkFacts
+from tidemark.status.lags import LOST
 from tidemark.status.metrics import exposition, lag_families
-from tidemark.status.pipeline_lag import LOST
 from tidemark.status.reckoning import status_of
 from tidemark.status.snapshot_list import snapshot_list
 from tidemark.status.tree import Status

@@ -27,8 +27,7 @@ from schemas.position import Position
 from schemas.settings import ServiceSettings
 from tidemark.api.health import HealthServer
 from tidemark.api.service import LARGEST_BODY, Service
-from tidemark.status.lags import Lags
-from tidemark.status.pipeline_lag import Lag, Verdict, Word
+from tidemark.status.lags import Lag, Lags, Verdict, Word
 
 if TYPE_CHECKING:
     from producer.app import Producer

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from tidemark.commands.lag import as_json, as_text
-from tidemark.status.lags import Lags
-from tidemark.status.pipeline_lag import NOTHING_LEFT, Lag, Verdict, Word
+from tidemark.status.lags import NOTHING_LEFT, Lag, Lags, Verdict, Word
 
 LATE = Lag(seconds=41.7, left=12_041)
 TABLES = {"shop.items": Lag(seconds=0.8, left=1), "shop.orders": LATE, "shop.quiet": NOTHING_LEFT, "shop.new": Lag(unknown="it has no topics in Kafka")}

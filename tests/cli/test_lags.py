@@ -12,8 +12,7 @@ from schemas.liveness import Sign
 from schemas.merge_progress import MergeProgress
 from tests.cli.test_status import documents, request, status_of, task
 from tidemark.status.job_standing import SinkFacts
-from tidemark.status.lags import Lags, lags_of
-from tidemark.status.pipeline_lag import LOST, NOTHING_LEFT, Lag, Word
+from tidemark.status.lags import LOST, NOTHING_LEFT, Lag, Lags, Word, lags_of
 from tidemark.status.reckoning import is_ahead
 from tidemark.status.tree import Status
 

@@ -20,8 +20,7 @@ from schemas.topics import state_topic
 from tests.support.lost_clients import LostClient
 from tests.support.servers import unique_name
 from tidemark.api.observe import Observer
-from tidemark.status.lags import lags_of
-from tidemark.status.pipeline_lag import LOST, Lag
+from tidemark.status.lags import LOST, Lag, lags_of
 from tidemark.status.tree import Status
 
 TOPIC = {"database": "shop", "table": "orders", "partitions": 4}

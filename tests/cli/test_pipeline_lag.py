@@ -9,7 +9,7 @@ import pytest
 
 from schemas.liveness import Sign
 from tidemark.status.job_standing import JobState, Standing
-from tidemark.status.pipeline_lag import (
+from tidemark.status.lags import (
     BEHIND_S,
     NOTHING_LEFT,
     Lag,

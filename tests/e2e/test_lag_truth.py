@@ -15,8 +15,7 @@ from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import PATIENCE_S, Pipeline, create_signal_table
 from tests.support.servers import new_database
 from tidemark.api.source_log import source_of
-from tidemark.status.lags import Lags
-from tidemark.status.pipeline_lag import Word
+from tidemark.status.lags import Lags, Word
 
 LATE_S = 6.0
 """The lag is never less than the truth, and more by at most that: the server's heartbeat, the liveness record, a busy machine."""

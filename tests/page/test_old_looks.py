@@ -25,8 +25,7 @@ from tidemark.page.parts import Parts
 from tidemark.page.server import PageServer
 from tidemark.page.sign_in import Access
 from tidemark.status.job_standing import JobState, Standing
-from tidemark.status.lags import lags_of
-from tidemark.status.pipeline_lag import Word
+from tidemark.status.lags import Word, lags_of
 from tidemark.status.snapshot_list import SnapshotList
 from tidemark.status.tree import LogStatus, Status, TableStatus
 

@@ -17,8 +17,7 @@ from tidemark.page import view_documents
 from tidemark.page.lag_history import History, sample_of
 from tidemark.page.page_facts import Facts, SourceQuestion
 from tidemark.status.chunk_map import chunk_maps
-from tidemark.status.lags import Lags
-from tidemark.status.pipeline_lag import Lag, Verdict, Word
+from tidemark.status.lags import Lag, Lags, Verdict, Word
 from tidemark.status.snapshot_list import snapshot_list
 from tidemark.status.tree import Status
 

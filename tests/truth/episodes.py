@@ -19,7 +19,7 @@ from tests.truth import allowances
 from tests.truth.fault_spans import FaultSpan
 from tests.truth.known_rows import NEVER
 from tests.truth.world_of_truth import SNAPSHOT_ROWS, TruthError, World
-from tidemark.status.pipeline_lag import Word
+from tidemark.status.lags import Word
 
 Episode = Callable[[World], None]
 

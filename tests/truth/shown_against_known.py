@@ -13,7 +13,7 @@ from tests.truth import allowances
 from tests.truth.fault_spans import FaultSpan, FaultSpans
 from tests.truth.known_rows import KnownRows, Row
 from tests.truth.shown import HAS_NO_WORD, LATE_S, Shown
-from tidemark.status.pipeline_lag import Word
+from tidemark.status.lags import Word
 
 BAD = frozenset({Word.DEAD, Word.STALLED, Word.NEEDS_A_PERSON, Word.UNKNOWN, Word.SNAPSHOTTING})
 """Words that need a reason; `behind` needs a lag."""

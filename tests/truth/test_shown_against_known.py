@@ -11,7 +11,7 @@ from tests.truth.fault_spans import FaultSpan, FaultSpans
 from tests.truth.known_rows import KnownRows, Row
 from tests.truth.shown import Shown
 from tests.truth.shown_against_known import Judge
-from tidemark.status.pipeline_lag import Word
+from tidemark.status.lags import Word
 
 T = 1_000_000.0
 """When it all begins."""

@@ -18,7 +18,7 @@ from confluent_kafka import (
 
 from kafkaio.client import client_config, opened
 from schemas.applied.kafka_security import client_options
-from tidemark.status.pipeline_lag import LOST
+from tidemark.status.lags import LOST
 
 if TYPE_CHECKING:
     from schemas.settings import KafkaSettings

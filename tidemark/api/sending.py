@@ -10,11 +10,13 @@ import http.client
 import ipaddress
 import json
 import os
+import secrets
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from schemas import signals
 from schemas.applied.kafka_security import client_options
 from schemas.errors import ConfigError, PublishError, SignalError, SourceError
 from schemas.settings import ServiceSettings, Settings
@@ -31,6 +33,38 @@ SIGNALS_PATH: Final = "/api/v1/signals"
 _DELIVERY_S: Final = 20.0
 _HTTP_S: Final = 30.0
 _DUPLICATE: Final = 1062  # pymysql.constants.ER.DUP_ENTRY
+
+
+def signal_of(document: object, prefix: str) -> tuple[str, str, str | None]:
+    """Return id, type and data (JSON) of a request's body; without an id one that begins with the prefix.
+
+    Raises `SignalError` for what is no signal, or is wider than the signal table.
+    """
+    if not isinstance(document, dict):
+        raise SignalError("the body is not a JSON object")
+    unknown = sorted(document.keys() - {"id", "type", "data"})
+    if unknown:
+        raise SignalError(f"the body has unknown members: {', '.join(unknown)}; there are id, type and data")
+    kind, data = document.get("type"), document.get("data")
+    signal_id = document.get("id", f"{prefix}-{secrets.token_hex(6)}")
+    if not isinstance(kind, str):
+        raise SignalError("type: is missing, or no text")
+    if not isinstance(signal_id, str) or not 1 <= len(signal_id) <= WIDEST_ID or not _is_text(signal_id):
+        raise SignalError(f"id: is no text of 1 to {WIDEST_ID} characters")
+    text = data if data is None or isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    if text is not None and len(text) > WIDEST_DATA:
+        raise SignalError(f"data: has {len(text)} characters, the signal table holds {WIDEST_DATA}")
+    signals.parse_signal(signal_id, kind, text)
+    return signal_id, kind, text
+
+
+def _is_text(text: str) -> bool:
+    """Return whether it holds whole characters only: JSON can escape halves of them, which no table takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def send(

@@ -37,7 +37,7 @@ from schemas.overriding import override
 from tidemark.api.access import foreign_name, is_loopback, is_through_proxy, token_of
 from tidemark.api.health import HealthHandler, HealthServer
 from tidemark.api.producer_metrics import debezium_families, producer_families
-from tidemark.api.signal_request import signal_of
+from tidemark.api.sending import signal_of
 from tidemark.status.metrics import CONTENT_TYPE, exposition, lag_families
 
 if TYPE_CHECKING:

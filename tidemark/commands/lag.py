@@ -16,8 +16,7 @@ from tidemark.commands.status import add_options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidemark.status.lags import Lags
-    from tidemark.status.pipeline_lag import Lag
+    from tidemark.status.lags import Lag, Lags
 
 HELP: Final = "show how many seconds each sink is behind the source, and whether anything needs a person"
 _SHOWN: Final = 10

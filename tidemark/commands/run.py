@@ -125,8 +125,8 @@ def run_producer(
 def _serve(settings: Settings, stack: ExitStack) -> Service:
     """Return the HTTP endpoint, until the stack ends: it wants to know of each start of the producer, and why it waits."""
     from tidemark.api import sending
-    from tidemark.api.lag_watch import LagWatch
     from tidemark.api.observe import Observer
+    from tidemark.api.observer_loop import LagWatch
     from tidemark.api.service import Service
     from tidemark.api.source_log import seen
     from tidemark.commands import status

@@ -16,8 +16,7 @@ from devservers.processes import GuardedProcess
 from schemas.errors import TidemarkError
 from schemas.readable import counted
 from tidemark.api.observer_loop import ObserverLoop
-from tidemark.status.lags import lags_of
-from tidemark.status.pipeline_lag import Word
+from tidemark.status.lags import Word, lags_of
 
 if TYPE_CHECKING:
     from schemas.liveness import Sign

@@ -7,7 +7,7 @@
     plots.py, pictures.py  numbers → SVG (pure)
     live_changes.py   the newest changes, decoded, while somebody looks
     sign_in.py        who may read and act: own names, sign-in, same origin
-    acting.py         signals, as a form or JSON gives them
+    page_signals.py   signals of a form, and the producer's answers
     page_views.py     requests → answers
     server.py         the HTTP server, with limits on time and number
     templates/, static/   HTML (Jinja), style, htmx (0BSD), and the script that says when the page is out of date

@@ -32,12 +32,11 @@ from starlette.staticfiles import StaticFiles
 
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from schemas.json_codec import encode
-from tidemark.api.sending import lasting, send
-from tidemark.api.signal_request import signal_of
-from tidemark.page import acting
+from tidemark.api.sending import lasting, send, signal_of
 from tidemark.page import view_documents as documents
 from tidemark.page.kept_schemas import history_document
 from tidemark.page.live_changes import wanted
+from tidemark.page.page_signals import PREFIX, SENT, signal_of_form
 from tidemark.page.pictures import pictures_of
 from tidemark.page.rendering import Templates
 from tidemark.page.sink_details import files_of, is_writable, quarantine_of
@@ -213,7 +212,7 @@ class Views:
             document = await self._document(name, request)
             context = self._context(request, name) | {"document": document, "query": dict(request.query_params)}
             sent = request.query_params.get("sent", "")
-            sent = sent if acting.SENT.fullmatch(sent) else ""
+            sent = sent if SENT.fullmatch(sent) else ""
             context |= {"sent": sent, "channel": lasting(self._settings), "answer": self._parts.answers.of(sent) if sent else None}
             if document is not None:
                 context |= pictures_of(name, document, self._parts, _minutes(request))
@@ -362,7 +361,7 @@ class Views:
 
     async def _act(self, request: Request) -> Response:
         action = request.path_params["action"]
-        signal = signal_of(acting.signal_of_form(action, await _form(request)), acting.PREFIX)
+        signal = signal_of(signal_of_form(action, await _form(request)), PREFIX)
         return RedirectResponse(f"/snapshots?sent={await self._send(signal)}", HTTPStatus.SEE_OTHER)
 
     async def _retry(self, request: Request) -> Response:
@@ -380,7 +379,7 @@ class Views:
         return JSONResponse({"id": signal_id, **self._parts.answers.of(signal_id)})
 
     async def _signal(self, request: Request) -> Response:
-        signal = signal_of(await _json_body(request), acting.PREFIX)
+        signal = signal_of(await _json_body(request), PREFIX)
         return JSONResponse({"id": await self._send(signal)}, HTTPStatus.ACCEPTED)
 
     async def _send(self, signal: tuple[str, str, str | None]) -> str:

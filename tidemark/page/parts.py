@@ -15,7 +15,7 @@ from tidemark.doctor.examination import examine
 from tidemark.page.kept_schemas import KeptSchemas
 from tidemark.page.live_changes import LiveChanges
 from tidemark.page.page_facts import FactsWatch
-from tidemark.page.signal_answers import SignalAnswers
+from tidemark.page.page_signals import SignalAnswers
 from tidemark.page.sink_details import Retries
 from tidemark.process.config import DEFAULT_PATH
 

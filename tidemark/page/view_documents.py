@@ -12,7 +12,7 @@ from schemas.batch_stages import recent_batches
 from schemas.json_codec import encode
 from tidemark.api.source_log import producer_of
 from tidemark.status.captured_tables import consistency
-from tidemark.status.pipeline_lag import Word
+from tidemark.status.lags import Word
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

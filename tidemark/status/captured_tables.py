@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from schemas.json_codec import Form, json_field
 from schemas.position import Position
-from tidemark.status.lags import table_lag
-from tidemark.status.pipeline_lag import Lag
+from tidemark.status.lags import Lag, table_lag
 from tidemark.status.tree import Status, TableStatus
 
 

@@ -9,8 +9,7 @@ from typing import Final
 
 from schemas.delay_histogram import DelayHistogram
 from tidemark.process.versions import DISTRIBUTION, version_of
-from tidemark.status.lags import Lags
-from tidemark.status.pipeline_lag import Word
+from tidemark.status.lags import Lags, Word
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

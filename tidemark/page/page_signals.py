@@ -1,7 +1,8 @@
-"""The producer's answers to signals that the page has sent: each is waited for on a thread, and kept for the view."""
+"""The signals that a person sends with the page, and the producer's answers: each is awaited on a thread, and kept for the view."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from contextlib import ExitStack
@@ -9,18 +10,50 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from schemas.errors import TidemarkError
+from schemas import signals
+from schemas.errors import ConfigError, TidemarkError
 from tidemark.api.notification_reader import NotificationReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from schemas.settings import Settings
 
 log = structlog.get_logger(__name__)
 
+PREFIX: Final = "page"
+SENT: Final = re.compile("page-[0-9a-f]{12}")
+"""The ids of signals that the page sends."""
+ACTIONS: Final = {
+    "start": signals.EXECUTE_SNAPSHOT,
+    "stop": signals.STOP_SNAPSHOT,
+    "pause": signals.PAUSE_SNAPSHOT,
+    "resume": signals.RESUME_SNAPSHOT,
+}
 ANSWER_S: Final = 60.0
 _KEPT: Final = 50
+
+
+def signal_of_form(action: str, form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the signal that a form of the page means, as JSON has it.
+
+    `tables` are patterns on `database.table`, one per line; `where` is a condition on all of them. All snapshots are stopped by a
+    form only that says so (`all`). Raises `ConfigError` for a form that means nothing.
+    """
+    kind = ACTIONS.get(action)
+    if kind is None:
+        raise ConfigError(f"there is no action {action!r}; there are {', '.join(ACTIONS)}")
+    if action in ("pause", "resume"):
+        return {"type": kind}
+    patterns = [part for line in form.get("tables", "").splitlines() if (part := line.strip())]
+    if not patterns and not (action == "stop" and form.get("all")):
+        raise ConfigError("tables: give at least one pattern, for example shop\\.orders")
+    data: dict[str, Any] = {"type": "INCREMENTAL"}
+    if patterns:
+        data["data-collections"] = patterns
+    if (where := form.get("where", "").strip()) and action == "start":
+        data["additional-conditions"] = [{"data-collection": one, "filter": where} for one in patterns]
+    return {"type": kind, "data": data}
 
 
 class SignalAnswers:
