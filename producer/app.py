@@ -173,7 +173,6 @@ class Producer:
         self._ident = ident or str(uuid.uuid4())
         self._clients = clients = Clients.of(settings)
         self.publisher = clients.publisher
-        self.state = clients.state
         self.tables = clients.tables
         self.coordinator: SnapshotCoordinator | None = None
         self.reader: LogReader | None = None
