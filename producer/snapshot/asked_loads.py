@@ -150,10 +150,6 @@ class AskedLoads:
 
     # ---- one chunk
 
-    def ask(self, window: Window, request: LoadRequest, now_s: float) -> None:
-        """Ask the merge job for the rows of a window whose open row was read."""
-        self._windows.ask_for(window, request.fields, now_s)
-
     def answered(self, answer: LoadAnswer, now_s: float) -> bool:
         """Note an answer; return False if no window waits for it: it was given up, or is of an earlier process."""
         window = self._windows.get(answer.window)

@@ -262,7 +262,7 @@ class SnapshotCoordinator:
         """[log] Note that this checkpoint is committed: registrations are durable, readers may start."""
         with self.shared.changing() as ledger:
             self.shared.committed = boundary
-            self.windows.registered(ledger.committed())
+            self.windows.registered(ledger.windows.committed())
 
     def wants_commit(self, boundary: Callable[[], Position] | None = None) -> bool:
         """[log] Return whether somebody waits for a checkpoint: a registration, an answer, a marker, a window that would close.

@@ -115,10 +115,6 @@ class SnapshotLedger:
         documents = {one.key: one for one in kept}
         return self.outbox.drain(lambda key: _form(documents.get(key)), self.windows.horizon(boundary), now_s)
 
-    def committed(self) -> list[Window]:
-        """Note that the checkpoint is committed: its registrations are durable; return these windows."""
-        return self.windows.committed()
-
     def wants_checkpoint(self, now_s: float, boundary: Position | None = None) -> bool:
         """Return whether somebody waits for what only a checkpoint gives; `boundary` is the position it would commit."""
         if boundary is not None and self.windows.closable(boundary):

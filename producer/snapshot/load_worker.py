@@ -59,7 +59,7 @@ class LoadWatch(LedgerWatch):
         """Ask the merge job for the rows, with the next checkpoint; `AbandonedError` if the window is void."""
         with self._shared.changing() as ledger:
             self.check()
-            ledger.loads.ask(self._window, request, self._shared.clock())
+            ledger.windows.ask_for(self._window, request.fields, self._shared.clock())
 
     def wait_answer(self) -> LoadAnswer:
         """Wait until the log reader has read the answer; `AbandonedError` as `check`, also when it is not waited for any longer."""

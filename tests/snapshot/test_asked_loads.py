@@ -57,13 +57,13 @@ def asked(ledger: SnapshotLedger, offset: int = 100) -> Window:
     window.low = at(offset)
     ledger.windows.opened(window, at(offset))
     request = LoadRequest(at(offset), "binlog.000001", "incremental", "SELECT 1", "srv", 1, 2)
-    ledger.loads.ask(window, request, 0.0)
+    ledger.windows.ask_for(window, request.fields, 0.0)
     return window
 
 
 def checkpoint(ledger: SnapshotLedger, offset: int) -> Any:
     work = ledger.prepare(at(offset), 0.0)
-    ledger.committed()
+    ledger.windows.committed()
     return work
 
 

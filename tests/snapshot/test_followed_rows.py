@@ -41,7 +41,7 @@ def test_a_child_that_is_read_whole_again_and_again_rests_in_between() -> None:
         ledger.tasks.planning(task, None)
         ledger.tasks.planned(task, 0, KeyRange(), PlanDocument(key=key, complete=True))
         ledger.prepare(at(10), 0.0)
-        ledger.committed()
+        ledger.windows.committed()
         window = ledger.turns.start_next_window()
         assert window is not None
         now_ms += 1000
@@ -66,7 +66,7 @@ def test_a_child_that_rests_keeps_nobody_else_from_its_table() -> None:
         ends = (None, None) if complete else (None, ("5",))
         ledger.tasks.planned(task, 0, KeyRange(*ends), PlanDocument(key=key, upto=ends[1], complete=complete))
         ledger.prepare(at(10), 0.0)
-        ledger.committed()
+        ledger.windows.committed()
         window = ledger.turns.start_next_window()
         assert window is not None
         now_ms += 1000
@@ -98,7 +98,7 @@ def test_a_child_that_rested_before_a_restart_keeps_nobody_else_from_its_table()
 
     def commit(position: int) -> None:
         durable.update(ledger.prepare(at(position), 0.0).state)
-        ledger.committed()
+        ledger.windows.committed()
 
     def read_whole(position: int) -> None:
         task = ledger.turns.to_plan(0.0)

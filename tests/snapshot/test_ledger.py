@@ -107,7 +107,7 @@ class World:
                 self.completes.append({"table": marker.table, **marker.fields})
         self.durable_parents = list(self.parents)
         self.durably_done = {key: list(chunks) for key, chunks in self.done.items()}
-        self.ledger.committed()
+        self.ledger.windows.committed()
         return work
 
     def start_window(self) -> None:
@@ -136,7 +136,7 @@ class World:
                 if window.load is not None and window.load.asked_at is None:
                     assert window.low is not None
                     load = LoadRequest(window.low, "f", "incremental", "SELECT", "srv", 1, 2)
-                    self.ledger.loads.ask(window, load, self.clock)
+                    self.ledger.windows.ask_for(window, load.fields, self.clock)
                 elif window.load is None or self.ledger.loads.answered(LoadAnswer(window.id, 10), self.clock):
                     self.ledger.windows.closing(window, 10, {0: 0})
                     self.writers.pop(window.id, None)

@@ -16,7 +16,7 @@ def test_a_registration_is_not_given_to_a_reader_before_it_is_durable() -> None:
     ledger = running_ledger()
     ledger.prepare(at(10), 0.0)
     assert ledger.turns.start_next_window() is None
-    ledger.committed()
+    ledger.windows.committed()
     window = ledger.turns.start_next_window()
     assert window is not None
     assert window.bound == at(10)
@@ -27,7 +27,7 @@ def test_a_chunk_is_retried_later_and_later_and_then_its_table_fails() -> None:
     now, waits = 0.0, []
     for _ in range(MAX_ATTEMPTS):
         ledger.prepare(at(10), now)
-        ledger.committed()
+        ledger.windows.committed()
         window = ledger.turns.start_next_window()
         if window is None:
             pytest.fail("the chunk was not given out again")
@@ -47,7 +47,7 @@ def test_what_waits_for_somebody_waits_for_ever_and_costs_nothing_of_what_else_m
     failures = [{"heals": True, "waits": True}] * 500 + [{"heals": True}] * 20 + [{"heals": False}] * MAX_ATTEMPTS
     for number, failure in enumerate(failures):
         ledger.prepare(at(10), now)
-        ledger.committed()
+        ledger.windows.committed()
         window = ledger.turns.start_next_window()
         assert window is not None, f"given up after {number} failures"
         ledger.tasks.fail(window, "prepared XA transactions", now, **failure)
@@ -77,11 +77,11 @@ def test_what_was_paused_or_stopped_while_its_table_was_looked_at_does_not_begin
     ledger.tasks.planned(task, 0, KeyRange(), PlanDocument(key=(("id", "int", ""),), complete=True))
     sent = ledger.prepare(at(10), 0.0).notifications
     assert (ledger.requests["paused"].state, [one.type for one in sent]) == (State.PAUSED, ["PAUSED"])
-    ledger.committed()
+    ledger.windows.committed()
     assert ledger.turns.start_next_window() is None
     assert ledger.requests.resume()
     sent = ledger.prepare(at(20), 0.0).notifications
-    ledger.committed()
+    ledger.windows.committed()
     window = ledger.turns.start_next_window()
     assert window is not None
     sent = [*sent, *ledger.prepare(at(30), 0.0).notifications]

@@ -29,7 +29,7 @@ def test_children_and_requests_share_the_readers_while_both_have_ever_more_to_re
         for child in range(2 * READERS):  # another table each: they are not read together
             ledger.followed.follow(f"db.child{number}_{child}", ChildRows(("parent",), frozenset({("1",)})))
         ledger.prepare(at(10 * number + 10), 0.0)
-        ledger.committed()
+        ledger.windows.committed()
         for _ in range(READERS):
             window = ledger.turns.start_next_window()
             assert window is not None
