@@ -273,14 +273,15 @@ def run_mirror(
     """
     names = tuple(target.name for target in group.targets)
     failures = context.worker_failures.get(names, 0)
-    batch = MirrorBatch(context, spark, group, inputs, before, batch_id)
-    batch.uses_workers = failures < _MOST_FAILURES
+    by_workers = failures < _MOST_FAILURES
     try:
+        batch = MirrorBatch(context, spark, group, inputs, before, batch_id)
+        batch.uses_workers = by_workers
         done = batch.run()
     except (PySparkException, Py4JError) as error:
-        if context.sink.passing(error) is not None or not (batch.uses_workers or any(feed.transform for feed in group.feeds)):
+        if context.sink.passing(error) is not None or not (by_workers or any(feed.transform for feed in group.feeds)):
             raise
-        context.worker_failures[names] = failures + batch.uses_workers
+        context.worker_failures[names] = failures + by_workers
         return without_failing_rows(
             context, group, error, lambda: MirrorBatch(context, spark, group, inputs, before, batch_id, isolates=True).run()
         )
