@@ -232,17 +232,8 @@ class MirrorBatch(GroupBatch):
 
     def _delete_what_is_gone(self, target: Target, writer: Writer, *, had_rows: bool) -> None:
         """Delete below the floors that have risen, and sweep."""
-        batch = self._targets[target]
-        members = self._members_into(target)
-        floors = {
-            member.table: member.part.record.state.doomed
-            for member in members
-            if member.part.has_risen and (had_rows or _is_older(member.part.oldest, member.part.record.state.floor))
-        }
-        if floors:
-            if had_rows:
-                batch.trust()
-            batch.delete_doomed(writer, floors)
+        batch, members = self._targets[target], self._members_into(target)
+        batch.delete_below_floors(writer, [member.part for member in members], had_rows=had_rows)
         for member in members:
             due = self._sweeps(member, target)
             if due:
@@ -287,7 +278,3 @@ def run_mirror(
         )
     context.worker_failures.pop(names, None)
     return done
-
-
-def _is_older(oldest: str | None, floor: str) -> bool:
-    return oldest is not None and oldest < floor

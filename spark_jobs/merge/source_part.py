@@ -108,6 +108,11 @@ class SourcePart:
         return self.record.state.floor > self.before.state.floor
 
     @property
+    def has_rows_below_floor(self) -> bool:
+        """Whether the batch has put a row below the floor, in a target that had none before."""
+        return self.oldest is not None and self.oldest < self.record.state.floor
+
+    @property
     def has_new_schema(self) -> bool:
         """Whether the newest record has another schema than the newest of the batches before."""
         before, now = self.before.written_by, self.record.written_by

@@ -158,14 +158,11 @@ class TableBatch:
         writer.restamp(self.source.stamp)
 
     def delete_what_is_gone(self, writer: Writer, *, had_rows: bool) -> None:
-        """Delete below the floor, in a target of this batch only if it has rows there, and sweep."""
-        state, oldest = self.source.record.state, self.source.oldest
-        if self.source.has_risen and (had_rows or (oldest is not None and oldest < state.floor)):
-            if had_rows:
-                self.target.trust()
-            self.target.delete_doomed(writer, {self.source.input.table: state.doomed})
-        if state.due and self.target.exists:
-            self.target.sweep(writer, self.source.input.table, state.due)
+        """Delete below the floor, and sweep."""
+        self.target.delete_below_floors(writer, [self.source], had_rows=had_rows)
+        due = self.source.record.state.due
+        if due and self.target.exists:
+            self.target.sweep(writer, self.source.input.table, due)
 
     def _put_first_rows(self, writer: Writer, plan: TableLayout) -> None:
         """Put the first rows of a target as they are computed; for its deletes, if any, they are computed again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
@@ -21,6 +21,7 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.decode.writer_schemas import WriterSchema
 from spark_jobs.merge.evolution import evolution, narrowing
 from spark_jobs.merge.observed_rows import range_column
+from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_set_aside import without_keys
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.contract import (
@@ -198,8 +199,17 @@ class TargetBatch:
             fed_by = {**self.record.fed_by, table.text: FedBy(layout.keys, columns)}
             self.record = replace(self.record, fed_by=fed_by)
 
-    def delete_doomed(self, writer: Writer, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
-        """Delete the rows of each source table that its floor takes (`TableState.doomed`)."""
+    def delete_below_floors(self, writer: Writer, parts: Sequence[SourcePart], *, had_rows: bool) -> None:
+        """Delete the rows of each source table that its floor takes (`TableState.doomed`), if the floor has risen.
+
+        In a target that had no rows before this batch, only if the batch has put a row below the floor.
+        """
+        risen = [part for part in parts if part.has_risen and (had_rows or part.has_rows_below_floor)]
+        spans = {part.input.table: part.record.state.doomed for part in risen}
+        if not spans:
+            return
+        if had_rows:
+            self.trust()
         if any(first for first, _ in spans.values()):
             writer.delete_between({table: span for table, span in spans.items() if span[0] < span[1]})
         else:
