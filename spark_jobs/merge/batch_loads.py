@@ -42,7 +42,7 @@ from spark_jobs.store.sink_layout import LOADS
 
 log = structlog.get_logger()
 
-
+Answers = Mapping[SourceTable, Mapping[str, LoadAnswer]]
 _NONE: Final[Mapping[str, LoadAnswer]] = {}
 _ROUTED: Final = "the rows of the table are changed or put together with others on their way into the sink: they go through Kafka"
 
@@ -72,7 +72,7 @@ class Loads:
         before: JobState,
         records: Mapping[SourceTable, TableRecords],
         batch_id: int,
-        put: Mapping[SourceTable, Mapping[str, LoadAnswer]],
+        put: Answers,
     ) -> dict[SourceTable, TableRecords]:
         """Carry out the pending loads of these tables, and return what is to be remembered of those that had some.
 
@@ -89,15 +89,13 @@ class Loads:
         routed = {table: due.pop(table) for table in tuple(due) if table not in context.plan.alone}
         failed = {table: self._refused(one, (one.target, _ROUTED), retry=False) for table, one in routed.items()}
         for table, one in due.items():
-            earlier, target_before = _earlier(context, table, put), before.target(context.target_of(table))
-            loads = LoadsOfTable(context, self._spark, table, target_before, one, batch_id, earlier)
-            topics = self._tables.topics((table.name.database, table.name.table))
-            tasks = result_or_own_error(partial(loads.begin, topics), passing, takes_passing=True)
-            if isinstance(tasks, Exception):
-                failed[table] = self._refused(one, self._left(context, table, one, batch_id, tasks), put.get(table, {}))
+            begin = partial(self._begun, context, before, table, one, batch_id, put)
+            result = result_or_own_error(begin, passing, takes_passing=True)
+            if isinstance(result, Exception):
+                failed[table] = self._refused(one, self._left(context, table, one, batch_id, result), put.get(table, {}))
                 continue
-            begun[table] = loads
-            lanes += [_Lane(loads, task) for task in tasks]
+            begun[table], tasks = result
+            lanes += [_Lane(begun[table], task) for task in tasks]
         for group in _rounds(lanes):
             self._run(group, self.source)
         context.layout.files.remove(LOADS)
@@ -107,6 +105,14 @@ class Loads:
                 target, _ = self._left(context, table, loads.records, batch_id, error)
                 failed[table] = replace(loads.records, target=target)
         return {table: loads.records for table, loads in begun.items()} | failed
+
+    def _begun(
+        self, context: JobContext, before: JobState, table: SourceTable, one: TableRecords, batch_id: int, put: Answers
+    ) -> tuple[LoadsOfTable, list[LoadTask]]:
+        """Return the loads of a table, with the tasks that workers are to carry out."""
+        target = before.target(context.target_of(table))
+        loads = LoadsOfTable(context, self._spark, table, target, one, batch_id, _earlier(context, table, put))
+        return loads, loads.begin(self._tables.topics((table.name.database, table.name.table)))
 
     @property
     def source(self) -> ChunkSource | None:
@@ -206,7 +212,7 @@ def _arrived(task: LoadTask, result: LoadDone | LoadFailure) -> LoadDone | LoadF
     return result
 
 
-def _earlier(context: JobContext, table: SourceTable, put: Mapping[SourceTable, Mapping[str, LoadAnswer]]) -> EarlierAttempt:
+def _earlier(context: JobContext, table: SourceTable, put: Answers) -> EarlierAttempt:
     """Return what an attempt at this batch before has left of a table."""
     has_written = context.target_of(table) in context.written
     saved = put.get(table, {})
