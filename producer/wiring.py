@@ -233,7 +233,7 @@ class Wiring:
             self._catalog,
             statement_handlers,
             self._clients.captured,
-            TemporaryTables(server.flavour, oldest_unseen=self._newest_session(), lower_case_names=folds),
+            TemporaryTables(self._newest_session()),
             lower_case_names=folds,
         )
         return LogPublication(router, statements, self._progress, lambda: self._stream.server_version, metadata, reach=reach)

@@ -155,7 +155,7 @@ def _changes(statement: Statement, flavour: str) -> Iterator[DdlChange]:
         if statement.replaces:
             yield _database_dropped(statement.database)
         yield DdlChange("other", statement.database, "", clauses=statement.clauses)
-    elif kind == "create_trigger":
+    elif kind in ("create_trigger", "create_temporary", "drop_temporary"):
         yield DdlChange("other", statement.database, "", clauses=statement.clauses)
     elif kind == "drop_database":
         yield _database_dropped(statement.database)

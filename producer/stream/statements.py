@@ -72,7 +72,7 @@ class Statements:
 
     def _changes(self, query: QueryEvent, parsed: Statement) -> tuple[DdlChange, ...]:
         """Return what the statement does: to stored tables only, and safe changes where its text is not certain."""
-        self._temporary.note(query)
+        self._temporary.note(query, parsed)
         changes = changes_of(parsed, self._flavour)
         changes = tuple(ignored(one) if self._temporary.holds(query, one) else one for one in changes)
         doubt = query.unclear or doubt_of_error(query.error_code) or self._temporary.doubt(query, changes)

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from producer.catalog.statements.token_cursor import Cursor
-from producer.catalog.statements.tokens import tokenise
-
 if TYPE_CHECKING:
     from producer.binlog.events import QueryEvent
     from producer.catalog.effects import DdlChange
+    from producer.catalog.statements import Statement
 
 Table = tuple[str, str]  # database, name
 
@@ -28,34 +26,17 @@ class TemporaryTables:
     A session whose number is at most `oldest_unseen` may have made some before this start began to read.
     """
 
-    def __init__(self, flavour: str, *, oldest_unseen: int, lower_case_names: bool) -> None:
-        self._flavour = flavour
+    def __init__(self, oldest_unseen: int) -> None:
         self._oldest_unseen = oldest_unseen
-        self._lower_case_names = lower_case_names
         self._tables: set[tuple[int, Table]] = set()
 
-    def note(self, query: QueryEvent) -> None:
+    def note(self, query: QueryEvent, parsed: Statement) -> None:
         """Note a CREATE or DROP of a temporary table."""
-        if not query.may_be_temporary:
-            return
-        cursor = Cursor(tokenise(query.sql, self._flavour, query.sql_mode))
-        verb = cursor.accept_any("CREATE", "DROP")
-        cursor.accept("OR", "REPLACE")
-        if not verb or not cursor.accept("TEMPORARY"):
-            return
-        cursor.accept_any("TABLE", "TABLES")
-        cursor.accept("IF", "NOT", "EXISTS")
-        cursor.accept("IF", "EXISTS")
-        while True:
-            first = cursor.name()
-            table = (first, cursor.name()) if cursor.accept_punctuation(".") else (query.database, first)
-            key = query.thread_id, self._stored(table)
-            if verb == "DROP":
-                self._tables.discard(key)
-            elif len(self._tables) < _MOST:
-                self._tables.add(key)
-            if verb == "CREATE" or not cursor.accept_punctuation(","):
-                return
+        for table in parsed.tables if query.may_be_temporary else ():
+            if parsed.kind == "drop_temporary":
+                self._tables.discard((query.thread_id, table.name))
+            elif parsed.kind == "create_temporary" and len(self._tables) < _MOST:
+                self._tables.add((query.thread_id, table.name))
 
     def holds(self, query: QueryEvent, change: DdlChange) -> bool:
         """Return whether the change is one of a temporary table; follow it to a new name."""
@@ -71,6 +52,3 @@ class TemporaryTables:
         """Return why changes that are not of a known temporary table may be of an unknown one, "" where they are not."""
         may_be = query.may_be_temporary and query.thread_id <= self._oldest_unseen
         return UNSEEN if may_be and any(one.kind in ("alter", "rename", "truncate") for one in changes) else ""
-
-    def _stored(self, table: Table) -> Table:
-        return (table[0].lower(), table[1].lower()) if self._lower_case_names else table

@@ -241,6 +241,8 @@ StatementKind = Literal[
     "create_index",
     "drop_index",
     "create_trigger",
+    "create_temporary",
+    "drop_temporary",
     "create_database",
     "alter_database",
     "drop_database",

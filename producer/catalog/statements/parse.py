@@ -177,6 +177,8 @@ class _Parser:
     def _create(self) -> Statement:
         cursor = self._cursor
         replaces = cursor.accept("OR", "REPLACE")
+        if cursor.accept("TEMPORARY"):
+            return self._temporary("create_temporary")
         if cursor.accept_any(*_DATABASE):
             statement = self._database_options("create_database")
         elif cursor.accept("TABLE"):
@@ -188,6 +190,16 @@ class _Parser:
         else:
             statement = self._create_index(replaces=replaces)
         return replace(statement, replaces=replaces)
+
+    def _temporary(self, kind: Literal["create_temporary", "drop_temporary"]) -> Statement:
+        """Read the names of temporary tables: their columns are of no interest."""
+        cursor = self._cursor
+        cursor.accept_any("TABLE", "TABLES")
+        cursor.accept("IF", "NOT", "EXISTS")
+        cursor.accept("IF", "EXISTS")
+        tables = self._tables()
+        cursor.rest()
+        return Statement(kind, self._database, tables)
 
     def _create_table(self) -> Statement:
         cursor = self._cursor
@@ -285,6 +297,8 @@ class _Parser:
 
     def _drop(self) -> Statement:
         cursor = self._cursor
+        if cursor.accept("TEMPORARY"):
+            return self._temporary("drop_temporary")
         if cursor.accept_any(*_DATABASE):
             return self._drop_database()
         if self._is_about_no_table() or cursor.word() == "SEQUENCE":
