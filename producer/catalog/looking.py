@@ -10,7 +10,7 @@ from mysqlio.server_facts import current_position
 from producer.catalog.effects import parse_ddl
 from producer.catalog.information_schema import TableFacts, read_databases, read_table_facts, wait_for_ddl
 from producer.catalog.statements.clauses import DatabaseCharset
-from producer.source.ddl_scan import queries_between
+from producer.source.log_scan import queries_between
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
@@ -63,7 +63,8 @@ class TableLooks:
         finally:
             connection.close()
         touched = _Touched(self._facts)
-        queries_between(self._settings, start, end, touched.add)
+        for query in queries_between(self._settings, self._facts, start, end):
+            touched.add(query)
         changed = frozenset(name for name in wanted if touched.holds(name))
         return Looked(
             {name: facts for name, facts in answers.items() if name not in changed},

@@ -1,6 +1,6 @@
-"""A second reading of a part of the log, at a start: positions enter, the batches between them leave.
+"""A second reading of a part of the log: positions enter, the batches and statements between them leave.
 
-The log reader is not connected yet, so the streams here have its server id: the server ends the one when it sees the other.
+At a start the log reader is not connected yet, so streams have its server id: the server ends the one when it sees the other.
 """
 
 from __future__ import annotations
@@ -9,25 +9,32 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from producer.binlog import events
 from producer.source.dump import BinlogStream, StreamStart
 from schemas.errors import LogTornError, RetriableSourceError
 from schemas.position import file_number
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     from mysqlio.server_facts import LogPosition, ServerFacts
     from producer.binlog import EventBatch
+    from producer.binlog.events import QueryEvent
     from schemas.settings import SourceSettings
+
+log = structlog.get_logger(__name__)
 
 PATIENCE_S: Final = 120.0
 READ_S: Final = 1.0
 _HEARTBEAT_S: Final = 0.2
+_OWN_ID: Final = 0x5A5A5A5A
+_MARIADB_QUERY_COMPRESSED: Final = 165
 
 
 def batches_before(
-    settings: SourceSettings, facts: ServerFacts, start: StreamStart, end: LogPosition
+    settings: SourceSettings, facts: ServerFacts, start: StreamStart, end: LogPosition, server_id: int | None = None
 ) -> Generator[EventBatch]:
     """Yield the batches that the server sends from `start` on, until one reaches `end`, which is in its log; to be closed.
 
@@ -36,7 +43,7 @@ def batches_before(
     """
     until = (file_number(end.file), end.pos)
     with closing(BinlogStream(settings, facts)) as stream:
-        stream.open(start, heartbeat_s=_HEARTBEAT_S)  # only a heartbeat reports what is left out before the end
+        stream.open(start, server_id, _HEARTBEAT_S)  # only a heartbeat reports what is left out before the end
         reached, deadline = ("", 0), time.monotonic() + PATIENCE_S
         while not stream.file or (file_number(stream.file), stream.position) < until:
             try:
@@ -51,6 +58,34 @@ def batches_before(
             elif time.monotonic() > deadline:
                 message = f"the log was not heard of for {PATIENCE_S:.0f} s, before its end at {end.file}:{end.pos}"
                 raise RetriableSourceError(message)
+
+
+def queries_between(settings: SourceSettings, facts: ServerFacts, start: StreamStart, end: LogPosition) -> Iterator[QueryEvent]:
+    """Yield every statement between `start` and `end`, by a stream with an id of its own. Raises as `batches_before`.
+
+    information_schema describes the present; with these statements its answers apply to another position in the log.
+    """
+    if start.gtid_set is None and (file_number(start.file), start.pos) >= (file_number(end.file), end.pos):
+        return
+    began = time.monotonic()
+    server_id = ((settings.server_id or 0) ^ _OWN_ID) or 1
+    with closing(batches_before(settings, facts, start, end, server_id)) as batches:
+        for batch in batches:
+            for index, kind in enumerate(batch.types[: batch.count].tolist()):
+                span = batch.memory, int(batch.starts[index]), int(batch.ends[index])
+                if kind == events.QUERY_EVENT:
+                    yield events.parse_query(*span)
+                elif kind == _MARIADB_QUERY_COMPRESSED and facts.flavour == "mariadb":
+                    plain = events.decompress_event(*span)
+                    yield events.parse_query(plain.memory, int(plain.starts[0]), int(plain.ends[0]))
+    log.info(
+        "binlog.looked_through",
+        from_file=start.file,
+        from_pos=start.pos,
+        to_file=end.file,
+        to_pos=end.pos,
+        seconds=round(time.monotonic() - began, 1),
+    )
 
 
 def created_s(settings: SourceSettings, facts: ServerFacts, file: str) -> int:

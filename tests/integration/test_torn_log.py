@@ -13,9 +13,9 @@ import pytest
 
 from devservers import Database, Kafka, start_database
 from mysqlio.server_facts import current_position, server_facts
-from producer.source.ddl_scan import queries_between
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.lineage import _begun_before, position_behind
+from producer.source.log_scan import queries_between
 from tests.support.producers import SIGNAL, Source
 from tests.support.producing import RunningProducer
 
@@ -140,12 +140,10 @@ def test_what_is_asked_of_the_log_across_the_torn_position_is_reported(source: S
         here = current_position(connection)
     tear_and_continue(source, lambda whole: whole[50][0] + 100)
     source.execute("CREATE TABLE behind (id INT PRIMARY KEY)")
-    statements: list[str] = []
     with source.server.connect() as connection:
-        end = current_position(connection)
-        queries_between(settings, StreamStart(here.file, here.pos), end, lambda query: statements.append(query.sql))
-        assert "CREATE TABLE behind (id INT PRIMARY KEY)" in statements
-        facts = server_facts(connection)
+        end, facts = current_position(connection), server_facts(connection)
+        queries = queries_between(settings, facts, StreamStart(here.file, here.pos), end)
+        assert "CREATE TABLE behind (id INT PRIMARY KEY)" in [query.sql for query in queries]
         at = position_behind(settings, facts, connection, end.gtid_set)
         assert (at.file, at.pos) == (end.file, end.pos)
         with closing(_begun_before(settings, facts, StreamStart(here.file, here.pos), end)) as found:
