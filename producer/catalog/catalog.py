@@ -33,8 +33,6 @@ from producer.catalog.table_map import (
     announced_column,
     disagreement,
     hidden_type,
-)
-from producer.catalog.table_refusals import (
     nameless_columns,
     refuse_hidden_columns,
     unreadable_members,

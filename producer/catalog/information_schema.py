@@ -27,7 +27,7 @@ from mysqlio.quoting import qualified, quoted
 from mysqlio.server_errors import GONE, source_errors
 from mysqlio.server_facts import is_mariadb
 from producer.catalog.column_types import to_column
-from producer.catalog.model import Key, Rules, TableState
+from producer.catalog.model import SYSTEM_DATABASES, Key, Rules, TableState
 from producer.catalog.statements.character_sets import BINARY, SUPPORTED, charset_name
 from producer.catalog.statements.clauses import KeyPart
 from producer.catalog.statements.column_definition import ColumnDefinition, parse_default, parse_definition
@@ -44,7 +44,6 @@ from schemas.types.column_facts import (
     types_of,
 )
 
-SYSTEM_DATABASES: Final = ("information_schema", "mysql", "performance_schema", "sys")
 HIDDEN_HASH: Final = "DB_ROW_HASH_"
 _NAMED_AT_MOST: Final = 20
 _GONE: Final = frozenset({1049, 1146})  # no such database, no such table

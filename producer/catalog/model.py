@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from producer.catalog.effects import Effect
 
 PRIMARY: Final = "PRIMARY"
+SYSTEM_DATABASES: Final = ("information_schema", "mysql", "performance_schema", "sys")
 
 
 @dataclass(frozen=True, slots=True)

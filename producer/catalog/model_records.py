@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from producer.catalog.model import UnclearError
+from mysqlio.quoting import qualified
+from producer.catalog.model import SYSTEM_DATABASES, UnclearError
 from producer.catalog.model_columns import converted, model_column, model_default
 from producer.catalog.statements.character_sets import charset_of_collation
 from producer.catalog.statements.clauses import (
@@ -52,7 +53,6 @@ CreateStatement = Callable[[str, str], str | None]
 CharsetOfDatabase = Callable[[str], str | None]  # the server's own for ""
 Name = tuple[str, str]
 
-_SYSTEM: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 _ON_COLUMNS: Final = (AddColumn, ChangeColumn, DropColumn, RenameColumn, SetDefault)
 _DROP_HEAD: Final = re.compile(r"\s*DROP\s+TABLES?\s+(IF\s+EXISTS\s+)?", re.IGNORECASE)
 
@@ -227,7 +227,7 @@ class TableModels:
         """Return the records of a statement, () for one that changes no table and no database."""
         records = self._records.get(statement.kind)
         changes = [] if records is None else records(statement)
-        return tuple(change for change in changes if change.database.lower() not in _SYSTEM)
+        return tuple(change for change in changes if change.database.lower() not in SYSTEM_DATABASES)
 
     def _parse(self, sql: str, default_database: str) -> Statement:
         return parse_statement(sql, default_database, self._flavour, lower_case_names=self._lower_case_names)
@@ -352,7 +352,7 @@ class TableModels:
         tables = ",".join(sorted(table for _, table in names))
         for name in names:
             self._forget(name)
-        return [SchemaChange(f"{prefix}{_quoted(name)}", name[0], "DROP", name, None, tables) for name in names]
+        return [SchemaChange(f"{prefix}{qualified(*name)}", name[0], "DROP", name, None, tables) for name in names]
 
     def _rename_tables(self, statement: Statement) -> list[SchemaChange]:
         tables = ",".join(sorted(new.table for new in statement.new_tables))
@@ -383,7 +383,3 @@ def _named_charset(clause: TableCharset | DatabaseCharset) -> str | None:
 
 def _change(kind: Literal["CREATE", "ALTER"], statement: Statement, name: Name, model: TableModel | None) -> SchemaChange:
     return SchemaChange(statement.sql, name[0], kind, name, model, name[1])
-
-
-def _quoted(name: Name) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in name)

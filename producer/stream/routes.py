@@ -10,6 +10,7 @@ import numpy as np
 import structlog
 
 from producer.binlog.rowcount import cell_sizes
+from producer.catalog.model import SYSTEM_DATABASES
 from producer.catalog.online_ddl import real_table
 from producer.stream.groups import OPS
 from producer.stream.ports import Route, RoutePlan, RunHandler, RunPlan
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _JSON: Final = 245
-SYSTEM_DATABASES: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 
 
 class CapturedTables:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, Literal
 
+from mysqlio.quoting import quoted
 from producer.catalog.statements.alter_table import parse_alter
 from producer.catalog.statements.classify import QueryKind, classify_query
 from producer.catalog.statements.clauses import (
@@ -387,8 +388,7 @@ def _name_as_written(cursor: Cursor) -> tuple[str, str]:
     """Read a name; return it, and its text with the quotes it had."""
     token = cursor.peek()
     name = cursor.needed_name()
-    quoted = token is not None and token.kind is Kind.NAME
-    return name, f"`{name.replace('`', '``')}`" if quoted else name
+    return name, quoted(name) if token is not None and token.kind is Kind.NAME else name
 
 
 def _is_empty_at_first(options: list[Token]) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pymysql
 import structlog
 
+from mysqlio.quoting import qualified, quoted
 from mysqlio.server_errors import source_error
 from producer.catalog.model_records import TableModels
 from producer.stream.ports import CheckpointParticipant, CheckpointWork
@@ -149,7 +150,7 @@ class DescribingServer:
         A table that cannot be opened is described nowhere: a record without its columns is better than no log.
         """
         try:
-            row = self._row(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}", decodes=False)
+            row = self._row(f"SHOW CREATE TABLE {qualified(database, table)}", decodes=False)
         except (RetriableSourceError, *ACCESS_ERRORS):
             raise
         except SourceError as error:
@@ -180,7 +181,7 @@ class DescribingServer:
             database,
         )
         charset, collation = ("", "") if row is None else (row[0], row[1])
-        return f"CREATE DATABASE {_quoted(database)} CHARSET {charset} COLLATE {collation}"
+        return f"CREATE DATABASE {quoted(database)} CHARSET {charset} COLLATE {collation}"
 
     def _row(self, sql: str, *arguments: str, decodes: bool = True) -> tuple[Any, ...] | None:
         with self._connect() as connection, connection.cursor() as cursor:
@@ -195,7 +196,3 @@ class DescribingServer:
             finally:
                 connection.use_unicode = True
             return None if row is None else tuple(row)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
