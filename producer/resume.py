@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from mysqlio.connection import connect
-from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import MARIADB_IDENTITY
 from producer.catalog import TrackedTables, check_supported, list_tables, read_rules, unsupported_tables
-from producer.catalog.looking import TableLooks
+from producer.catalog.tables_at import tables_at
 from producer.source.dump import LARGEST_DUMP_POSITION, StreamStart
 from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import LostTailError, changed_log, lost_log, successor, with_its_gtids
@@ -126,13 +124,12 @@ def _read_definitions(
     wanted = [table for table in tables if not tracked.state(*table)]
     if not wanted and tracked.knows_databases:
         return []
-    looks = TableLooks(settings.source, facts, lambda: connect(ServerAccess.of(settings.source)))
-    looked = looks.read(wanted, stream_start(resumption.offset.start))
-    for known in looked.tables.values():
+    past = tables_at(stream_start(resumption.offset.start), wanted, settings.source, facts)
+    for known in past.tables.values():
         tracked.adopt(known.state)
     if not tracked.knows_databases:
-        tracked.adopt_databases(looked.databases)
-    return sorted(".".join(table) for table in looked.changed)
+        tracked.adopt_databases(past.databases)
+    return sorted(".".join(table) for table in past.changed)
 
 
 def stream_start(resume: ResumePoint) -> StreamStart:

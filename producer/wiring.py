@@ -19,8 +19,8 @@ from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import LogPosition
 from producer.catalog import Catalog
 from producer.catalog.foreign_keys import logs_cascades_since
-from producer.catalog.looking import TableLooks
 from producer.catalog.statement_reach import ServerObjects, StatementReach, read_objects
+from producer.catalog.tables_at import tables_at
 from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
 from producer.control.signal_control import SignalControl
 from producer.kafka.chunk_sink import KafkaChunkWriter
@@ -438,11 +438,11 @@ class Wiring:
 
     def _table_at_cursor(self, database: str, table: str) -> TableFacts | str:
         """Return a table as it is where the log is read, or why that is not known."""
-        looks = TableLooks(self._settings.source, self._start.server, lambda: connect(ServerAccess.of(self._settings.source)))
-        looked = looks.read([(database, table)], stream_start(self._assembler.resume_point()))
-        if looked.changed:
+        here = stream_start(self._assembler.resume_point())
+        past = tables_at(here, [(database, table)], self._settings.source, self._start.server)
+        if past.changed:
             return "a statement further on in the log changes it"
-        known = looked.tables.get((database, table))
+        known = past.tables.get((database, table))
         return "it is gone" if known is None else known
 
     def _may_be_set_aside(self, database: str, table: str) -> bool:

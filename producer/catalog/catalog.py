@@ -55,7 +55,6 @@ log = structlog.get_logger(__name__)
 
 TableName = tuple[str, str]
 
-_DDL_WAIT_S: Final = 5
 _SHORT_WAIT_S: Final = 1
 """For a question that is asked again: the log of all tables waits meanwhile."""
 
@@ -406,7 +405,7 @@ class Catalog:
     def _facts(self, table_map: TableMap, known: _Known) -> TableFacts | None:
         if not known.facts_read:
             with self._connect() as connection:
-                wait_for_ddl(connection, table_map.database, table_map.table, _DDL_WAIT_S)
+                wait_for_ddl(connection, table_map.database, table_map.table)
                 for name in ((table_map.database, table_map.table), *known.originals):
                     known.facts = read_table_facts(connection, *name)
                     if known.facts is not None:

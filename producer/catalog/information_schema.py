@@ -192,7 +192,7 @@ def read_rules(connection: Connection) -> Rules:
     return Rules(flavour, collations, explicit)
 
 
-def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: int) -> None:
+def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: int = 5) -> None:
     """Wait until a DDL on the table that is in the log already is visible to information_schema.
 
     Gives up after `timeout_s` (someone else holds the table's lock), and where the table cannot be opened: it is gone, may not

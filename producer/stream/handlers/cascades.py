@@ -53,7 +53,6 @@ _UNREADABLE: Final = "a foreign key changed rows without logging them, by a colu
 _RENAMED: Final = "a parent was renamed that had not been known by its former name"
 _UNKNOWN_KEY: Final = "a foreign key was dropped that had not been known: it may have changed rows without logging them"
 
-_DDL_WAIT_S: Final = 5
 _NAMED_AT_MOST: Final = 20
 _LARGEST_PREFIX: Final = -4
 
@@ -269,7 +268,7 @@ class Cascades:
         """Read the keys of these tables, once the server shows the DDL that is in the log; None: of all tables."""
         with self._session() as connection:
             for table in changed or ():
-                wait_for_ddl(connection, *table, _DDL_WAIT_S)
+                wait_for_ddl(connection, *table)
             found = read_foreign_keys(connection, changed)
         self._read = True
         self._triggers.clear()
