@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from producer.catalog.effects import parse_ddl
+from producer.catalog.effects import changes_of, parse_ddl
 from producer.catalog.model_records import TableModels
 from producer.catalog.statements import Statement, parse_statement
 from producer.catalog.statements.clauses import (
@@ -117,3 +117,18 @@ def test_a_character_set_behind_another_option_is_in_the_record() -> None:
 def test_an_option_of_a_database_is_not_taken_for_its_name() -> None:
     (change,) = TableModels("mysql", lambda *_: None, lambda _: "utf8mb4").apply(parse_statement("ALTER DATABASE READ ONLY = 1", "d"))
     assert (change.database, change.tables) == ("d", "")
+
+
+def test_a_statement_on_temporary_tables_names_them_and_changes_no_table() -> None:
+    made = parsed("CREATE OR REPLACE TEMPORARY TABLE IF NOT EXISTS x.a (id INT)", "mariadb")
+    dropped = parsed("DROP TEMPORARY TABLE IF EXISTS a, `b`")
+    assert (made.kind, [table.name for table in made.tables]) == ("create_temporary", [("x", "a")])
+    assert (dropped.kind, [table.name for table in dropped.tables]) == ("drop_temporary", [("db", "a"), ("db", "b")])
+    assert [change.kind for statement in (made, dropped) for change in changes_of(statement, "mysql")] == ["other", "other"]
+
+
+def test_quotes_and_backslashes_count_in_a_record_as_in_the_session() -> None:
+    statement = parse_statement("""CREATE TABLE "t" ("a" VARCHAR(9) DEFAULT 'x\\n')""", "d", sql_mode=1 << 2 | 1 << 20)
+    (change,) = TableModels("mysql", lambda *_: None, lambda _: "utf8mb4").apply(statement)
+    assert change.table is not None
+    assert [(column.name, column.default) for column in change.table.columns] == [("a", "x\\n")]
