@@ -43,11 +43,6 @@ class OpenTransaction:
     has_not_happened: bool = False
     unclear: str = ""
 
-    @property
-    def is_in_kafka(self) -> bool:
-        """Whether its next row is in Kafka already."""
-        return self.next_ordinal <= self.in_kafka
-
     def note(self, gtid: MariadbGtid) -> None:
         """Note what MariaDB's GTID event says of the group."""
         self.needs_commit, self.has_not_happened = not gtid.standalone, gtid.has_not_happened
@@ -59,10 +54,6 @@ class OpenTransaction:
         name = savepoint_name(sql, flavour)
         if self.pending is not None and name is not None and sql.lstrip()[:1].upper() == "S":
             self.pending.savepoint(name)
-
-    def count(self, rows: int) -> None:
-        """Count `rows` rows: they have the next ordinals."""
-        self.next_ordinal += rows
 
     def source_ts_us(self, batch: EventBatch, index: int) -> int:
         """Return the source's time in µs: of the commit where the log has it, else of that event, in whole seconds."""

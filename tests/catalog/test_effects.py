@@ -7,7 +7,7 @@ import random
 import pytest
 
 from producer.catalog.effects import DdlChange, parse_ddl
-from producer.catalog.statements import QueryKind, classify_query, is_dml
+from producer.catalog.statements import QueryKind, classify_query
 from producer.catalog.statements.clauses import Copy, DatabaseCharset
 
 
@@ -285,7 +285,6 @@ def test_names_are_folded_where_the_server_folds_them() -> None:
 )
 def test_query_events_are_classified_by_their_first_words(sql: str, kind: QueryKind) -> None:
     assert classify_query(sql) is kind
-    assert is_dml(sql) is (kind is QueryKind.DML)
 
 
 def test_random_texts_never_raise_and_never_lose_an_altered_table() -> None:

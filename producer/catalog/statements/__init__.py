@@ -3,7 +3,7 @@
 tokens → token_cursor → column_definition, elements, alter_table → parse; `classify` needs the first words alone.
 """
 
-from producer.catalog.statements.classify import QueryKind, classify_query, is_dml, savepoint_name
+from producer.catalog.statements.classify import QueryKind, classify_query, savepoint_name
 from producer.catalog.statements.clauses import Statement, TableRef
 from producer.catalog.statements.parse import parse_statement
 
@@ -12,7 +12,6 @@ __all__ = [
     "Statement",
     "TableRef",
     "classify_query",
-    "is_dml",
     "parse_statement",
     "savepoint_name",
 ]

@@ -63,11 +63,6 @@ def savepoint_name(sql: str, flavour: str = "mysql") -> str | None:
     return tokens[-1].text.lower() if len(tokens) > (0 if sql.upper().startswith("SAVEPOINT") else 1) else None
 
 
-def is_dml(sql: str, flavour: str = "mysql") -> bool:
-    """Whether a query event changes rows as a statement, so that the rows are not in the log."""
-    return classify_query(sql, flavour) is QueryKind.DML
-
-
 def _classify_after_for(sql: str, flavour: str) -> QueryKind:
     tokens = without_set_statement(tokenise(sql, flavour))
     return _FIRST_WORDS.get(tokens[0].upper, QueryKind.OTHER) if tokens else QueryKind.OTHER
