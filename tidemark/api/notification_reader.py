@@ -10,7 +10,6 @@ from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-import fastavro
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from kafkaio.client import client_config, opened, watermarks, with_leaders
@@ -123,9 +122,13 @@ def _json_payload(value: bytes) -> dict[str, Any]:
 
 
 def _avro_payload(value: bytes) -> dict[str, Any]:
+    import fastavro  # the extra spark has none, and reads notifications in JSON
+
     return cast("dict[str, Any]", fastavro.schemaless_reader(io.BytesIO(value[_WIRE_HEADER:]), _avro_schema(), None))
 
 
 @cache
 def _avro_schema() -> Any:
+    import fastavro
+
     return fastavro.parse_schema(json.loads(to_avro(NOTIFICATION_VALUE)))
