@@ -43,9 +43,7 @@ class Clients:
             AlternatingPublisher(
                 servers, f"{settings.name}-log", {**options, "compression.type": settings.kafka.compression}
             ),
-            StateTopic(
-                SourceId(settings.name), topics.state_topic(settings.name, delimiter), admin, servers, options
-            ),
+            StateTopic(SourceId(settings.name), topics.state_topic(settings.name, delimiter), admin, settings.kafka),
             TableTopics(settings.name, admin, settings.kafka.partitions, delimiter),
             KeptConnection(lambda: connect(ServerAccess.of(settings.source))),
             CapturedTables(settings.source),

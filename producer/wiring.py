@@ -429,7 +429,7 @@ class Wiring:
             topic = settings.signal.topic(settings.name)
             self._clients.admin.ensure({topic: 1})
             kafka = settings.kafka
-            channels.append(KafkaSignals(topic, settings.name, kafka.bootstrap_servers, client_options(kafka)))
+            channels.append(KafkaSignals(topic, settings.name, kafka))
         if settings.signal.file is not None:
             channels.append(FileSignals(Path(settings.signal.file)))
         return channels

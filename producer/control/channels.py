@@ -11,17 +11,19 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from kafkaio.client import client_config, opened
+from kafkaio.committed_reader import CommittedReader, CommittedRecord
+from kafkaio.slices import EARLIEST
 from producer.control.signal_row import SignalRow
 from schemas.errors import PublishError, SignalError, StateError
 from schemas.overriding import override
 from schemas.signals import channel_signal
-from schemas.waiting import waiting
+
+if TYPE_CHECKING:
+    from schemas.settings import KafkaSettings
 
 log = structlog.get_logger(__name__)
 
@@ -61,21 +63,12 @@ class SignalChannel(Protocol):
 class KafkaSignals(SignalChannel):
     """Partition 0 of a topic; a record is for us when its key is our name, as Debezium has it."""
 
-    def __init__(self, topic: str, key: str, bootstrap_servers: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, topic: str, key: str, kafka: KafkaSettings) -> None:
         self._topic = topic
         self._key = key
-        self._config = client_config(
-            bootstrap_servers,
-            {
-                **options,
-                "group.id": f"{topic}-{key}",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-            },
-        )
+        self._kafka = kafka
         self._offset: int | None = None
-        self._consumer: Consumer | None = None
+        self._reader: CommittedReader | None = None
 
     @property
     @override
@@ -96,55 +89,48 @@ class KafkaSignals(SignalChannel):
 
     @override
     def poll(self) -> Sequence[Arrived]:
-        try:
-            consumer = self._consumer or self._open()
-            messages = consumer.consume(_MAX_WAITING, _READ_S)
-        except KafkaException as error:
-            raise self._broken(error.args[0]) from error
         found: list[Arrived] = []
-        for message in messages:
-            problem = message.error()
-            if problem is not None:
-                broken = self._broken(problem)  # closed, and opened again behind what was found
-                if not found:
-                    raise broken
-                log.warning("signals.not_read", channel=self.name, error=str(broken))
-                break
-            found += self._arrived(message)
+        try:
+            reader = self._reader or self._open()
+            wait_s = _READ_S
+            while len(found) < _MAX_WAITING and (record := reader.next_record(wait_s)) is not None:
+                found += self._arrived(record)
+                wait_s = 0.0
+            if reader.is_cut_off:
+                raise PublishError("no broker is left")
+        except PublishError as error:
+            self.close()  # and opened again behind what was found
+            broken = PublishError(f"signals cannot be read from {self._topic}: {error}")
+            if not found:
+                raise broken from error
+            log.warning("signals.not_read", channel=self.name, error=str(broken))
         return found
 
     @override
     def close(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            consumer.close()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
-    def _open(self) -> Consumer:
-        consumer = opened(Consumer, self._config)
-        self._consumer = consumer
+    def _open(self) -> CommittedReader:
+        reader = self._reader = CommittedReader(self._kafka, f"{self._topic}-{self._key}")
+        one = self._topic, 0
         if self._offset is not None:
-            with waiting("kafka", str(self._config["bootstrap.servers"]), f"the offsets of {self._topic}"):
-                low, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=10)
-            if low > self._offset:
-                log.error("signals.lost", topic=self._topic, from_offset=self._offset, to_offset=low)
-        begin = OFFSET_BEGINNING if self._offset is None else self._offset
-        consumer.assign([TopicPartition(self._topic, 0, begin)])
-        return consumer
+            first, _ = reader.bounds([one])[one]
+            if first > self._offset:
+                log.error("signals.lost", topic=self._topic, from_offset=self._offset, to_offset=first)
+        reader.begin({one: EARLIEST if self._offset is None else self._offset})
+        return reader
 
-    def _arrived(self, message: Message) -> Sequence[Arrived]:
-        offset = int(message.offset() or 0)
+    def _arrived(self, record: CommittedRecord) -> Sequence[Arrived]:
+        offset, key, value = record.offset, record.key, record.value
         self._offset = offset + 1
-        key, value = message.key(), message.value()
-        if key is None or bytes(key).decode(errors="replace") != self._key:
+        if key is None or key.decode(errors="replace") != self._key:
             log.info("signals.not_for_us", topic=self._topic, offset=offset)
             return ()
         memory = {"v": 1, "topic": self._topic, "offset": offset + 1}
-        text = "" if value is None else bytes(value).decode(errors="replace")
+        text = "" if value is None else value.decode(errors="replace")
         return (_arrived(text, f"{self._topic}-{offset}", KAFKA, memory),)
-
-    def _broken(self, error: KafkaError) -> PublishError:
-        self.close()
-        return PublishError(f"signals cannot be read from {self._topic}: {error.str()}")
 
 
 class FileSignals(SignalChannel):

@@ -6,23 +6,18 @@ inside the log reader's Kafka transactions, so there is one writer and the docum
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
-
-from kafkaio.client import client_config, opened
+from kafkaio.committed_reader import SOON, CommittedReader
+from kafkaio.slices import EARLIEST
 from kafkaio.topic_admin import TopicAdmin
-from schemas.errors import PublishError, StateError
+from schemas.errors import StateError
 from schemas.identity import SourceId
 from schemas.state import PARTITIONS, State, StateRecords, partition_of, value_of
-from schemas.waiting import TURN_S, WAITS, waiting
 
-_READ_TIMEOUT_S: Final = 60.0
-_FETCH_WAIT_MS: Final = 10
-_CONNECT_S: Final = 1.0
+if TYPE_CHECKING:
+    from schemas.settings import KafkaSettings
+
 _TOPIC_CONFIG: Final = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
@@ -40,14 +35,11 @@ class DocumentWriter(Protocol):
 class StateTopic:
     """The state topic of one source: all documents are read at a start, changed ones written by the log reader's publisher."""
 
-    def __init__(
-        self, source: SourceId, topic: str, admin: TopicAdmin, bootstrap_servers: str, options: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, source: SourceId, topic: str, admin: TopicAdmin, kafka: KafkaSettings) -> None:
         self.topic = topic
         self._source = source
         self._admin = admin
-        self._bootstrap_servers = bootstrap_servers
-        self._options = options
+        self._kafka = kafka
 
     def ensure(self) -> None:
         """Create the topic if it does not exist; `StateError` if it has another number of partitions."""
@@ -69,65 +61,14 @@ class StateTopic:
         """
         ends = self._admin.end_offsets([self.topic])[self.topic]
         records = StateRecords(self.topic, self._source)
-        consumer = opened(
-            Consumer,
-            client_config(
-                self._bootstrap_servers,
-                {
-                    **self._options,
-                    "group.id": f"{self.topic}-reader",
-                    "enable.auto.commit": False,
-                    "isolation.level": "read_committed",
-                    "enable.partition.eof": True,
-                    "fetch.wait.max.ms": _FETCH_WAIT_MS,  # an end is reported by a fetch that found nothing
-                    "auto.offset.reset": "earliest",
-                },
-            ),
-        )
-        try:
-            with suppress(KafkaException):  # without metadata librdkafka looks for the leaders half a second later
-                consumer.list_topics(self.topic, timeout=_CONNECT_S)
-            consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING) for partition in ends])
-            pending = {partition for partition, end in ends.items() if end > 0}
-            while pending:
-                message = self._next(consumer)
-                if message is None:
-                    text = f"state topic {self.topic} cannot be read: Kafka sent nothing for {_READ_TIMEOUT_S:g} s"
-                    raise PublishError(text)
-                error = message.error()
-                if error is None:
-                    records.apply(message.key(), message.value())
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                    partition, offset = message.partition() or 0, message.offset() or 0
-                    if offset >= ends.get(partition, 0):
-                        pending.discard(partition)
-                    elif partition in pending:
-                        raise StateError(self._not_reached({partition}, ends))
-                else:
-                    raise KafkaException(error)
-        except KafkaException as failure:
-            text = f"state topic {self.topic} cannot be read: {failure.args[0].str()}"
-            raise PublishError(text) from failure
-        finally:
-            consumer.close()
+        with CommittedReader(self._kafka, f"{self.topic}-reader", SOON) as reader:
+            written = {(self.topic, partition): end for partition, end in ends.items() if end > 0}
+            reader.begin(dict.fromkeys(written, EARLIEST))
+            for record in reader.read_to(written, hidden_s=0.0):
+                records.apply(record.key, record.value)
         return records.state
-
-    def _next(self, consumer: Consumer) -> Message | None:
-        """Return the next message, or None when Kafka sends nothing."""
-        deadline = time.monotonic() + _READ_TIMEOUT_S
-        with waiting("kafka", self._bootstrap_servers, f"records of {self.topic}"):
-            while (message := consumer.poll(TURN_S)) is None and time.monotonic() < deadline and not WAITS.is_ending:
-                pass
-        return message
 
     def put(self, publisher: DocumentWriter, key: str, document: object | None) -> None:
         """Write one document (None deletes it) inside the publisher's open transaction."""
         value = None if document is None else value_of(document)
         publisher.produce(self.topic, value, key.encode(), partition=partition_of(key))
-
-    def _not_reached(self, partitions: set[int], ends: Mapping[int, int]) -> str:
-        wanted = ", ".join(f"[{partition}] up to {ends[partition]}" for partition in sorted(partitions))
-        return (
-            f"state topic {self.topic} could not be read to its end ({wanted}): an open transaction of "
-            f"another writer hides the last offset; stop it or wait for its transaction to time out"
-        )

@@ -6,26 +6,22 @@ confluent-kafka makes an object of each record, which does for a few.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
-from kafkaio.librdkafka import END, LASTING, NO_BROKER, PASSING, KafkaReadError
+from kafkaio.committed_reader import OPEN_END, CommittedReader, CommittedRecord
 from kafkaio.slices import EARLIEST, Slice
-from schemas.errors import EndingError
-from schemas.overriding import override
+from schemas.errors import EndingError, PublishError, StateError
 from schemas.settings import KafkaSettings
-from schemas.waiting import ENDING, WAITS, waiting
-from spark_jobs.kafka.worker_options import worker_options
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message
+from schemas.waiting import ENDING, WAITS
+from spark_jobs.kafka.read import CONSUMERS
+from spark_jobs.kafka.worker_options import READING
 
 log = structlog.get_logger()
 
@@ -38,9 +34,6 @@ _SILENCE_S: Final = 10.0
 _OPEN_S: Final = 2.0
 _PAUSE_S: Final = 600.0
 _LONGEST_PAUSE_S: Final = 86_400.0
-_POLL_S: Final = 0.1
-_CONNECT_S: Final = 1.0
-_NO_END: Final = 2**63 - 1
 _ADVICE: Final = {
     "markers": (
         "Nothing is lost: Spark reads them for ten minutes, or longer where that was so before; batches are longer; see the reason"
@@ -85,58 +78,65 @@ class FewRecords:
             return []
         if sum(part.size for part in slices) > FEW:
             return None
-        found = self._attempted("markers", lambda consumer, errors: _Reading(consumer, slices, errors))
+        found = self._attempted("markers", lambda reader: reader.read_slices(slices))
         if found is None:
             return None
-        return [one if one.key == key or one.value is None else replace(one, value=b"") for one in found]
+        return [_record(one, one.value if one.key == key or one.value is None else b"") for one in found]
 
     def read_partition(self, topic: str, partition: int, prefix: bytes) -> list[Record] | None:
         """Return what is committed now in a whole partition, in order, of keys that begin so; None and errors as above.
 
-        What a transaction hides that is open now is waited for, 2 s at most. What a leader that has just been chosen does not know
-        yet is not: who needs a certain document asks again.
+        Records that a transaction hides which is open now are waited for, 2 s at most. Records that a leader which has just been
+        chosen does not know yet are not: who needs a certain document asks again.
         """
-        return self._attempted(
-            "documents", lambda consumer, errors: _WholePartition(consumer, errors, topic, partition, prefix)
-        )
+        whole = Slice(topic, partition, EARLIEST, OPEN_END)
 
-    def _attempted(self, what: str, reading_by: Callable[[Consumer, list[KafkaError]], _Reading]) -> list[Record] | None:
-        """Return the records; None where they are large, or where reading fails or has failed: `what` is for the log."""
+        def records(reader: CommittedReader) -> Iterator[CommittedRecord]:
+            if (topic, partition) not in reader.partitions(topic):
+                raise PublishError(f"topic {topic} has no partition {partition}")
+            with suppress(StateError):  # the transaction is still open
+                for passed, record in enumerate(reader.read_slices([whole], _OPEN_S)):
+                    if passed == _MOST_PASSED:
+                        raise _TooMuch
+                    if record.key is not None and record.key.startswith(prefix):
+                        yield record
+
+        found = self._attempted("documents", records)
+        return None if found is None else [_record(one, one.value) for one in found]
+
+    def _attempted(
+        self, what: str, records: Callable[[CommittedReader], Iterator[CommittedRecord]]
+    ) -> list[CommittedRecord] | None:
+        """Return the records; None if they are large, or if reading fails or has failed: `what` is for the log."""
         pause = self._pauses[what]
         if time.monotonic() < pause.until_s:
             return None
         try:
-            found = self._records(what, reading_by)
+            found = self._records(what, records)
         except _TooMuch:
             if what == "documents":  # they will not be less soon
                 pause.until_s = time.monotonic() + _PAUSE_S
             return None
-        except ImportError:
-            pause.until_s = math.inf  # the workers' reader has said so
-            return None
-        except KafkaReadError as error:
+        except (PublishError, StateError) as error:
+            if WAITS.is_ending:
+                raise EndingError(ENDING) from error
             pause.begin()
             log.warning("merge.records_read_by_spark", what=what, reason=str(error), advice=_ADVICE[what])
             return None
         pause.failures = 0
         return found
 
-    def _records(self, what: str, reading_by: Callable[[Consumer, list[KafkaError]], _Reading]) -> list[Record]:
-        from confluent_kafka import Consumer, KafkaException  # a driver may be without it
-
-        errors: list[KafkaError] = []
-        options = worker_options(self._kafka)
-        if what == "documents":
-            options.pop("client.rack", None)  # of a follower that is behind, the end would be too early
-        with waiting("kafka", self._kafka.bootstrap_servers, what):
-            try:
-                consumer = Consumer({**options, "error_cb": errors.append})
-                try:
-                    return list(reading_by(consumer, errors).records())
-                finally:
-                    consumer.close()
-            except KafkaException as error:
-                raise KafkaReadError(str(error)) from None
+    def _records(self, what: str, records: Callable[[CommittedReader], Iterator[CommittedRecord]]) -> list[CommittedRecord]:
+        group = self._kafka.options.get("group.id", CONSUMERS)
+        rack = {"client.rack": ""} if what == "documents" else {}  # of a follower that is behind, the end would be too early
+        with CommittedReader(self._kafka, group, {**READING, **rack}, _SILENCE_S) as reader:
+            found, size = [], 0
+            for record in records(reader):
+                size += record.size
+                if size > _MOST_BYTES:
+                    raise _TooMuch
+                found.append(record)
+        return found
 
 
 @dataclass(slots=True)
@@ -152,142 +152,7 @@ class _Pause:
         self.failures += 1
 
 
-class _Reading:
-    """The records of slices, until each has ended: by a record, or because the broker says so.
-
-    Ends of transactions take offsets as well, and are no records.
-    """
-
-    def __init__(self, consumer: Consumer, slices: Sequence[Slice], errors: list[KafkaError]) -> None:
-        self._consumer = consumer
-        self._left = {(part.topic, part.partition): part for part in slices}
-        self._next = {where: part.start for where, part in self._left.items()}
-        self._errors = errors
-        self._error = ""
-        self._bytes = 0
-        self._until_s = math.inf
-        self._moved_s = time.monotonic()
-
-    def records(self) -> Iterator[Record]:
-        """Return the records; `KafkaReadError` where they are gone, a right is missing, or none of a slice has come for 10 s."""
-        from confluent_kafka import TopicPartition
-
-        self._consumer.assign([TopicPartition(part.topic, part.partition, part.start) for part in self._left.values()])
-        while self._left and time.monotonic() < self._until_s:
-            self._require_hope()
-            message = self._consumer.poll(_POLL_S)
-            if message is not None:
-                yield from self._taken(message)
-
-    def _taken(self, message: Message) -> Iterator[Record]:
-        where = str(message.topic()), int(message.partition() or 0)
-        part, offset, error = self._left.get(where), int(message.offset() or 0), message.error()
-        if error is not None and error.code() != END:
-            self._note(error, part)
-            return
-        if part is None:
-            return  # of a slice that has ended: its partition may have more
-        if error is None:
-            if offset < self._next[where]:
-                reason = f"topic {where[0]} partition {where[1]}: a record at {offset} came where {self._next[where]} was next"
-                raise KafkaReadError(reason)
-            self._next[where], self._moved_s = offset + 1, time.monotonic()
-            if offset < part.end and self._wants(message.key()):
-                yield self._record(message, where, offset)
-        if self._is_over(part, offset, is_end=error is not None):
-            self._end(where)
-
-    def _wants(self, _key: bytes | None) -> bool:
-        return True
-
-    def _is_over(self, part: Slice, offset: int, *, is_end: bool) -> bool:
-        """Return whether a slice is over with a record, or with the end of its partition, at this offset."""
-        return offset >= (part.end if is_end else part.end - 1)
-
-    def _end(self, where: tuple[str, int]) -> None:
-        from confluent_kafka import TopicPartition
-
-        del self._left[where]
-        self._moved_s = time.monotonic()
-        if self._left:
-            self._consumer.incremental_unassign([TopicPartition(*where)])
-
-    def _note(self, error: KafkaError, part: Slice | None) -> None:
-        """Remember an error that may pass, and one of no slice; `KafkaReadError` for any other."""
-        self._error = error.str()
-        if part is not None and error.code() not in PASSING:
-            reason = f"topic {part.topic} partition {part.partition} cannot be read: {self._error}"
-            raise KafkaReadError(reason)
-
-    def _require_hope(self) -> None:
-        while self._errors:
-            error = self._errors.pop(0)
-            if error.code() != NO_BROKER or not self._error:
-                self._error = error.str()
-            if error.code() in LASTING:
-                reason = f"Kafka cannot be read: {self._error}"
-                raise KafkaReadError(reason)
-        if WAITS.is_ending:
-            raise EndingError(ENDING)
-        if time.monotonic() - self._moved_s > _SILENCE_S:
-            topics = ", ".join(sorted({topic for topic, _ in self._left}))
-            reason = f"Kafka has sent no record of {topics} for {_SILENCE_S:g} s{self._error and f': {self._error}'}"
-            raise KafkaReadError(reason)
-
-    def _record(self, message: Message, where: tuple[str, int], offset: int) -> Record:
-        kind, at_ms = message.timestamp()
-        written = datetime.fromtimestamp(at_ms / 1000) if kind else None  # noqa: DTZ006 - as Spark gives it, without a zone
-        key, value = message.key(), message.value()
-        self._bytes += len(key or b"") + len(value or b"")
-        if self._bytes > _MOST_BYTES:
-            raise _TooMuch
-        return Record(*where, offset, key, value, written)
-
-
-class _WholePartition(_Reading):
-    """All that was committed in a partition, of keys that begin so. It is over when the broker says that it ends.
-
-    For a reader of what is committed, a partition ends before the first open transaction. What that hides now is waited for.
-    """
-
-    def __init__(self, consumer: Consumer, errors: list[KafkaError], topic: str, partition: int, prefix: bytes) -> None:
-        super().__init__(consumer, [Slice(topic, partition, EARLIEST, _NO_END)], errors)
-        self._prefix = prefix
-        self._hidden_end = self._passed = 0
-
-    @override
-    def records(self) -> Iterator[Record]:
-        self._require_partition()
-        yield from super().records()
-
-    def _require_partition(self) -> None:
-        """`KafkaReadError` for a topic without this partition.
-
-        Without metadata librdkafka looks for the leader half a second later.
-        """
-        from confluent_kafka import KafkaException
-
-        ((topic, partition),) = self._left
-        with suppress(KafkaException):
-            known = self._consumer.list_topics(topic, timeout=_CONNECT_S).topics.get(topic)
-            if known is not None and known.error is None and partition not in known.partitions:
-                reason = f"topic {topic} has no partition {partition}"
-                raise KafkaReadError(reason)
-
-    @override
-    def _wants(self, key: bytes | None) -> bool:
-        self._passed += 1
-        if self._passed > _MOST_PASSED:
-            raise _TooMuch
-        return key is not None and key.startswith(self._prefix)
-
-    @override
-    def _is_over(self, part: Slice, offset: int, *, is_end: bool) -> bool:
-        from confluent_kafka import TopicPartition
-
-        if not is_end:
-            return False
-        _, end = self._consumer.get_watermark_offsets(TopicPartition(part.topic, part.partition), cached=True)
-        if end > offset and not self._hidden_end:
-            self._hidden_end, self._until_s = end, time.monotonic() + _OPEN_S
-        return offset >= self._hidden_end
+def _record(record: CommittedRecord, value: bytes | None) -> Record:
+    at_ms = record.timestamp_ms
+    written = None if at_ms is None else datetime.fromtimestamp(at_ms / 1000)  # noqa: DTZ006 - as Spark gives it, without a zone
+    return Record(record.topic, record.partition, record.offset, record.key, value, written)

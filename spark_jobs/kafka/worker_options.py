@@ -19,8 +19,15 @@ _GIVEN: Final = ("security.", "ssl.", "enable.ssl", "sasl.", "client.", "socket.
 """Options of a connection. Others of `kafka.options` are for the producer, and may not fit to the ones below."""
 _QUEUE_KBYTES: Final = 4 << 10
 """Reading 190 MiB took 180 MiB of memory with 16 MiB, 110 MiB with this, in the same time."""
-_RESPONSE_BYTES: Final = 2 * RECORD_BYTES
-"""A broker sends one record that is larger than what was asked for: the largest that a topic of ours takes, and room."""
+READING: Final = {
+    "auto.offset.reset": "error",
+    "receive.message.max.bytes": str(2 * RECORD_BYTES),
+    # At the end of a partition a question would delay the next one, and a small batch is all ends.
+    "fetch.wait.max.ms": "5",
+    "topic.metadata.propagation.max.ms": "3000",  # a topic that is not there is an error after that: it was there before
+}
+"""Options of a reader of slices: an error if records are gone. A broker sends one record that is larger than what was asked for:
+the largest that a topic of ours takes, and room."""
 
 
 def worker_options(kafka: KafkaSettings) -> dict[str, str]:
@@ -39,21 +46,17 @@ def worker_options(kafka: KafkaSettings) -> dict[str, str]:
         "group.id": CONSUMERS,
         "socket.keepalive.enable": "true",
         "reconnect.backoff.max.ms": "2000",
-        "receive.message.max.bytes": str(_RESPONSE_BYTES),
         **given,
         "bootstrap.servers": kafka.bootstrap_servers,
         "log_level": "2",
         "isolation.level": "read_committed",
-        "auto.offset.reset": "error",
         "allow.auto.create.topics": "false",
         "check.crcs": "true",
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",
         "enable.partition.eof": "true",
-        # At the end of a partition a question would delay the next one, and a small batch is all ends.
-        "fetch.wait.max.ms": "5",
         "queued.max.messages.kbytes": str(_QUEUE_KBYTES),
         # For so long it asks for nothing once its queue is full, which it is most of the time: decoding takes longer than reading.
         "fetch.queue.backoff.ms": "5",
-        "topic.metadata.propagation.max.ms": "3000",  # a topic that is not there is an error after that: it was there before
+        **READING,
     }

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
         ),
         (
             "spark_jobs.jobs.merge_job, tidemark.commands.merge, tidemark.runtime",
-            "confluent_kafka pymysql fastavro zstandard",
+            "pymysql fastavro zstandard",
         ),
         ("tidemark.doctor.examination", "confluent_kafka pymysql fastavro pyspark delta deltalake pyarrow pandas numba psycopg"),
         ("tidemark.loads.chunk_source", "confluent_kafka zstandard prometheus_client pyspark delta deltalake pandas"),

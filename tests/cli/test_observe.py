@@ -86,7 +86,7 @@ def test_what_a_slow_broker_has_not_sent_yet_is_waited_for(
     with Observer(settings) as plain:
         commit(100)
         assert followed(plain, 100)
-        monkeypatch.setattr("tidemark.api.observe.Consumer", consumer)
+        monkeypatch.setattr("kafkaio.committed_reader.Consumer", consumer)
         with Observer(settings) as observer:
             assert followed(observer, 100)
             commit(300)
@@ -116,9 +116,9 @@ def test_an_observer_whose_client_has_lost_every_broker_continues_with_another(
         write(100)
         followed(observer, 100)
         write(300)
-        observer._consumer = cast("Any", LostClient(observer._consumer))
+        observer._reader._consumer = cast("Any", LostClient(observer._reader._consumer))
         with monkeypatch.context() as patch:
-            patch.setattr("tidemark.api.observe._BROKER_S", 1.0)
+            patch.setattr("kafkaio.committed_reader.ANSWER_S", 1.0)
             with pytest.raises(PublishError, match="cannot be read"):
                 observer.read()
         followed(observer, 300)
@@ -127,8 +127,7 @@ def test_an_observer_whose_client_has_lost_every_broker_continues_with_another(
 def test_the_observer_follows_committed_state_only(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.api.observe._READ_S", 120.0)
-    monkeypatch.setattr("tidemark.api.observe._BROKER_S", 120.0)
+    monkeypatch.setattr("kafkaio.committed_reader.ANSWER_S", 60.0)
     name = unique_name("observe")
     servers = kafka.bootstrap_servers
     settings = from_mapping(

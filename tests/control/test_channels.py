@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Producer as KafkaClient
 
+from kafkaio.committed_reader import CommittedRecord, Partition
 from producer.control import channels
 from producer.control.channels import FileSignals, KafkaSignals
-from schemas.errors import SignalError
-from schemas.settings import Settings
+from schemas.errors import PublishError, SignalError
+from schemas.settings import KafkaSettings, Settings
 from schemas.signals import channel_signal
 from tests.support.producers import Source, running
 from tests.support.topics import read_topic
@@ -95,55 +95,34 @@ def test_a_restart_continues_behind_the_last_signal_that_was_carried_out(tmp_pat
 # ── the topic ────────────────────────────────
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a consumer gives: a record, or an error in its place."""
+class BreakingReader:
+    """Raises an error behind two records, as a broker does that goes away; a real one does not when it is asked to."""
 
-    number: int
-    problem: KafkaError | None = None
+    def __init__(self, *_: Any) -> None:
+        self.offset = 0
 
-    def error(self) -> KafkaError | None:
-        return self.problem
+    def begin(self, offsets: Mapping[Partition, int]) -> None:
+        self.offset = max(0, *offsets.values())
 
-    def offset(self) -> int:
-        return self.number
+    def bounds(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
+        return dict.fromkeys(partitions, (0, 4))
 
-    def key(self) -> bytes:
-        return b"srv"
+    def next_record(self, _timeout_s: float) -> CommittedRecord | None:
+        number, self.offset = self.offset, self.offset + 1
+        if number == 2 and not self.is_second:
+            BreakingReader.is_second = True
+            raise PublishError("the broker went away")
+        return None if number > 3 else CommittedRecord("signals", 0, number, b"srv", line(id=f"s{number}").encode(), None, ())
 
-    def value(self) -> bytes:
-        return line(id=f"s{self.number}").encode()
-
-
-class BreakingConsumer:
-    """Gives an error behind two records, as a broker does that goes away; a real one does not when it is asked to."""
-
-    def __init__(self) -> None:
-        self.begin = 0
-        self.breaks = True
-
-    def assign(self, positions: list[TopicPartition]) -> None:
-        self.begin = max(0, positions[0].offset)
-
-    def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
-        return 0, 4
-
-    def consume(self, *_: Any) -> list[Answer]:
-        records = [Answer(number) for number in range(self.begin, 4)]
-        if self.breaks:
-            self.breaks = False
-            return [*records[:2], Answer(-1, KafkaError(KafkaError.BROKER_NOT_AVAILABLE)), *records[2:]]
-        self.begin = 4
-        return records
+    is_second = is_cut_off = False
 
     def close(self) -> None:
         pass
 
 
 def test_what_came_before_an_error_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = BreakingConsumer()
-    monkeypatch.setattr(channels, "opened", lambda *_: consumer)
-    channel = KafkaSignals("signals", "srv", "nowhere:1", {})
+    monkeypatch.setattr(channels, "CommittedReader", BreakingReader)
+    channel = KafkaSignals("signals", "srv", KafkaSettings())
     heard = [arrived.row.id for _ in range(3) for arrived in channel.poll()]
     assert heard == ["s0", "s1", "s2", "s3"]
 

@@ -16,6 +16,7 @@ from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
 from schemas.errors import FencedError, PublishError, StateError
 from schemas.identity import SourceId
+from schemas.settings import KafkaSettings
 from tests.support.topics import read_topic
 
 
@@ -31,7 +32,7 @@ def admin(kafka) -> TopicAdmin:
 
 @pytest.fixture
 def state(kafka, admin, prefix) -> StateTopic:
-    topic = StateTopic(SourceId("shop"), f"{prefix}.state", admin, kafka.bootstrap_servers, {})
+    topic = StateTopic(SourceId("shop"), f"{prefix}.state", admin, KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     topic.ensure()
     return topic
 
@@ -90,7 +91,7 @@ def test_a_kafka_that_goes_away_meanwhile_is_no_fault_of_the_state(tmp_path, mon
     """The start is retried: nobody's transaction hides anything."""
     with start_kafka(tmp_path) as broker:
         admin = TopicAdmin(broker.bootstrap_servers, {})
-        state = StateTopic(SourceId("t"), "t.state", admin, broker.bootstrap_servers, {})
+        state = StateTopic(SourceId("t"), "t.state", admin, KafkaSettings(bootstrap_servers=broker.bootstrap_servers))
         state.ensure()
         publisher = publisher_of(broker, "t")
         state.put(publisher, "offset", {"pos": 4})
@@ -106,8 +107,8 @@ def test_a_kafka_that_goes_away_meanwhile_is_no_fault_of_the_state(tmp_path, mon
         monkeypatch.setattr(admin, "end_offsets", freezes)
         try:
             with monkeypatch.context() as patch:
-                patch.setattr("producer.kafka.state_topic._READ_TIMEOUT_S", 3.0)
-                with pytest.raises(PublishError, match="Kafka sent nothing for 3 s"):
+                patch.setattr("kafkaio.committed_reader.SILENCE_S", 3.0)
+                with pytest.raises(PublishError, match=r"t\.state cannot be read: Kafka sent nothing for 3"):
                     state.read()
         finally:
             broker._process.signal(signal.SIGCONT)

@@ -205,7 +205,7 @@ def test_settings_that_no_topic_can_have_are_refused(merge_settings: SinkFactory
         wrong = replace(settings, sinks=(replace(settings.sink, **changed),))
         with pytest.raises(ConfigError, match=words):
             MergeJob(wrong)
-    for name in [one for one in sys.modules if one.startswith("spark_jobs.sinks.kafka")]:
+    for name in [one for one in sys.modules if one.startswith(("spark_jobs.sinks.kafka", "kafkaio"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(ConfigError, match=r"pip install 'tidemark-cdc\[kafka-sink\]'"):

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
 from devservers import Kafka
+from kafkaio import committed_reader
 from kafkaio.slices import Slice
 from schemas.errors import SinkError
 from schemas.markers import MARKER_KEY, CompleteMarker, HeartbeatMarker
@@ -126,7 +127,7 @@ def test_a_pause_becomes_longer_where_the_next_attempt_fails_too(monkeypatch: py
         with capture_logs() as logged:
             assert reader.read([Slice("any", 0, 0, 1)], KEY) is None
         pauses.append(round((reader._pauses["markers"].until_s - time.monotonic()) / 600))
-        assert "has sent no record of any for 0.2 s" in logged[0]["reason"]
+        assert "topic any cannot be read: Kafka sent nothing for 0.2" in logged[0]["reason"]
     assert pauses == [1, 2, 4]
 
 
@@ -154,7 +155,7 @@ def test_a_topic_that_is_written_to_does_not_hide_that_another_one_is_silent(
         with capture_logs() as logged:
             assert few(kafka).read([Slice(busy, 0, 0, 1), Slice(short, 0, 0, 5)], KEY) is None
         assert time.monotonic() - began < 60
-        assert f"no record of {short} for" in logged[0]["reason"]
+        assert f"topic {short} could not be read to its end ([0] up to 5)" in logged[0]["reason"]
     finally:
         ended.set()
         writer.join(60)
@@ -163,7 +164,8 @@ def test_a_topic_that_is_written_to_does_not_hide_that_another_one_is_silent(
 def test_a_process_that_is_asked_to_end_waits_for_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = Waits()
     waits.end()
-    monkeypatch.setattr(few_records, "WAITS", waits)
+    for module in (few_records, committed_reader):
+        monkeypatch.setattr(module, "WAITS", waits)
     with capture_logs() as logged, pytest.raises(SinkError, match="asked to end"):
         FewRecords(KafkaSettings(bootstrap_servers="127.0.0.1:1")).read([Slice("any", 0, 0, 1)], KEY)
     assert logged == []

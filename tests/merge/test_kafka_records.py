@@ -19,13 +19,13 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 
 from devservers import Kafka
 from kafkaio import librdkafka
+from kafkaio.committed_reader import CommittedReader
 from kafkaio.librdkafka import NO_BROKER, KafkaReadError
 from kafkaio.slices import NUMBER, SNAPSHOT, Slice
 from schemas.errors import SecretError
 from schemas.settings import KafkaSettings, from_mapping
 from spark_jobs.arrow import kafka_records
 from spark_jobs.arrow.kafka_records import record_batches
-from spark_jobs.kafka import few_records
 from spark_jobs.kafka.worker_options import worker_options
 from tests.support.guarded_kafka import guarded_kafka, section
 from tests.support.servers import unique_name
@@ -197,9 +197,10 @@ def test_the_reason_of_a_broker_is_kept_where_the_client_then_says_that_none_is_
     said = [(-169, "refused"), (NO_BROKER, "1/1 brokers are down")]
     blocks = kafka_records._Blocks(cast("Any", SimpleNamespace(errors=list(said), name_of=str)), {})
     blocks._note_errors_of_client()
-    reading = few_records._Reading(cast("Any", None), [Slice("t", 0, 0, 1)], [KafkaError(*one) for one in said])
-    reading._require_hope()
-    assert [blocks._error, reading._error] == ["refused (-169)", "refused"]
+    with CommittedReader(KafkaSettings(bootstrap_servers="127.0.0.1:9"), "any") as reader:
+        for one in said:
+            reader._note(KafkaError(*one))
+        assert [blocks._error, reader._reason] == ["refused (-169)", "refused"]
 
 
 def test_a_refused_password_is_an_error_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
 from devservers import Kafka
+from kafkaio import committed_reader
 from schemas.documents import OffsetDocument, SchemaIdDocument, TopicsDocument
 from schemas.errors import EndingError
 from schemas.settings import Settings
@@ -183,7 +184,8 @@ def test_a_process_that_is_asked_to_end_waits_for_no_document_and_names_no_right
 ) -> None:
     waits = Waits()
     waits.end()
-    monkeypatch.setattr(few_records, "WAITS", waits)
+    for module in (few_records, committed_reader):
+        monkeypatch.setattr(module, "WAITS", waits)
     nobody = replace(settings, kafka=replace(settings.kafka, bootstrap_servers="127.0.0.1:1"))
     few = FewRecords(nobody.kafka)
     given = ProducerSchemas(lambda: schemas_by_subject(NO_SPARK, nobody, few))

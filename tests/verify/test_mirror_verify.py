@@ -121,7 +121,7 @@ def test_rows_are_those_of_the_opening_and_what_cannot_be_read_is_a_reason(
     with pytest.raises(IncomparableError, match=r"has a message that is not of a mirror: it is not of changelog-json \(KeyError\('\?'\)\)"):
         reader.rows(NAME)
     silent = replace(topics.settings, kafka=replace(KafkaSettings(), bootstrap_servers="127.0.0.1:1"))
-    monkeypatch.setattr("tidemark.verify.mirror_reader._CALL_S", 1.0)
+    monkeypatch.setattr("kafkaio.committed_reader.ANSWER_S", 1.0)
     with pytest.raises(TopicUnreadableError, match="cannot be read"):
         MirrorReader(silent).rows(NAME)
 

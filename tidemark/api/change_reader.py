@@ -20,11 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
-
-from kafkaio.client import client_config, offsets_for_times, opened, watermarks
+from kafkaio.committed_reader import CommittedReader, CommittedRecord, Partition
+from kafkaio.slices import EARLIEST
 from schemas import topics
-from schemas.applied.kafka_security import client_options
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import DecodeError, PublishError
 from schemas.settings import Settings
@@ -34,11 +32,9 @@ from tidemark.api.value_text import kinds_of
 from tidemark.process import config
 from tidemark.status.reckoning import tables_with_topics
 
-_BROKER_S: Final = 20.0
 _POLL_S: Final = 0.2
 _LOOK_FOR_TOPICS_S: Final = 5.0
 _PLAIN: Final = re.compile(r"[A-Za-z0-9-]+\.[A-Za-z0-9-]+")
-_TRANSIENT: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - its public name
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +77,7 @@ class ChangeReader:
         self._decoder = Decoder(self._settings.format.registry, RegistryAccess.of(self._settings.format))
         self._pattern = re.compile(topics.change_topic_pattern(name, kafka.topic_delimiter))
         self._others = _topics_that_are_none(self._settings)
-        options = {
-            **client_options(kafka),
-            "group.id": f"{name}-changes",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "allow.auto.create.topics": False,
-        }
-        self._consumer = opened(Consumer, client_config(kafka.bootstrap_servers, options))
-        self._assigned: dict[tuple[str, int], int] = {}
+        self._reader = CommittedReader(kafka, f"{name}-changes")
         self._names: dict[str, str] = {}
         self._kinds: dict[int, tuple[Any, Mapping[str, str]]] = {}
         self._looked: float | None = None
@@ -104,7 +91,7 @@ class ChangeReader:
 
     def close(self) -> None:
         """Give the connection up."""
-        self._consumer.close()
+        self._reader.close()
 
     def __iter__(self) -> Iterator[Change]:
         while True:
@@ -115,14 +102,12 @@ class ChangeReader:
     @property
     def topics(self) -> list[str]:
         """The topics that are read."""
-        return sorted({topic for topic, _ in self._assigned})
+        return sorted({topic for topic, _ in self._reader.reached})
 
     @property
     def unread(self) -> int:
         """How many records there are that were not read yet, as the brokers said with their last answers: at least so many."""
-        here = self._consumer.position([TopicPartition(*where) for where in self._assigned])
-        ends = {(one.topic, one.partition): self._consumer.get_watermark_offsets(one, cached=True)[1] for one in here}
-        return sum(max(0, ends[one.topic, one.partition] - one.offset) for one in here if one.offset >= 0)
+        return self._reader.unread
 
     @property
     def answered_s(self) -> float | None:
@@ -135,10 +120,12 @@ class ChangeReader:
         while True:
             self._look_for_topics()
             left = deadline - time.monotonic()
-            message = self._consumer.poll(max(0.0, min(left, _POLL_S)))
-            if message is not None and (change := self._change(message)) is not None:
-                return change
-            if message is None and left <= 0:
+            record = self._reader.next_record(max(0.0, min(left, _POLL_S)))
+            if record is not None:
+                self._answered = time.monotonic()
+                if (change := self._change(record)) is not None:
+                    return change
+            elif left <= 0:
                 return None
 
     def _look_for_topics(self) -> None:
@@ -148,30 +135,22 @@ class ChangeReader:
             return
         is_first = self._looked is None
         try:
-            listed = self._consumer.list_topics(timeout=_BROKER_S).topics
+            listed = self._reader.topics()
             self._looked = self._answered = time.monotonic()
-            self._read_names(name for name, topic in listed.items() if topic.error is None)
-            new = [
-                TopicPartition(name, partition)
-                for name, topic in sorted(listed.items())
-                if topic.error is None and self._is_wanted(name)
-                for partition in topic.partitions
-                if (name, partition) not in self._assigned
-            ]
+            self._read_names(listed)
+            wanted = [(name, number) for name in sorted(listed) if self._is_wanted(name) for number in listed[name]]
+            new = [one for one in wanted if one not in self._reader.reached]
             if new:
-                begin = self._offsets(new, self._begin if is_first else "earliest")
-                self._assigned |= begin
-                self._consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in begin.items()])
-        except KafkaException as error:
-            raise PublishError(f"Kafka cannot be read: {error.args[0].str()}; check kafka.bootstrap_servers") from error
+                self._reader.begin(self._offsets(new, self._begin if is_first else "earliest"))
+        except PublishError as error:
+            raise PublishError(f"{error}; check kafka.bootstrap_servers") from error
 
-    def _offsets(self, new: Collection[TopicPartition], begin: str | float) -> dict[tuple[str, int], int]:
+    def _offsets(self, new: Collection[Partition], begin: str | float) -> Mapping[Partition, int]:
         if begin == "earliest":
-            return {(one.topic, one.partition): OFFSET_BEGINNING for one in new}
+            return dict.fromkeys(new, EARLIEST)
         if begin == "latest":
-            return {(one.topic, one.partition): watermarks(self._consumer, one, _BROKER_S)[1] for one in new}
-        asked = [TopicPartition(one.topic, one.partition, int(float(begin) * 1000)) for one in new]
-        return {(one.topic, one.partition): one.offset for one in offsets_for_times(self._consumer, asked, _BROKER_S)}
+            return self._reader.ends(new)
+        return self._reader.offsets_since(new, int(float(begin) * 1000))
 
     def _is_wanted(self, topic: str) -> bool:
         if not self._pattern.fullmatch(topic) or topic in self._others:
@@ -196,18 +175,12 @@ class ChangeReader:
         delimiter = self._settings.kafka.topic_delimiter
         return ".".join(topic.removeprefix(topics.sanitise(self._settings.name) + delimiter).split(delimiter, 1))
 
-    def _change(self, message: Message) -> Change | None:
-        """Return what a message says; None for a tombstone, and for what is no record."""
-        error = message.error()
-        if error is not None:
-            if error.code() in _TRANSIENT or error.retriable():
-                return None
-            raise PublishError(f"Kafka cannot be read: {error.str()}")
-        self._answered = time.monotonic()
-        topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+    def _change(self, message: CommittedRecord) -> Change | None:
+        """Return what a message says; None for a tombstone."""
+        topic, partition, offset = message.topic, message.partition, message.offset
         try:
-            key = _payload(self._decoder.decode(message.key()))
-            record = self._decoder.decode(message.value())
+            key = _payload(self._decoder.decode(message.key))
+            record = self._decoder.decode(message.value)
         except DecodeError as broken:
             message_text = f"{topic}[{partition}] offset {offset} cannot be decoded: {broken}"
             raise DecodeError(message_text) from broken

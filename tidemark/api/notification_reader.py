@@ -10,21 +10,16 @@ from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-
-from kafkaio.client import client_config, opened, watermarks, with_leaders
+from kafkaio.committed_reader import CommittedReader, Partition
 from schemas import topics
-from schemas.applied.kafka_security import client_options
 from schemas.avro import to_avro
 from schemas.errors import DecodeError, PublishError
 from schemas.notifications import NOTIFICATION_VALUE, SIGNAL, Notification
-from schemas.waiting import waiting
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
 _WIRE_HEADER: Final = 5
-_BROKER_S: Final = 20.0
 _MADE_S: Final = 2.0
 _POLL_S: Final = 0.25
 
@@ -34,29 +29,20 @@ class NotificationReader:
 
     def __init__(self, settings: Settings) -> None:
         self._topic = topics.notifications_topic(settings.name, settings.kafka.topic_delimiter)
-        self._servers = settings.kafka.bootstrap_servers
-        options = {
-            **client_options(settings.kafka),
-            "group.id": f"{settings.name}-cli",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "allow.auto.create.topics": False,
-        }
-        self._consumer = opened(Consumer, client_config(settings.kafka.bootstrap_servers, options))
+        self._reader = CommittedReader(settings.kafka, f"{settings.name}-cli")
 
     def __enter__(self) -> Self:
         try:
-            self._consumer.assign(self._ends())
-        except KafkaException as error:
-            self._consumer.close()
-            reason = f"{error.args[0].str()}; was `tidemark run` ever started?"
-            raise PublishError(f"topic {self._topic} cannot be read: {reason}") from error
+            self._reader.begin(self._ends())
+        except PublishError as error:
+            self._reader.close()
+            raise PublishError(f"{error}; was `tidemark run` ever started?") from error
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._consumer.close()
+        self._reader.close()
 
     def answer(self, signal_id: str, deadline: float) -> Notification | None:
         """Return the answer to a signal; None when there is none until `deadline` (monotonic seconds)."""
@@ -68,31 +54,21 @@ class NotificationReader:
     def read(self, deadline: float) -> Iterator[Notification]:
         """Notifications as they come, until `deadline` (monotonic seconds)."""
         while time.monotonic() < deadline:
-            message = self._consumer.poll(_POLL_S)
-            if message is None:
-                continue
-            error, value = message.error(), message.value()
-            if error is not None:
-                raise PublishError(f"topic {self._topic} cannot be read: {error.str()}")
-            if value is not None:
-                yield parse(value)
+            record = self._reader.next_record(_POLL_S)
+            if record is not None and record.value is not None:
+                yield parse(record.value)
 
-    def _ends(self) -> list[TopicPartition]:
+    def _ends(self) -> dict[Partition, int]:
         """Return the ends as they are now, so that what is written next is read whenever the first poll comes.
 
-        We make the topic with one partition; somebody else may have made it with more.
+        We make the topic with one partition; somebody else may have made it with more. One that was made just now is waited for.
         """
-        with waiting("kafka", self._servers, f"the ends of {self._topic}"):
-            partitions = [TopicPartition(self._topic, number) for number in with_leaders(self._partitions, _MADE_S)]
-            for partition in partitions:
-                _, partition.offset = watermarks(self._consumer, partition, _BROKER_S)
-        return partitions
-
-    def _partitions(self) -> list[int]:
-        listed = self._consumer.list_topics(self._topic, timeout=_BROKER_S).topics[self._topic]
-        if listed.error is not None:
-            raise KafkaException(listed.error)
-        return sorted(listed.partitions)
+        deadline = time.monotonic() + _MADE_S
+        while not (partitions := self._reader.partitions(self._topic)):
+            if time.monotonic() > deadline:
+                raise PublishError(f"topic {self._topic} cannot be read: there is none")
+            time.sleep(_POLL_S)
+        return self._reader.ends(partitions)
 
 
 def parse(value: bytes) -> Notification:

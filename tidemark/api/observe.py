@@ -11,19 +11,17 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
-
-from kafkaio.client import client_config, opened, watermarks
+from kafkaio.committed_reader import CommittedReader
+from kafkaio.slices import EARLIEST
 from kafkaio.topic_admin import TopicAdmin
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.documents import SchemaIdDocument
-from schemas.errors import KafkaAccessError, PublishError, StateError
+from schemas.errors import PublishError, StateError
 from schemas.identity import SourceId
 from schemas.liveness import EVERY_S, Sign
 from schemas.merge_progress import MergeProgress
 from schemas.state import State, StateRecords
-from schemas.waiting import waiting
 from tidemark.api.oldest_records import OldestRecords, PartitionOffset
 from tidemark.api.sink_folder import read_progress, sink_facts
 from tidemark.status.job_standing import Ends, JobState
@@ -33,8 +31,6 @@ from tidemark.status.tree import Status, TableStatus
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
-_BROKER_S: Final = 20.0
-_READ_S: Final = 60.0
 _SETTLES_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 0.3
 _MOVED_S: Final = 15.0
@@ -51,18 +47,8 @@ class Observer:
         self._topic = topics.state_topic(settings.name, settings.kafka.topic_delimiter)
         skipped = (SchemaIdDocument.PREFIX,)  # large, and nothing that a status shows
         self._records = StateRecords(self._topic, SourceId(settings.name), skipped)
-        options = {
-            **client_options(settings.kafka),
-            "group.id": f"{settings.name}-status",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "allow.auto.create.topics": False,
-        }
-        self._config = client_config(settings.kafka.bootstrap_servers, options)
-        self._consumer = opened(Consumer, self._config)
+        self._reader = CommittedReader(settings.kafka, f"{settings.name}-status")
         self._admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
-        self._reached: dict[int, int] = {}
         self._moved: dict[str, tuple[int, float]] = {}
         self._oldest = OldestRecords(settings.kafka, f"{settings.name}-status")
         self._of_sinks = {sink.name: settings.of_sink(sink.name) for sink in settings.sinks}
@@ -77,7 +63,7 @@ class Observer:
 
     def close(self) -> None:
         """Give the connections up."""
-        self._consumer.close()
+        self._reader.close()
         self._oldest.close()
 
     def read(self) -> Status:
@@ -89,8 +75,7 @@ class Observer:
 
     def state(self) -> State:
         """Return the documents of the state topic as they are now; errors as `read`. There are none before the first start."""
-        with waiting("kafka", self._settings.kafka.bootstrap_servers, f"records of {self._topic}"):
-            self._follow()
+        self._follow()
         return self._records.state
 
     def read_each(self, *, oldest: bool = False) -> dict[str, Status]:
@@ -142,10 +127,9 @@ class Observer:
 
     def _ends(self) -> tuple[dict[str, tuple[str, str]], Ends]:
         """Return the topics of every table, and where they end now: to be asked for before the progress is read."""
-        with waiting("kafka", self._settings.kafka.bootstrap_servers, f"records of {self._topic}"):
-            self._follow()
-            names = {name: self._topics_of(*table) for name, table in tables_with_topics(self._records.state).items()}
-            return names, self._admin.readable_ends(topic for both in names.values() for topic in both)
+        self._follow()
+        names = {name: self._topics_of(*table) for name, table in tables_with_topics(self._records.state).items()}
+        return names, self._admin.readable_ends(topic for both in names.values() for topic in both)
 
     def _status(self, names: Mapping[str, tuple[str, str]], ends: Ends, settings: Settings) -> Status:
         facts = replace(sink_facts(settings), topics=names, ends=ends, ends_unknown="")
@@ -176,60 +160,22 @@ class Observer:
         return topics.change_topic(name, database, table, delimiter), topics.snapshot_topic(name, database, table, delimiter)
 
     def _follow(self) -> None:
-        """Take in the state topic up to where its committed records end now.
+        """Read the state topic up to the present end of its committed records.
 
-        Raises `StateError` when that takes too long: what was read before would pass for what is true now.
+        Raises `PublishError` if Kafka does not answer: what was read before would pass for what is true now.
         """
+        reader = self._reader
         try:
-            if not self._reached and not self._assign():
-                return
-            ends = {one: watermarks(self._consumer, TopicPartition(self._topic, one), _BROKER_S)[1] for one in self._reached}
-            deadline = time.monotonic() + _READ_S
-            while any(self._reached[one] < end for one, end in ends.items()):
-                if (left := deadline - time.monotonic()) <= 0:
-                    raise StateError(f"topic {self._topic} could not be read to its end in {_READ_S:g} s")
-                message = self._consumer.poll(left)
-                if message is not None:
-                    self._apply(message)
-        except KafkaException as error:
-            self._renew()
+            if not reader.reached:
+                partitions = reader.partitions(self._topic)
+                if not partitions:
+                    return
+                reader.begin(dict.fromkeys(partitions, EARLIEST))
+            for record in reader.read_to(reader.ends(reader.reached)):
+                self._records.apply(record.key, record.value)
+        except PublishError as error:
             servers = self._settings.kafka.bootstrap_servers
-            advice = f"Does Kafka run at {servers}, or `tidemark up`, if that starts it?"
-            raise PublishError(f"topic {self._topic} cannot be read: {error.args[0].str()}. {advice}") from error
-
-    def _renew(self) -> None:
-        """Continue with another client: this one may have lost every broker (`kafkaio.client.leaders_of`)."""
-        try:
-            fresh = opened(Consumer, self._config)
-        except KafkaAccessError:  # a file that is missing for a moment: the next error comes here again
-            return
-        self._consumer.close()
-        self._consumer = fresh
-        if self._reached:
-            reached = [TopicPartition(self._topic, one, offset or OFFSET_BEGINNING) for one, offset in self._reached.items()]
-            self._consumer.assign(reached)
-
-    def _apply(self, message: Message) -> None:
-        """Apply a record, or note that a partition was read to its end: markers of transactions may follow its last record."""
-        partition, offset = message.partition() or 0, message.offset() or 0
-        error = message.error()
-        if error is None:
-            self._records.apply(message.key(), message.value())
-            offset += 1
-        elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-            raise KafkaException(error)
-        self._reached[partition] = max(self._reached[partition], offset)
-
-    def _assign(self) -> bool:
-        """Begin at the topic's start; False while there is no such topic."""
-        listed = self._consumer.list_topics(self._topic, timeout=_BROKER_S).topics.get(self._topic)
-        if listed is None or (listed.error is not None and listed.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
-            return False
-        if listed.error is not None:  # no right to describe it, no leader: that says nothing of what is in it
-            raise KafkaException(listed.error)
-        self._consumer.assign([TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions])
-        self._reached = dict.fromkeys(listed.partitions, 0)
-        return True
+            raise PublishError(f"{error}. Does Kafka run at {servers}, or `tidemark up`, if that starts it?") from error
 
 
 def _may_be_of_another_clock(status: Status) -> bool:

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
-from schemas.errors import PublishError
+from kafkaio.committed_reader import SOON, CommittedReader
+from kafkaio.slices import EARLIEST
 from schemas.identity import TableName
 from tidemark.verify.sink_reader import POSITION_COLUMN
 from tidemark.verify.sink_types import open_reader
 
 if TYPE_CHECKING:
-    from schemas.settings import Settings
+    from schemas.settings import KafkaSettings, Settings
 
-_POLL_S: Final = 20.0
 Identity = tuple[tuple[str, str], ...]
 """Names and values of an identity, sorted, as texts."""
 
@@ -29,7 +27,7 @@ def differences(settings: Settings, mirror: str, topics: Mapping[str, TableName]
     reader, rows, differing = open_reader(settings.of_sink(mirror)), 0, 0
     try:
         for topic, target in topics.items():
-            found = folded(_messages(settings.kafka.bootstrap_servers, topic))
+            found = folded(_messages(settings.kafka, topic))
             names = [name for name, _ in next(iter(found), ())]
             wanted: dict[Identity, str] = {}
             for batch in reader.rows(target).scan([*names, POSITION_COLUMN]):
@@ -65,29 +63,9 @@ def _identity(values: Mapping[str, Any]) -> Identity:
     return tuple(sorted((name, str(value)) for name, value in values.items()))
 
 
-def _messages(servers: str, topic: str) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+def _messages(kafka: KafkaSettings, topic: str) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
     """Yield key and value of the committed messages that a topic has now."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers, "group.id": "demo-fold", "enable.auto.commit": False, "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed", "enable.partition.eof": True,
-        }
-    )  # fmt: skip
-    try:
-        numbers = consumer.list_topics(topic, _POLL_S).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
-        left = set(numbers)
-        while left:
-            message = consumer.poll(_POLL_S)
-            if message is None:
-                raise PublishError(f"Kafka gave no answer about the topic {topic} for {_POLL_S:g} s")
-            error = message.error()
-            if error is None:
-                value = message.value()
-                yield json.loads(message.key() or b"null"), None if value is None else json.loads(value)
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                left.discard(message.partition())
-            else:
-                raise KafkaException(error)
-    finally:
-        consumer.close()
+    with CommittedReader(kafka, "demo-fold", SOON) as reader:
+        reader.begin(dict.fromkeys(reader.partitions(topic), EARLIEST))
+        for record in reader.read_to(reader.ends(reader.reached)):
+            yield json.loads(record.key or b"null"), None if record.value is None else json.loads(record.value)

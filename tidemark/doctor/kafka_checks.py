@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from kafkaio.client import client_config, is_refusal, opened
+from kafkaio.committed_reader import CommittedReader
 from producer.kafka.publisher import TRANSACTION_TIMEOUT_MS
 from schemas import topics
 from schemas.applied.kafka_security import client_options
-from schemas.errors import KafkaAccessError
+from schemas.errors import KafkaAccessError, PublishError, StateError
 from schemas.findings import Finding, Remedy, Severity
 from schemas.liveness import SIGN_KEY
 from schemas.state import partition_of
@@ -85,14 +86,11 @@ class _KafkaExamination:
 
     def _signs(self) -> list[Sign]:
         """Return the last liveness records; none where our user may not read them, which is a finding of its own."""
-        options = {**client_options(self._settings.kafka), "group.id": f"{self._state}-reader", "enable.auto.commit": False}
-        consumer = opened(Consumer, client_config(self._servers, {**options, "enable.partition.eof": True}))
         try:
-            return last_signs(consumer, self._state, partition_of(SIGN_KEY), _ANSWER_S)
-        except KafkaException:
+            with CommittedReader(self._settings.kafka, f"{self._state}-reader", silence_s=_ANSWER_S) as reader:
+                return last_signs(reader, self._state, partition_of(SIGN_KEY))
+        except (PublishError, StateError):
             return []
-        finally:
-            consumer.close()
 
     def _connected(self) -> tuple[AdminClient, Any]:
         try:

@@ -16,17 +16,16 @@ from tidemark.doctor.committed_log import last_values
 from tidemark.status.job_standing import JobState, Standing, merge_state, producer_state
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
-
+    from kafkaio.committed_reader import CommittedReader
     from schemas.settings import Settings
     from schemas.settings.sink_section import SinkSettings
 
 _FRESH_MS: Final = 15_000
 
 
-def last_signs(consumer: Consumer, topic: str, partition: int, answer_s: float) -> list[Sign]:
+def last_signs(reader: CommittedReader, topic: str, partition: int) -> list[Sign]:
     """Return the last liveness records, the newest last; what cannot be understood is left out."""
-    return [sign for value in last_values(consumer, topic, partition, SIGN_KEY, answer_s) for sign in _signs(value)]
+    return [sign for value in last_values(reader, topic, partition, SIGN_KEY) for sign in _signs(value)]
 
 
 def recent(signs: list[Sign]) -> list[Sign]:

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from kafkaio.client import client_config, opened
-from schemas.applied.kafka_security import client_options
-from schemas.errors import SinkError
+from kafkaio.committed_reader import CommittedReader, CommittedRecord, Partition
+from kafkaio.slices import EARLIEST, Slice
+from schemas.errors import KafkaAccessError, PublishError, SinkError, StateError
 from schemas.overriding import override
 from schemas.topics import target_topic
 from tidemark.verify.column_rule import IncomparableError
@@ -31,12 +30,10 @@ if TYPE_CHECKING:
     from schemas.identity import TableName
     from schemas.settings import KafkaSettings, Settings
 
-_CALL_S: Final = 60.0
 _BATCH_ROWS: Final = 8_192
 _OFFSET_BITS: Final = 48
 _LARGEST_ANSWER: Final = 1 << 30
 """Bytes of an answer of a broker: the sink writes messages of up to 192 MiB."""
-_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 
 
 class TopicUnreadableError(SinkError, OSError):
@@ -72,7 +69,7 @@ class MirrorRows(TargetRows):
         last: dict[bytes, int] = {}
         try:
             for message in topic.messages():
-                key, value = message.key() or b"", message.value()
+                key, value = message.key or b"", message.value
                 if value is None or image_of(form, _document(value)) is None:
                     last.pop(key, None)
                 else:
@@ -100,7 +97,7 @@ class MirrorRows(TargetRows):
             if at == len(self._last) or int(self._last[at]) != number:
                 continue
             found += 1
-            document = _document(message.value() or b"null")
+            document = _document(message.value or b"null")
             if near is None or _is_near(image_of(self._form, document) or {}, near):
                 documents.append(document)
             if len(documents) == _BATCH_ROWS:
@@ -132,52 +129,24 @@ class _Topic:
 
     def __init__(self, kafka: KafkaSettings, name: str) -> None:
         self._kafka, self.name = kafka, name
-        self._ends: dict[int, int] = {}
+        self._ends: dict[Partition, int] = {}
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[CommittedRecord]:
         """Yield the messages, those of each partition in their order.
 
-        Raises `TopicUnreadableError`; `IncomparableError` where there is no topic, `KafkaAccessError` for wrong settings of TLS.
+        Raises `TopicUnreadableError`; `IncomparableError` if there is no topic, `KafkaAccessError` for wrong settings of TLS.
         """
-        options = {
-            **client_options(self._kafka),
-            "group.id": "tidemark-verify",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "receive.message.max.bytes": _LARGEST_ANSWER,
-        }
-        consumer = opened(Consumer, client_config(self._kafka.bootstrap_servers, options))
         try:
-            yield from self._read(consumer)
-        except KafkaException as error:
-            raise TopicUnreadableError(f"topic {self.name} cannot be read: {error}") from error
-        finally:
-            consumer.close()
-
-    def _read(self, consumer: Consumer) -> Iterator[Message]:
-        known = consumer.list_topics(self.name, _CALL_S).topics[self.name]
-        if known.error is not None:
-            raise IncomparableError(f"there is no topic {self.name} yet, or it cannot be read: {known.error.str()}")
-        left = set(known.partitions) if not self._ends else {number for number, end in self._ends.items() if end > 0}
-        consumer.assign([TopicPartition(self.name, number, OFFSET_BEGINNING) for number in left])
-        ends: dict[int, int] = {}
-        while left:
-            message = consumer.poll(_CALL_S)
-            if message is None:
-                raise TopicUnreadableError(f"Kafka gave no answer about the topic {self.name} for {_CALL_S:g} s")
-            number, offset, error = message.partition() or 0, message.offset() or 0, message.error()
-            is_end = error is not None and error.code() == _END
-            if error is not None and not is_end:
-                raise KafkaException(error)
-            if number not in left:
-                continue
-            if not is_end and offset < self._ends.get(number, offset + 1):
-                yield message
-            if is_end or offset >= self._ends.get(number, offset + 1):
-                ends[number] = offset
-                left.discard(number)
-        self._ends = self._ends or ends
+            with CommittedReader(self._kafka, "tidemark-verify", {"receive.message.max.bytes": _LARGEST_ANSWER}) as reader:
+                partitions = reader.partitions(self.name)
+                if not partitions:
+                    raise IncomparableError(f"there is no topic {self.name} yet")
+                self._ends = self._ends or reader.ends(partitions)
+                yield from reader.read_slices([Slice(*one, EARLIEST, end) for one, end in self._ends.items() if end > 0])
+        except KafkaAccessError:
+            raise
+        except (PublishError, StateError) as error:
+            raise TopicUnreadableError(str(error)) from error
 
 
 def _document(value: bytes) -> Document:
@@ -188,9 +157,9 @@ def _document(value: bytes) -> Document:
     return found
 
 
-def _number(message: Message) -> int:
+def _number(message: CommittedRecord) -> int:
     """Return partition and offset as one number."""
-    return ((message.partition() or 0) << _OFFSET_BITS) + (message.offset() or 0)
+    return (message.partition << _OFFSET_BITS) + message.offset
 
 
 def _is_near(row: Mapping[str, Any], near: Near) -> bool:
