@@ -23,7 +23,7 @@ from typing import Any, Final
 import confluent_kafka
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 Texts = tuple[bytes, npt.NDArray[np.int64]]
 """Keys or values one behind the other, and the offset of the first byte of each, and behind the last one."""
@@ -54,7 +54,7 @@ class BlockProducer:
         self._client = client
         self._library = library
 
-    def produce(self, topic: str, values: Texts, keys: Texts | None, begin: int) -> tuple[int, KafkaError | None]:
+    def produce(self, topic: str, values: Texts, keys: Texts | None, begin: int) -> tuple[int, Exception | None]:
         """Produce records from `begin` on, all with a value and without header; return how many were taken, and why not more.
 
         The client copies them. Of a block it takes the first ones: where its queue is full it takes no later record of the call.
@@ -67,7 +67,7 @@ class BlockProducer:
         library = self._library
         handle = library.rd_kafka_topic_new(self._client, topic.encode(), None)
         if not handle:
-            return 0, KafkaError(KafkaError._INVALID_ARG)  # noqa: SLF001 - its public name
+            return 0, KafkaException(KafkaError(KafkaError._INVALID_ARG))  # noqa: SLF001 - its public name
         try:
             taken = int(library.rd_kafka_produce_batch(handle, _ANY_PARTITION, _COPY, block.ctypes.data, count))
         finally:
@@ -76,9 +76,11 @@ class BlockProducer:
             return taken, None
         first = int(np.flatnonzero(block["err"])[0])
         code = int(block["err"][first])
-        if code == KafkaError._QUEUE_FULL and first != taken:  # noqa: SLF001 - its public name
-            code = KafkaError._FAIL  # noqa: SLF001 - later ones were taken: records of one key would change places
-        return first, KafkaError(code)
+        if code != KafkaError._QUEUE_FULL:  # noqa: SLF001 - its public name
+            return first, KafkaException(KafkaError(code))
+        if first != taken:  # later ones were taken: records of one key would change places
+            return first, KafkaException(KafkaError(KafkaError._FAIL))  # noqa: SLF001 - its public name
+        return first, BufferError()
 
 
 def _fill(block: Any, address: str, length: str, data: bytes, offsets: npt.NDArray[np.int64]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from schemas.errors import KafkaAccessError
+from schemas.errors import KafkaAccessError, KafkaRefusalError, PublishError
 
 _Client = TypeVar("_Client")
 _Answer = TypeVar("_Answer")
@@ -28,6 +28,18 @@ _UNSETTLED: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - their public names
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    }
+)
+_FINAL: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.POLICY_VIOLATION,
     }
 )
 _REFUSALS: Final = frozenset(
@@ -59,6 +71,11 @@ def opened(kind: Callable[[dict[str, Any]], _Client], config: dict[str, Any]) ->
             "and kafka.options"
         )
         raise KafkaAccessError(message) from error
+
+
+def failure(message: str, cause: KafkaError) -> PublishError:
+    """Return the error of a call of a client: `KafkaRefusalError` if another attempt cannot help."""
+    return KafkaRefusalError(message) if cause.code() in _FINAL else PublishError(message)
 
 
 def is_refusal(error: KafkaError) -> bool:

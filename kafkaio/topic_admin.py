@@ -7,16 +7,17 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from kafkaio.client import RETRY_S, TURN_S, client_config, is_refusal, opened
+from kafkaio.client import RETRY_S, TURN_S, client_config, failure, is_refusal, opened
 from schemas.errors import KafkaAccessError, PublishError, StateError
 from schemas.waiting import WAITS, waiting
 
 ADMIN_TIMEOUT_S: Final = 30.0
 _PARTITIONS_AT_ONCE: Final = 1_000  # a controller of KRaft takes 10,000 records in a request
 _ASKED_AT_ONCE: Final = 1_000  # librdkafka gives all of a request up while one leader is unknown
+_UNKNOWN: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001 - its public name
 _FINAL: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -72,6 +73,32 @@ class TopicAdmin:
             self._create({topic: topics[topic] for topic in new[first : first + most]}, config or {})
         self._wait_for([topic for topic in new if topic not in self._partitions])
 
+    def topic_id(self, topic: str) -> str | None:
+        """Return the id of a topic, which another one of the same name has not; None if there is none."""
+        try:
+            with waiting("kafka", self._servers, f"the id of topic {topic}"):
+                asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ADMIN_TIMEOUT_S)
+                return str(asked[topic].result().topic_id)
+        except KafkaException as error:
+            if error.args[0].code() in _UNKNOWN:
+                return None
+            raise failure(f"topic {topic} cannot be described: {error.args[0].str()}", error.args[0]) from error
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and wait until it is gone; it is no error if there is none."""
+        self.forget(topic)
+        try:
+            with waiting("kafka", self._servers, f"topic {topic} to be deleted"):
+                self._admin.delete_topics([topic], request_timeout=ADMIN_TIMEOUT_S)[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() not in _UNKNOWN:
+                raise failure(f"topic {topic} cannot be deleted: {error.args[0].str()}", error.args[0]) from error
+        deadline = time.monotonic() + ADMIN_TIMEOUT_S
+        while self.topic_id(topic) is not None:
+            if time.monotonic() > deadline:
+                raise PublishError(f"topic {topic} was deleted, and is still there after {ADMIN_TIMEOUT_S:g} s")
+            time.sleep(RETRY_S)
+
     def _wait_for(self, topics: Iterable[str]) -> None:
         """Topics that are there, although the brokers did not report of them: somebody, or our predecessor, has just made them."""
         missing = set(topics)
@@ -101,9 +128,9 @@ class TopicAdmin:
                     future.result()  # comes within the time of the request
                 self._partitions[topic] = topics[topic]
             except KafkaException as error:
-                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     message = f"topic {topic} cannot be created: {error.args[0].str()}"
-                    raise PublishError(message) from error
+                    raise failure(message, error.args[0]) from error
 
     def end_offsets(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
         """End offset (exclusive, records of open transactions included) of every partition of the topics."""
@@ -149,7 +176,7 @@ class TopicAdmin:
                 message = (
                     f"end offset of {where.topic}[{where.partition}] cannot be read: {error.args[0].str()}"
                 )
-                raise PublishError(message) from error
+                raise failure(message, error.args[0]) from error
         return again
 
     def _metadata(self) -> Any:

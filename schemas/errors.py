@@ -15,6 +15,7 @@
     ├── StateError               the state topic has an unknown document, or cannot be read to its end
     ├── FencedError              another instance of this producer has taken over
     ├── PublishError             Kafka did not take the records
+    │   ├── KafkaRefusalError    Kafka refuses a record, a topic or a transaction; a retry cannot help
     │   └── KafkaAccessError     Kafka refuses the user, or shows a certificate that is not trusted
     ├── SignalError              a signal that cannot be carried out; its text is the answer
     ├── RegistryError            the schema registry refuses or cannot be reached
@@ -127,6 +128,10 @@ class FencedError(TidemarkError):
 
 class PublishError(TidemarkError):
     """Kafka did not take the records."""
+
+
+class KafkaRefusalError(PublishError):
+    """Kafka refuses a record, a topic or a transaction: another attempt cannot help."""
 
 
 class KafkaAccessError(PublishError):

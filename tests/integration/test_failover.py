@@ -204,7 +204,7 @@ def publish_a_part(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> int:
             raise RetriableSourceError("the primary is gone (on purpose)")
 
     with monkeypatch.context() as patch:
-        patch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
+        patch.setattr("kafkaio.transactional_writer.LONGEST_SHARE", 0.0)
         patch.setattr(LogReader, "_commit_part", commit)
         with RunningProducer(pair.settings(pair.primary)) as producer:
             # a start that is not durable yet would start over behind the rows

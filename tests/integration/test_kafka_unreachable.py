@@ -19,7 +19,7 @@ def test_the_source_s_log_is_looked_at_while_kafka_is_unreachable(
     fresh_database: Callable[[Database], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is not read meanwhile may be purged, and then nobody else would say so in time."""
-    monkeypatch.setattr("producer.kafka.publisher.CALL_TIMEOUT_S", 5.0)
+    monkeypatch.setattr("kafkaio.transactional_writer.CALL_TIMEOUT_S", 5.0)
     monkeypatch.setattr(RetentionWatch.__init__, "__defaults__", (1.0,))
     server = database("mysql80")
     with start_kafka(tmp_path) as broker:

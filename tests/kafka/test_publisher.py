@@ -61,7 +61,7 @@ def test_a_slow_broker_is_waited_for_as_long_as_it_continues(call: str, kafka: K
 
 
 def test_a_broker_that_takes_nothing_is_given_up(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("producer.kafka.publisher.CALL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("kafkaio.transactional_writer.CALL_TIMEOUT_S", 0.5)
     topic = unique_name("silent")
     TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
     publisher = TransactionalPublisher(kafka.bootstrap_servers, topic, LINGERING)
@@ -92,7 +92,7 @@ def test_a_slot_is_taken_over_with_the_password_as_it_is_now(tmp_path: Path, mon
         admin = TopicAdmin(broker.bootstrap_servers, {})
         slot = KafkaChunkWriter(admin, broker.listener("SASL_PLAINTEXT"), "slot", options)
         with monkeypatch.context() as patch:
-            patch.setattr("producer.kafka.publisher.CALL_TIMEOUT_S", 10.0)
+            patch.setattr("kafkaio.transactional_writer.CALL_TIMEOUT_S", 10.0)
             with pytest.raises(PublishError):
                 slot.fence()
         password[0] = "it"

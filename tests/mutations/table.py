@@ -220,7 +220,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "fencing",
-        "producer.kafka.publisher",
+        "kafkaio.transactional_writer",
         '{**config, "transactional.id": transactional_id, "error_cb"',
         '{**config, "transactional.id": f"{transactional_id}-{id(self)}", "error_cb"',
         ("tests/stream/test_log_reader.py::test_a_second_instance_fences_the_first",),

@@ -60,7 +60,7 @@ def test_a_transaction_that_is_not_read_to_its_end_is_not_visible(mysql, monkeyp
 
 def test_a_transaction_that_takes_longer_than_kafkas_may_is_published_in_parts(mysql, monkeypatch):
     """Killed between two of them, too: each row is there once, in order, and BEGIN and END count the whole."""
-    monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
+    monkeypatch.setattr("kafkaio.transactional_writer.LONGEST_SHARE", 0.0)
     commit_part, parts = LogReader._commit_part, []
 
     def commit(reader):
@@ -100,7 +100,7 @@ def test_a_transaction_that_takes_longer_than_kafkas_may_is_published_in_parts(m
 
 def test_rows_of_tables_that_are_not_captured_take_time_of_kafkas_transaction_too(mysql, monkeypatch):
     """That is open from BEGIN on."""
-    monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
+    monkeypatch.setattr("kafkaio.transactional_writer.LONGEST_SHARE", 0.0)
     commit_part, parts = LogReader._commit_part, []
 
     def commit(reader):
@@ -121,7 +121,7 @@ def test_rows_of_tables_that_are_not_captured_take_time_of_kafkas_transaction_to
 
 def test_what_a_start_asks_for_is_there_before_a_part(mysql, monkeypatch):
     """A part commits the offset of a new beginning: without its snapshots these would never be read."""
-    monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
+    monkeypatch.setattr("kafkaio.transactional_writer.LONGEST_SHARE", 0.0)
     commit_part = LogReader._commit_part
 
     def commit(reader):
@@ -163,7 +163,7 @@ def test_rows_that_are_pending_take_time_of_the_transaction_before_theirs(mysql,
         time.sleep(0.6)
         add(events_pending, batch, index, offset)
 
-    monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.5 / 900)  # half a second
+    monkeypatch.setattr("kafkaio.transactional_writer.LONGEST_SHARE", 0.5 / 900)  # half a second
     monkeypatch.setattr(PendingRows, "add", slowly)
     monkeypatch.setattr(LogReader, "_is_commit_due", lambda reader: bool(seen) and is_commit_due(reader))
     with RunningProducer(settings) as producer:
@@ -176,7 +176,7 @@ def test_rows_that_are_pending_take_time_of_the_transaction_before_theirs(mysql,
 
 def test_a_table_made_and_filled_in_parts_is_reported_once(mysql97_source, monkeypatch):
     """CREATE TABLE ... SELECT is one transaction, and its statement's record is in the first part."""
-    monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
+    monkeypatch.setattr("kafkaio.transactional_writer.LONGEST_SHARE", 0.0)
     commit_part, parts = LogReader._commit_part, []
 
     def commit(reader):

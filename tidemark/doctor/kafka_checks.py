@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 
 from kafkaio.client import client_config, is_refusal, opened
 from kafkaio.committed_reader import CommittedReader
-from producer.kafka.publisher import TRANSACTION_TIMEOUT_MS
+from kafkaio.transactional_writer import TRANSACTION_TIMEOUT_MS
 from schemas import topics
 from schemas.applied.kafka_security import client_options
 from schemas.errors import KafkaAccessError, PublishError, StateError
