@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from conformance.comparison import Comparison
 from conformance.pairing import SIDES, Coordinates, Incoming, Pairing, Span, Tally
-from conformance.topic_reader import Partition, Side, Stream, span_of
+from conformance.topic_reader import Side, Stream, span_of
+from kafkaio.committed_reader import Partition
 from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError

@@ -8,29 +8,25 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
-
 from conformance.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
-from kafkaio.client import client_config, offsets_for_times, opened, watermarks
+from kafkaio.committed_reader import CommittedReader, CommittedRecord, Partition
+from kafkaio.slices import Slice
+from kafkaio.topic_admin import TopicAdmin
 from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
 from schemas.documents import OffsetDocument
-from schemas.errors import DecodeError, PublishError
+from schemas.errors import DecodeError
+from schemas.settings import KafkaSettings
 from schemas.state import OFFSET_PARTITION
 from tidemark.api.record_decoding import Decoder, Record, Wire
 
 BUFFERED: Final = 2_000
 BUFFERED_BYTES: Final = 64 * 1024 * 1024
-_BATCH: Final = 500
-_POLL_S: Final = 1.0
-_BROKER_S: Final = 30.0
-_SILENCE_S: Final = 60.0
 _TURN_S: Final = 0.05
 SETTLED_S: Final = 10.0
 """How long a comparison waits for transactions that are being ended."""
@@ -38,8 +34,6 @@ _TAIL: Final = 32
 """Records read from a partition's end at first, to find its last place."""
 
 _BEFORE_ALL: Final = Coordinates(0, "log.0")
-
-Partition = tuple[str, int]
 
 
 class Side:
@@ -61,20 +55,13 @@ class Side:
         self._is_left = is_left
         self._decoder = Decoder(registry, access)
         self._reading: _Messages | None = None
-        own = {
-            **options,
-            "group.id": "tidemark-compare",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "allow.auto.create.topics": False,
-            "auto.offset.reset": "earliest",
-            "queued.max.messages.kbytes": 16_384,
-            "fetch.wait.max.ms": 100,
-        }
-        self._config = client_config(bootstrap_servers, own)
-        self._consumer = opened(Consumer, self._config)
-        self._admin = opened(AdminClient, client_config(bootstrap_servers, options))
+        self._kafka = KafkaSettings(bootstrap_servers=bootstrap_servers, options=dict(options))
+        self._reader = self._new_reader()
+        self._admin = TopicAdmin(bootstrap_servers, options)
+
+    def _new_reader(self) -> CommittedReader:
+        own = {"queued.max.messages.kbytes": 16_384, "fetch.wait.max.ms": 100}
+        return CommittedReader(self._kafka, "tidemark-compare", own)
 
     def __enter__(self) -> Self:
         return self
@@ -83,27 +70,15 @@ class Side:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end_reading()
-        self._consumer.close()
+        self._reader.close()
 
     def topics(self) -> dict[str, int]:
         """Return all topics of the broker with their numbers of partitions."""
-        try:
-            described = self._consumer.list_topics(timeout=_BROKER_S).topics
-        except KafkaException as error:
-            message = f"Kafka cannot be reached: {error.args[0].str()}; check kafka.bootstrap_servers"
-            raise PublishError(message) from error
-        return {name: len(topic.partitions) for name, topic in described.items() if topic.error is None}
+        return {name: len(partitions) for name, partitions in self._reader.topics().items()}
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
         """Return the first offset of each partition, and the one behind the last record that can be read now."""
-        return self._watermarks(self._consumer, partitions)
-
-    @staticmethod
-    def _watermarks(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
-        try:
-            return {part: watermarks(consumer, TopicPartition(*part), _BROKER_S) for part in partitions}
-        except KafkaException as error:
-            raise PublishError(f"offsets cannot be read: {error.args[0].str()}") from error
+        return self._reader.bounds(partitions)
 
     def settled(self, partitions: Iterable[Partition]) -> tuple[dict[Partition, tuple[int, int]], list[Partition]]:
         """As `ends`, behind all that was written before the call; and where a transaction stays open that hides some of it.
@@ -111,11 +86,8 @@ class Side:
         Kafka writes the markers that show a committed transaction partition by partition, after the commit was answered.
         """
         listed = list(partitions)
-        writers = opened(Consumer, {**self._config, "isolation.level": "read_uncommitted"})
-        try:
-            written = {part: high for part, (_, high) in self._watermarks(writers, listed).items()}
-        finally:
-            writers.close()
+        by_topic = self._admin.end_offsets({topic for topic, _ in listed})
+        written = {(topic, number): by_topic[topic][number] for topic, number in listed}
         ends = self.ends(listed)
         deadline = time.monotonic() + SETTLED_S
         while hidden := [part for part in listed if ends[part][1] < written[part]]:
@@ -127,28 +99,14 @@ class Side:
 
     def compacted(self, topics: Iterable[str]) -> frozenset[str]:
         """Return the topics that keep the last record of a key only."""
-        wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        if not wanted:
-            return frozenset()
-        try:
-            configs = {
-                resource.name: answer.result()
-                for resource, answer in self._admin.describe_configs(wanted, request_timeout=_BROKER_S).items()
-            }
-        except KafkaException as error:
-            raise PublishError(f"settings of topics cannot be read: {error.args[0].str()}") from error
-        return frozenset(name for name, config in configs.items() if "compact" in config["cleanup.policy"].value)
+        configs = self._admin.configs(topics)
+        return frozenset(name for name, config in configs.items() if "compact" in config["cleanup.policy"])
 
     def since(self, topic: str, ends: Mapping[int, tuple[int, int]], ms: int) -> dict[int, tuple[int, int]]:
         """Offsets as `ends`, without the records that were written before a time, in milliseconds."""
-        wanted = [TopicPartition(topic, partition, ms) for partition in ends]
-        try:
-            found = offsets_for_times(self._consumer, wanted, _BROKER_S)
-        except KafkaException as error:
-            raise PublishError(f"offsets of {topic} cannot be read: {error.args[0].str()}") from error
-        begins = {part.partition: part.offset for part in found}
+        begins = self._reader.offsets_since([(topic, partition) for partition in ends], ms)
         return {
-            partition: (max(low, high if begins[partition] < 0 else begins[partition]), high)
+            partition: (max(low, high if begins[topic, partition] < 0 else begins[topic, partition]), high)
             for partition, (low, high) in ends.items()
         }
 
@@ -184,8 +142,8 @@ class Side:
         messages = self._read({part: (max(low, high - _TAIL), high)})
         while not messages.is_at_end:
             for message in messages.drain():
-                value = self._decoded(message, message.value())
-                document = None if value is None or message.key() != OffsetDocument.KEY.encode() else value["payload"]
+                value = self._decoded(message, message.value)
+                document = None if value is None or message.key != OffsetDocument.KEY.encode() else value["payload"]
                 if isinstance(document, dict) and document.get("file"):
                     found = Coordinates(0, document["file"], document["pos"])
         return found
@@ -200,7 +158,7 @@ class Side:
 
     def _read(self, ends: Mapping[Partition, tuple[int, int]]) -> _Messages:
         self._end_reading()
-        self._reading = _Messages(opened(Consumer, self._config), ends)
+        self._reading = _Messages(self._new_reader(), ends)
         return self._reading
 
     def _end_reading(self) -> None:
@@ -211,12 +169,12 @@ class Side:
     def _coordinates_of(self, messages: _Messages) -> Iterator[tuple[Partition, Coordinates]]:
         while not messages.is_at_end:
             for message in messages.drain():
-                value = self._decoded(message, message.value())
+                value = self._decoded(message, message.value)
                 coordinates = None if value is None else coordinates_of(value["payload"])
                 if coordinates is not None:
-                    yield (str(message.topic()), int(message.partition() or 0)), coordinates
+                    yield (message.topic, message.partition), coordinates
 
-    def _incoming(self, message: Message, last: Incoming | None, *, is_single: bool) -> Incoming:
+    def _incoming(self, message: CommittedRecord, last: Incoming | None, *, is_single: bool) -> Incoming:
         """Return a record on its way; a tombstone is where the delete before it is, which may not be there any more."""
         record = self._record(message)
         payload = None if record.value is None else record.value["payload"]
@@ -242,32 +200,24 @@ class Side:
             record=record,
         )
 
-    def _record(self, message: Message) -> Record:
-        raw_headers: Any = message.headers() or ()
-        headers = {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in raw_headers}
-        key: Any = message.key()
-        value: Any = message.value()
-        return Record(
-            str(message.topic()),
-            int(message.partition() or 0),
-            int(message.offset() or 0),
-            self._decoded(message, key),
-            self._decoded(message, value),
-            headers,
-            Wire(key, value, tuple(raw_headers)),
-        )
+    def _record(self, message: CommittedRecord) -> Record:
+        headers = {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in message.headers}
+        key, value = message.key, message.value
+        wire = Wire(key, value, tuple(message.headers))
+        decoded = self._decoded(message, key), self._decoded(message, value)
+        return Record(message.topic, message.partition, message.offset, *decoded, headers, wire)
 
-    def _decoded(self, message: Message, data: Any) -> Any:
+    def _decoded(self, message: CommittedRecord, data: Any) -> Any:
         try:
             return self._decoder.decode(data)
         except DecodeError as error:
-            raise error.at(f"{message.topic()}[{message.partition()}] offset {message.offset()}") from error
+            raise error.at(f"{message.topic}[{message.partition}] offset {message.offset}") from error
 
 
 class Stream:
     """The records of one topic, in the order of the log as far as they show it."""
 
-    def __init__(self, messages: _Messages, unpack: Callable[[Message, Incoming | None], Incoming]) -> None:
+    def __init__(self, messages: _Messages, unpack: Callable[[CommittedRecord, Incoming | None], Incoming]) -> None:
         self._messages = messages
         self._unpack = unpack
         self._heads: dict[int, Incoming] = {}
@@ -299,23 +249,23 @@ class Stream:
 
 
 class _Messages:
-    """Messages of some partitions from begin to end offsets, buffered by partition. Owns its consumer."""
+    """Messages of some partitions from begin to end offsets, buffered by partition. Owns its reader."""
 
-    def __init__(self, consumer: Consumer, ends: Mapping[Partition, tuple[int, int]]) -> None:
-        self._consumer = consumer
-        self._ends = {part: high for part, (low, high) in ends.items() if low < high}
-        self._buffers: dict[Partition, deque[Message]] = {part: deque() for part in self._ends}
-        self._sizes = dict.fromkeys(self._ends, 0)
-        self._share = BUFFERED_BYTES // max(1, len(self._ends))
-        self._open = set(self._ends)
+    def __init__(self, reader: CommittedReader, ends: Mapping[Partition, tuple[int, int]]) -> None:
+        slices = [Slice(*part, low, high) for part, (low, high) in ends.items() if low < high]
+        self._reader, self._records = reader, reader.read_slices(slices)
+        self._buffers: dict[Partition, deque[CommittedRecord]] = {part: deque() for part in reader.reached}
+        self._sizes = dict.fromkeys(self._buffers, 0)
+        self._share = BUFFERED_BYTES // max(1, len(slices))
         self._paused: set[Partition] = set()
-        self._silent_s = 0.0
-        begins = [TopicPartition(*part, low) for part, (low, high) in ends.items() if low < high]
-        consumer.assign(begins)
+
+    @property
+    def _open(self) -> Collection[Partition]:
+        return self._reader.reached
 
     def close(self) -> None:
         """Give the connection up."""
-        self._consumer.close()
+        self._reader.close()
 
     @property
     def is_at_end(self) -> bool:
@@ -330,7 +280,7 @@ class _Messages:
             if partition not in heads and (buffer or (topic, partition) in self._open)
         ]
 
-    def next_of(self, partition: int) -> Message | None:
+    def next_of(self, partition: int) -> CommittedRecord | None:
         """Return the next message of a partition of the one topic; None at its end."""
         (part,) = (part for part in self._buffers if part[1] == partition)
         buffer = self._buffers[part]
@@ -343,10 +293,10 @@ class _Messages:
         is_low = len(buffer) < BUFFERED // 4 and self._sizes[part] <= self._share // 4
         if part in self._paused and part in self._open and is_low:
             self._paused.discard(part)
-            self._consumer.resume([TopicPartition(*part)])
+            self._reader.resume(part)
         return message
 
-    def drain(self) -> Iterator[Message]:
+    def drain(self) -> Iterator[CommittedRecord]:
         """Yield what is there of any partition; nothing at the end. Not to be mixed with `next_of`."""
         if self._open:
             self._fill()
@@ -355,52 +305,30 @@ class _Messages:
                 message = buffer.popleft()
                 self._sizes[part] -= _size(message)
                 yield message
-        again = [TopicPartition(*part) for part in self._paused & self._open]
-        self._paused -= self._open
-        if again:
-            self._consumer.resume(again)
+        for part in self._paused.intersection(self._open):
+            self._reader.resume(part)
+        self._paused.clear()
 
     def leave(self, part: Partition) -> None:
         """Read no more of a partition."""
-        if part in self._open:
-            self._open.discard(part)
-            self._consumer.pause([TopicPartition(*part)])
+        self._reader.leave(part)
 
     def _fill(self) -> None:
-        begun = time.monotonic()
-        first = self._consumer.poll(_POLL_S)
-        messages = [] if first is None else [first, *self._consumer.consume(_BATCH, 0)]  # which waits for its number
-        self._silent_s = 0.0 if messages else self._silent_s + time.monotonic() - begun  # not while the other side is read
-        if self._silent_s > _SILENCE_S:
-            waited = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(self._open))
-            raise PublishError(f"for {_SILENCE_S:.0f} s the broker sent nothing of {waited}")
-        for message in messages:
-            self._sort(message)
-
-    def _sort(self, message: Message) -> None:
-        part = (str(message.topic()), int(message.partition() or 0))
-        error = message.error()
-        if error is not None:
-            if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
-                raise PublishError(f"topic {part[0]} cannot be read: {error.str()}")
-            self._open.discard(part)
+        """Buffer the next message, if there is one before the ends."""
+        record = next(self._records, None)
+        if record is None:
             return
-        if part not in self._open:
-            return
-        offset, end = int(message.offset() or 0), self._ends[part]
-        if offset < end:
-            self._buffers[part].append(message)
-            self._sizes[part] += _size(message)
-        if offset >= end - 1:
-            self._open.discard(part)
+        part = record.topic, record.partition
+        self._buffers[part].append(record)
+        self._sizes[part] += _size(record)
         is_full = len(self._buffers[part]) >= BUFFERED or self._sizes[part] >= self._share
-        if part not in self._paused and (part not in self._open or is_full):
+        if is_full and part in self._open and part not in self._paused:
             self._paused.add(part)
-            self._consumer.pause([TopicPartition(*part)])
+            self._reader.pause(part)
 
 
-def _size(message: Message) -> int:
-    return len(message.key() or b"") + len(message.value() or b"") + 200
+def _size(message: CommittedRecord) -> int:
+    return message.size + 200
 
 
 def span_of(coordinates: Iterable[Coordinates]) -> Span:

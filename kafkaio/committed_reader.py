@@ -190,9 +190,8 @@ class CommittedReader:
         """Yield the records of slices alone, and leave each partition at the end of its slice; errors as `read_to`."""
         ends = {(part.topic, part.partition): part.end for part in slices}
         self.begin({(part.topic, part.partition): part.start for part in slices})
-        for record in self._read(ends, hidden_s, self.leave):
-            if record.offset < ends[record.topic, record.partition]:
-                yield record
+        records = self._read(ends, hidden_s, self.leave)
+        return (record for record in records if record.offset < ends[record.topic, record.partition])
 
     def next_record(self, timeout_s: float) -> CommittedRecord | None:
         """Return the next record of any partition; None if none came in that time."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
 from kafkaio.client import RETRY_S, TURN_S, client_config, failure, is_refusal, opened
 from schemas.errors import KafkaAccessError, PublishError, StateError
@@ -83,6 +83,19 @@ class TopicAdmin:
             if error.args[0].code() in _UNKNOWN:
                 return None
             raise failure(f"topic {topic} cannot be described: {error.args[0].str()}", error.args[0]) from error
+
+    def configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the settings of topics by name."""
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        if not resources:
+            return {}
+        try:
+            with waiting("kafka", self._servers, "the settings of topics"):
+                answers = self._admin.describe_configs(resources, request_timeout=ADMIN_TIMEOUT_S)
+                settings = {resource.name: answer.result() for resource, answer in answers.items()}
+        except KafkaException as error:
+            raise failure(f"settings of topics cannot be read: {error.args[0].str()}", error.args[0]) from error
+        return {topic: {name: entry.value for name, entry in entries.items()} for topic, entries in settings.items()}
 
     def delete(self, topic: str) -> None:
         """Delete a topic, and wait until it is gone; it is no error if there is none."""
