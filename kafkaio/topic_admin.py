@@ -156,6 +156,27 @@ class TopicAdmin:
         wanted = [TopicPartition(topic, partition) for topic, count in counts.items() for partition in range(count)]
         return self._ends(wanted, IsolationLevel.READ_COMMITTED)
 
+    def newest_ms(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return by topic when the last transaction with records of it ended (Unix, ms), as brokers from 3.0 on know it.
+
+        It is the broker's time, or the producer's for records that were written without a transaction; the end of an aborted
+        transaction counts, too. Topics without a record are left out, and those of which one partition does not answer.
+        """
+        counts = self._fetch_partitions(topics)
+        wanted = [TopicPartition(topic, partition) for topic, count in counts.items() for partition in range(count)]
+        newest: dict[str, int] = {}
+        unknown = set[str]()
+        with waiting("kafka", self._servers, "the times of the newest records"):
+            for begin in range(0, len(wanted), _ASKED_AT_ONCE):
+                largest: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+                request: dict[TopicPartition, Any] = dict.fromkeys(wanted[begin : begin + _ASKED_AT_ONCE], largest)
+                for where, future in self._admin.list_offsets(request, request_timeout=ADMIN_TIMEOUT_S).items():
+                    try:
+                        newest[where.topic] = max(future.result().timestamp, newest.get(where.topic, 0))
+                    except KafkaException:
+                        unknown.add(where.topic)
+        return {topic: at for topic, at in newest.items() if at > 0 and topic not in unknown}
+
     def _ends(self, wanted: list[TopicPartition], isolation: IsolationLevel) -> dict[str, dict[int, int]]:
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         ends: dict[str, dict[int, int]] = {}

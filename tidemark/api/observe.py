@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from kafkaio.committed_reader import CommittedReader
+from kafkaio.oldest_records import OldestRecords, PartitionOffset
 from kafkaio.slices import EARLIEST
 from kafkaio.topic_admin import TopicAdmin
 from schemas import topics
@@ -22,9 +23,9 @@ from schemas.identity import SourceId
 from schemas.liveness import EVERY_S, Sign
 from schemas.merge_progress import MergeProgress
 from schemas.state import State, StateRecords
-from tidemark.api.oldest_records import OldestRecords, PartitionOffset
 from tidemark.api.sink_folder import read_progress, sink_facts
 from tidemark.status.job_standing import Ends, JobState
+from tidemark.status.lags import LOST
 from tidemark.status.reckoning import is_ahead, status_of, tables_with_topics
 from tidemark.status.tree import Status, TableStatus
 
@@ -50,7 +51,7 @@ class Observer:
         self._reader = CommittedReader(settings.kafka, f"{settings.name}-status")
         self._admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
         self._moved: dict[str, tuple[int, float]] = {}
-        self._oldest = OldestRecords(settings.kafka, f"{settings.name}-status")
+        self._oldest = OldestRecords(settings.kafka, f"{settings.name}-status", LOST)
         self._of_sinks = {sink.name: settings.of_sink(sink.name) for sink in settings.sinks}
 
     def __enter__(self) -> Self:

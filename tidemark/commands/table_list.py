@@ -63,7 +63,8 @@ def _read_tables(
     settings: Settings, observer: Observer, schemas: SchemaReader, *, counts_rows: bool
 ) -> tuple[list[CapturedTable], list[str]]:
     """Return the tables, and why something of them is not known."""
-    from tidemark.api.newest_records import newest_records
+    from kafkaio.topic_admin import TopicAdmin
+    from schemas.applied.kafka_security import client_options
     from tidemark.status.captured_tables import captured_tables
     from tidemark.status.reckoning import tables_with_topics
 
@@ -71,7 +72,8 @@ def _read_tables(
     names = tables_with_topics(observer.state())
     delimiter = settings.kafka.topic_delimiter
     by_topic = {topics.change_topic(settings.name, *name, delimiter): table for table, name in names.items()}
-    newest = {by_topic[topic]: at for topic, at in newest_records(settings.kafka, by_topic).items()}
+    admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
+    newest = {by_topic[topic]: at for topic, at in admin.newest_ms(by_topic).items()}
     versions, note = _versions(schemas, names)
     rows = _rows(settings, list(names.values())) if counts_rows else None
     return list(captured_tables(statuses, newest, versions, rows)), [note] if note else []

@@ -18,7 +18,6 @@ from confluent_kafka import (
 
 from kafkaio.client import client_config, opened
 from schemas.applied.kafka_security import client_options
-from tidemark.status.lags import LOST
 
 if TYPE_CHECKING:
     from schemas.settings import KafkaSettings
@@ -35,9 +34,13 @@ _FETCHED_BYTES: Final = 16_384
 
 
 class OldestRecords:
-    """A reader of single records that others can read as well. It has a connection only where it was asked for something."""
+    """A reader of single records that others can read as well. It connects at the first question.
 
-    def __init__(self, kafka: KafkaSettings, group: str) -> None:
+    `lost` is the reason that is given for records that are gone.
+    """
+
+    def __init__(self, kafka: KafkaSettings, group: str, lost: str) -> None:
+        self._lost = lost
         self._kafka = kafka
         self._group = group
         self._consumer: Consumer | None = None
@@ -73,7 +76,7 @@ class OldestRecords:
                     continue  # about a broker: others may answer
                 where = message.topic() or "", message.partition() or 0
                 if (asked := waiting.pop(where, None)) is not None:
-                    found[asked] = _said(message, asked)
+                    found[asked] = _said(message, asked, self._lost)
             consumer.unassign()
         except KafkaException as error:
             found.update(dict.fromkeys(waiting.values(), error.args[0].str()))
@@ -94,7 +97,7 @@ class OldestRecords:
         return opened(Consumer, client_config(self._kafka.bootstrap_servers, options))
 
 
-def _said(message: Message, asked: PartitionOffset) -> int | str:
+def _said(message: Message, asked: PartitionOffset, lost: str) -> int | str:
     """Return what a message says of the first record from an offset on."""
     error = message.error()
     if error is None:
@@ -104,5 +107,5 @@ def _said(message: Message, asked: PartitionOffset) -> int | str:
         return 0
     topic, partition, offset = asked
     if error.code() in _OUT_OF_RANGE:
-        return f"{topic}[{partition}] from offset {offset} on: {LOST}"
+        return f"{topic}[{partition}] from offset {offset} on: {lost}"
     return f"{topic}[{partition}]: {error.str()}"
