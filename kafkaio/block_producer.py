@@ -94,7 +94,7 @@ def is_addressable(values: Texts, keys: Texts | None) -> bool:
 
 
 def block_producer(producer: Producer, name: str) -> BlockProducer | None:
-    """Return what produces blocks with a producer whose `client.id` is `name`; None where that is not certain to work."""
+    """Return the producer of blocks with the client of a producer of this `client.id`; None if that is not certain to work."""
     library = _library()
     if library is None or type(producer) is not Producer:
         return None
@@ -148,7 +148,7 @@ def _is_mapped(address: int) -> bool:
 
 
 def _maps() -> list[list[str]]:
-    """Return the fields of /proc/self/maps (proc(5)); none where there is no such file."""
+    """Return the fields of /proc/self/maps (proc(5)); an empty list without such a file."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
         return [line.split(maxsplit=5) for line in lines]

@@ -1,4 +1,4 @@
-"""Committed records of partitions, from offsets on: up to ends that are known, to where they end now, or as they come."""
+"""Committed records of partitions, from offsets on: up to ends that are known, to their present ends, or as they come."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from schemas.settings import KafkaSettings
 
 OPEN_END: Final = (1 << 63) - 1
-"""An end that is not known before the broker says where the partition ends."""
+"""An end that is not known before the broker reports it."""
 ANSWER_S: Final = 20.0
 SILENCE_S: Final = 60.0
 SOON: Final[Mapping[str, Any]] = {"fetch.wait.max.ms": 10}
@@ -109,7 +109,7 @@ class CommittedReader:
         return {name: sorted(topic.partitions) for name, topic in listed.items() if topic.error is None}
 
     def partitions(self, topic: str) -> list[Partition]:
-        """Return the partitions of a topic; none if there is no such topic."""
+        """Return the partitions of a topic; an empty list if it does not exist."""
 
         def ask() -> list[Partition]:
             listed = self._consumer.list_topics(topic, timeout=self._answer_s).topics.get(topic)
@@ -133,7 +133,7 @@ class CommittedReader:
         return {one: end for one, (_, end) in self.bounds(partitions).items()}
 
     def offsets_since(self, partitions: Iterable[Partition], ms: int) -> dict[Partition, int]:
-        """Return the offset of the first record of each partition from a time (Unix, ms) on; -1 if there is none."""
+        """Return the offset of the first record of each partition from a time (Unix, ms) on; -1 if it has no such record."""
         listed = list(partitions)
         with self._asking(_named(listed)):
             answers = offsets_for_times(self._consumer, [TopicPartition(*one, ms) for one in listed], self._answer_s)

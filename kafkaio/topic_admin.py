@@ -74,7 +74,7 @@ class TopicAdmin:
         self._wait_for([topic for topic in new if topic not in self._partitions])
 
     def topic_id(self, topic: str) -> str | None:
-        """Return the id of a topic, which another one of the same name has not; None if there is none."""
+        """Return the id of a topic, which another one of the same name does not have; None if it does not exist."""
         try:
             with waiting("kafka", self._servers, f"the id of topic {topic}"):
                 asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ADMIN_TIMEOUT_S)
@@ -98,7 +98,7 @@ class TopicAdmin:
         return {topic: {name: entry.value for name, entry in entries.items()} for topic, entries in settings.items()}
 
     def delete(self, topic: str) -> None:
-        """Delete a topic, and wait until it is gone; it is no error if there is none."""
+        """Delete a topic, and wait until it is gone; one that does not exist is no error."""
         self.forget(topic)
         try:
             with waiting("kafka", self._servers, f"topic {topic} to be deleted"):

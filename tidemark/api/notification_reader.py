@@ -66,7 +66,7 @@ class NotificationReader:
         deadline = time.monotonic() + _MADE_S
         while not (partitions := self._reader.partitions(self._topic)):
             if time.monotonic() > deadline:
-                raise PublishError(f"topic {self._topic} cannot be read: there is none")
+                raise PublishError(f"topic {self._topic} cannot be read: it does not exist")
             time.sleep(_POLL_S)
         return self._reader.ends(partitions)
 

@@ -115,7 +115,7 @@ class KafkaClient:
         return ident
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic, and wait until it is gone; it is no error if there is none."""
+        """Delete a topic, and wait until it is gone; one that does not exist is no error."""
         with self._errors():
             self._admin.delete(topic)
 
