@@ -17,7 +17,8 @@ from urllib.parse import unquote
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import pymysql
+
+from mysqlio.connection import connect_plainly
 
 TRANSACTION_ROWS = 10
 _LOOKS_S = 0.05
@@ -25,7 +26,7 @@ _LOOKS_S = 0.05
 
 def write(document: dict[str, Any]) -> dict[int, float]:
     """Make the transactions, and return when each was sent."""
-    connection = pymysql.connect(**document["source"], autocommit=True, ssl_disabled=True)
+    connection = connect_plainly(**document["source"], autocommit=True, ssl_disabled=True)
     tables, sent, began = document["tables"], {}, time.time()
     with connection, connection.cursor() as cursor:
         for number in range(document["transactions"]):

@@ -16,12 +16,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pymysql
-
 from bench.bench_figures import Figure
 from bench.scene import DATABASE as TABLE
 from bench.scene import BenchError
 from bench.stage import Position, Stage
+from mysqlio.connection import connect_plainly
 
 _COM_QUERY, _COM_BINLOG_DUMP = 3, 18
 _ROOM = 1 << 20
@@ -86,7 +85,7 @@ class _Clock:
 
 def _connect(document: Mapping[str, Any]) -> Any:
     names = ("host", "port", "user", "password", "database")
-    return pymysql.connect(**{name: document[name] for name in names}, ssl_disabled=True)
+    return connect_plainly(**{name: document[name] for name in names}, ssl_disabled=True)
 
 
 def _decode(document: Mapping[str, Any]) -> tuple[int, float, float]:

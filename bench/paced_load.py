@@ -12,9 +12,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-import pymysql
-
 from bench.stage import Stage
+from mysqlio.server_errors import ServerError
 
 _NAME = "paced_load"
 _PER_CONNECTION = 625
@@ -35,7 +34,7 @@ class PacedLoad:
             for index in range(number)
         ]
         self._ended = False
-        self._error: pymysql.MySQLError | None = None
+        self._error: ServerError | None = None
 
     def __enter__(self) -> Self:
         self._stage.execute(f"DROP PROCEDURE IF EXISTS {_NAME}", self._procedure())
@@ -47,11 +46,11 @@ class PacedLoad:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended = True
         for thread, connection in zip(self._threads, self._connections, strict=True):
-            with suppress(pymysql.MySQLError):
+            with suppress(ServerError):
                 if thread.is_alive():
                     self._stage.execute(f"KILL {connection.thread_id()}")
             thread.join()
-            with suppress(pymysql.MySQLError):
+            with suppress(ServerError):
                 connection.close()
         if self._error is not None and error is None:
             raise self._error
@@ -66,7 +65,7 @@ class PacedLoad:
             with self._connections[index].cursor() as cursor:
                 cursor.execute("SET time_zone = '+00:00'")
                 cursor.execute(f"CALL {_NAME}({first})")
-        except pymysql.MySQLError as error:
+        except ServerError as error:
             if not self._ended:
                 self._error = error
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import pymysql
-
 from devservers.bundles import bundle_entries, bundle_files
 from devservers.packages import library_folders, suite_root, with_own_loader
 from devservers.processes import DevServerError, GuardedProcess, Server, ServerStartError, free_port
+from mysqlio.connection import Connection, connect_plainly
+from mysqlio.server_errors import ServerError
 from schemas.overriding import override
 from tidemark.runtime.artifacts import build_once, cache_folder, unpack
 
@@ -236,7 +236,7 @@ class Database(Server):
         self.temporary_dir = self.folder / "tmp"
         self._installation = kind.install(log.info)
 
-    def connect(self, **arguments: Any) -> pymysql.Connection[Any]:
+    def connect(self, **arguments: Any) -> Connection:
         """Connect as `user`; keyword arguments are pymysql's and win over ours: autocommit is on, TLS is off.
 
         PyMySQL's own default loads the system's certificates for each connection: seventy times the work of one without TLS.
@@ -246,7 +246,7 @@ class Database(Server):
             "autocommit": True, "charset": "utf8mb4",
             "ssl_disabled": not any(name.startswith("ssl") for name in arguments),
         }  # fmt: skip
-        return pymysql.connect(**{**settings, **arguments})
+        return connect_plainly(**{**settings, **arguments})
 
     @override
     def _choose_ports(self) -> None:
@@ -278,7 +278,7 @@ class Database(Server):
             with self.connect(connect_timeout=5, read_timeout=30) as connection, connection.cursor() as cursor:
                 cursor.execute("SELECT @@datadir")
                 (folder,) = cursor.fetchone() or ("",)
-        except pymysql.err.MySQLError:
+        except ServerError:
             return False
         return Path(folder) == self.data_dir  # else our port went to another server, and ours is about to end
 

@@ -110,6 +110,11 @@ def connect(access: ServerAccess, session: Iterable[str] = PINNED_SESSION, **opt
     return connection
 
 
+def connect_plainly(**options: Any) -> Connection:
+    """Open a connection with the options of PyMySQL and the session that the server gives, as its other clients have it."""
+    return pymysql.connect(**options)
+
+
 def _greeted(access: ServerAccess, options: Mapping[str, Any]) -> Connection:
     """Return a connection of an authenticated user. Raises as PyMySQL, and `RetriableSourceError` for a peer that says nothing."""
     try:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import parse_qsl
 
 from schemas.errors import AccessDeniedError, SecretError
 from schemas.secrets import secret_of
-from schemas.settings import SourceSettings, TlsSettings
+from schemas.settings import SinkSettings, SourceSettings, TlsSettings
+from schemas.settings.database_url import parse_url
+
+_MODES: Final = frozenset({"disabled", "preferred", "required", "verify_ca", "verify_identity"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,24 @@ class ServerAccess:
             password_file=source.password_file,
             tls=source.tls,
             connect_timeout_s=source.connect_timeout_s,
+        )
+
+    @classmethod
+    def of_sink(cls, sink: SinkSettings) -> ServerAccess:
+        """Return the access of the server of a sink of type `mysql` or `mariadb`; `sslMode` in its URL chooses how TLS is used.
+
+        Certificates are checked by the authorities of this machine; a mode that is not of the MySQL clients counts as VERIFY_CA.
+        """
+        url = parse_url(sink.url, sink.type, f"sinks: {sink.name}: url")
+        mode: Any = dict(parse_qsl(url.options)).get("sslMode", "preferred").lower()
+        return cls(
+            host=url.host.strip("[]"),
+            port=url.port,
+            user=sink.user,
+            password=sink.password,
+            password_file=sink.password_file,
+            tls=TlsSettings(mode=mode if mode in _MODES else "verify_ca"),
+            section=f"sinks.{sink.name}",
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pymysql
@@ -34,6 +35,22 @@ _PRIVILEGE_NEEDED: Final = re.compile(r"you need \(at least one of\) the (?P<wha
 
 ServerError: TypeAlias = pymysql.MySQLError
 """What the client raises for a statement that the server refuses, and for a connection that broke."""
+
+
+class ServerCode(IntEnum):
+    """Numbers of refusals that callers distinguish."""
+
+    RECORD_CHANGED = 1020
+    DATABASE_ACCESS_DENIED = 1044
+    UNKNOWN_DATABASE = 1049
+    DUPLICATE_ENTRY = 1062
+    TABLE_ACCESS_DENIED = 1142
+    NO_SUCH_TABLE = 1146
+    LOCK_WAIT_TIMEOUT = 1205
+    DEADLOCK = 1213
+    OPTION_PREVENTS_STATEMENT = 1290
+    TABLE_CHANGED = 1412
+    READ_ONLY_MODE = 1836
 
 
 def server_code(error: BaseException | None) -> int:
@@ -99,3 +116,10 @@ def missing_grant(text: str, section: str = "source") -> str:
         return f". Run: GRANT {denied['what']} ON {table if '.' in table else f'<database>.{table}'} TO {user}"
     needed = _PRIVILEGE_NEEDED.search(text)
     return "" if needed is None else f". Run: GRANT {needed['what']} ON *.* TO {user}"
+
+
+def described(error: BaseException) -> str:
+    """Return an error as status and notifications show it."""
+    if isinstance(error, ServerError) and len(error.args) > 1:
+        return f"the source answers: {error.args[1]} ({error.args[0]}){missing_grant(str(error.args[1]))}"
+    return str(error) or type(error).__name__

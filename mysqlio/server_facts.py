@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mysqlio.connection import Connection
+    from schemas.connect_types import Connector
 
 MARIADB_IDENTITY: Final = "server_id="
 """How the identity of a MariaDB server begins, which has no UUID."""
@@ -86,7 +87,7 @@ class LogPosition:
     gtid_set: str
 
 
-def flavour_of(version: str) -> str:
+def flavour_of(version: str) -> Connector:
     """`mysql` or `mariadb`, by the server's version text."""
     return "mariadb" if "mariadb" in version.lower() else "mysql"
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from mysqlio.connection import connect
+from mysqlio.information_schema import list_tables, read_table_schema, unsupported_tables
 from mysqlio.server_access import ServerAccess
+from mysqlio.server_connector import ServerConnector
 from mysqlio.server_errors import source_errors
 from mysqlio.server_facts import user_grants
-from producer.catalog import list_tables, read_table_schema, unsupported_tables
-from producer.snapshot.table_access import ServerConnector
+from mysqlio.signal_table import SignalTable
 from producer.snapshot.view import FirstView, View, open_view
-from producer.snapshot.watermark import SignalTable
 from producer.source.coverage import coverage
 from producer.source.dump import REGISTERED_AS
 from producer.source.log_facts import other_replica

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from mysqlio.connection import connect
+from mysqlio.information_schema import check_supported, list_tables, unsupported_tables
 from mysqlio.server_access import ServerAccess
-from producer.catalog import check_supported, list_tables, unsupported_tables
 from producer.preparation import create_topics, reported_coverage, tables_without_topics
 from producer.source.log_facts import require_logged
 from producer.stream.routes import CapturedTables

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
+from mysqlio.information_schema import check_supported, list_tables, read_rules, unsupported_tables
 from mysqlio.server_facts import MARIADB_IDENTITY
-from producer.catalog import TrackedTables, check_supported, list_tables, read_rules, unsupported_tables
+from producer.catalog import TrackedTables
+from producer.catalog.model import state_of
 from producer.catalog.tables_at import tables_at
 from producer.source.dump import LARGEST_DUMP_POSITION, StreamStart
 from producer.source.gtid import parse_gtid_set
@@ -126,7 +128,7 @@ def _read_definitions(
         return []
     past = tables_at(stream_start(resumption.offset.start), wanted, settings.source, facts)
     for known in past.tables.values():
-        tracked.adopt(known.state)
+        tracked.adopt(state_of(known))
     if not tracked.knows_databases:
         tracked.adopt_databases(past.databases)
     return sorted(".".join(table) for table in past.changed)

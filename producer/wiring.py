@@ -16,6 +16,7 @@ import structlog
 
 from mysqlio.connection import connect
 from mysqlio.server_access import ServerAccess
+from mysqlio.server_connector import ServerConnector
 from mysqlio.server_facts import LogPosition
 from producer.catalog import Catalog
 from producer.catalog.foreign_keys import logs_cascades_since
@@ -24,14 +25,14 @@ from producer.catalog.tables_at import tables_at
 from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
 from producer.control.signal_control import SignalControl
 from producer.kafka.chunk_sink import KafkaChunkWriter
-from producer.kafka.codecs import CodecFactory
+from producer.kafka.codecs import LogCodecs
 from producer.kafka.connect_records import RecordEncoder
 from producer.kafka.registry import SchemaRegistry
 from producer.kafka.schema_ids import SchemaIds
 from producer.recapture import Recapture, RecaptureParts, delays_of
 from producer.resume import stream_start
 from producer.snapshot.coordinator import SnapshotCoordinator
-from producer.snapshot.table_access import ServerConnector, TableAccess
+from producer.snapshot.table_access import TableAccess
 from producer.source.dump import BinlogStream
 from producer.stream.checkpoint import Checkpoints
 from producer.stream.cursor import LogCursor
@@ -76,8 +77,8 @@ from schemas.signals import ReloadTables
 from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
 
 if TYPE_CHECKING:
+    from mysqlio.information_schema import TableFacts
     from mysqlio.server_facts import ServerFacts
-    from producer.catalog.information_schema import TableFacts
     from producer.clients import Clients
     from producer.control.command_registry import Handler
     from producer.resume import Resumption
@@ -141,7 +142,7 @@ class Wiring:
         self._registry = SchemaRegistry.of(settings.format, self._schema_ids) if settings.format.type == "avro" else None
         if self._registry is not None:
             resources.callback(self._registry.close)
-        self._codecs = CodecFactory(
+        self._codecs = LogCodecs(
             settings.name,
             self._connector,
             settings.format,

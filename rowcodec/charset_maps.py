@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from rowcodec.charset_tables import MULTI_BYTE, SINGLE_BYTE
 from rowcodec.charsets import single_byte_characters
+from schemas.charset_tables import MULTI_BYTE, SINGLE_BYTE
 
 UTF8_CHARSETS: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
 # Read by Python, one value at a time: where a character is not one byte, and swe7, whose ASCII is not ASCII.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final
 
-from rowcodec.charset_tables import MULTI_BYTE, SINGLE_BYTE, UNICODE
+from schemas.charset_tables import MULTI_BYTE, SINGLE_BYTE, UNICODE
 
 _BLOCKS: Final[Mapping[str, tuple[int | tuple[int, int], ...]]] = {
     "big5": (1, 84),

@@ -15,6 +15,8 @@ SNAPSHOT_SUFFIX: Final = "-snapshot"
 MAX_TOPIC_LENGTH: Final = 249
 RECORD_BYTES: Final = 192 << 20
 """The largest record, uncompressed: both images of a row of 64 MiB, and room for what is around them."""
+GENERATION: Final = "tidemark.generation"
+"""Property of a schema that distinguishes it from itself, if a registry gives ids a second time."""
 _NOT_TOPIC: Final = re.compile(r"[^A-Za-z0-9._-]")
 _NAMES: Final = re.compile(r"\$(database|table)|\$\{(database|table)\}")
 

@@ -1,4 +1,4 @@
-"""The kernels over bytes of the log and of result sets, and the types of what they get."""
+"""The kernels over bytes of the log, and the types of what they get."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ Table: TypeAlias = npt.NDArray[np.int64]
 CrcTables: TypeAlias = npt.NDArray[np.uint32]
 
 _PACKAGE: Final = __name__.rpartition(".")[0]
-_PRODUCER: Final = _PACKAGE.rpartition(".")[0]
 _HERE: Final = Path(__file__).parent
 
 GROUP: Final = KernelGroup(
     __name__,
     (
         f"{_PACKAGE}.framing_kernels", f"{_PACKAGE}.run_kernels", f"{_PACKAGE}.rowcount", f"{_PACKAGE}.positions",
-        f"{_PRODUCER}.source.query",
     ),
-    (_HERE, _HERE.parent / "source" / "query.py", _HERE.parent.parent / "rowcodec" / "run_items.py"),
+    (_HERE, _HERE.parent.parent / "rowcodec" / "run_items.py"),
     {
         "Int": "int64",
         "Bytes": ArrayType("uint8"),

@@ -2,26 +2,10 @@
 
 The log's metadata is the truth about columns, DDL text a hint, information_schema the fallback; where the log names no
 columns, tables are followed through DDL text (`TrackedTables`). The reader of the log owns the `Catalog`; chunk readers
-ask `read_table_schema`.
+ask `information_schema`.
 """
 
 from producer.catalog.catalog import Catalog, TableVersion
-from producer.catalog.information_schema import (
-    check_supported,
-    list_tables,
-    read_rules,
-    read_table_schema,
-    unsupported_tables,
-)
 from producer.catalog.tracking import TrackedTables
 
-__all__ = [
-    "Catalog",
-    "TableVersion",
-    "TrackedTables",
-    "check_supported",
-    "list_tables",
-    "read_rules",
-    "read_table_schema",
-    "unsupported_tables",
-]
+__all__ = ["Catalog", "TableVersion", "TrackedTables"]

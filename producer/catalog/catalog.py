@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.catalog.column_types import default_text, to_column
+from mysqlio.definitions.character_sets import charset_name, charset_of_collation
+from mysqlio.definitions.column_definition import ColumnDefinition
+from mysqlio.definitions.column_types import default_text, to_column
+from mysqlio.information_schema import TableFacts, read_table_facts, read_table_schema, wait_for_ddl
 from producer.catalog.conversions import keeps_values, keeps_values_of_table
 from producer.catalog.declared_columns import completed_column, declared_after, same_default, with_default_of
 from producer.catalog.effects import DdlChange, Effect, strongest
-from producer.catalog.information_schema import TableFacts, read_table_facts, read_table_schema, wait_for_ddl
+from producer.catalog.model import state_of
 from producer.catalog.online_ddl import is_kept_up, keeps_up, real_table
-from producer.catalog.statements.character_sets import charset_name, charset_of_collation
 from producer.catalog.statements.clauses import AddKey, Copy, DatabaseCharset, TableCharset, Trigger
-from producer.catalog.statements.column_definition import ColumnDefinition
 from producer.catalog.table_map import (
     announced_by_log,
     announced_column,
@@ -349,7 +350,7 @@ class Catalog:
         if metadata is None or not metadata.is_full:
             return TableVersion(self._known_schema(table_map), BinlogLayout(table_map.types, table_map.metas))
         version = self._announced_version(table_map, metadata, known)
-        self._tracked.observe(version.schema, None if known.facts is None else known.facts.state)
+        self._tracked.observe(version.schema, None if known.facts is None else state_of(known.facts))
         return version
 
     def _known_schema(self, table_map: TableMap) -> TableSchema:
@@ -370,7 +371,7 @@ class Catalog:
         if differs:
             raise nameless_columns(table_map, f"{why}; and as the server has it now it does not fit: {differs}")
         log.info("catalog.table_read", table=facts.schema.full_name, reason=why)
-        self._tracked.adopt(facts.state)
+        self._tracked.adopt(state_of(facts))
         return facts.schema
 
     def _announced_version(self, table_map: TableMap, metadata: TableMetadata, known: _Known) -> TableVersion:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from producer.catalog.column_types import to_column
+from mysqlio.definitions.column_types import to_column
 from schemas.columns import Column
 from schemas.types.column_defaults import decimal_digits
 from schemas.types.column_facts import (

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from producer.catalog.column_types import default_text, is_exact, to_column
+from mysqlio.definitions.column_definition import ColumnDefinition
+from mysqlio.definitions.column_types import default_text, is_exact, to_column
 from producer.catalog.reduce import keeps_dropped_default
 from producer.catalog.statements.clauses import AddColumn, RenameColumn
-from producer.catalog.statements.column_definition import ColumnDefinition
 from producer.catalog.table_map import same_type, with_float_digits
 from schemas.columns import Column
 from schemas.types.column_facts import Semantic, semantic_of

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from producer.catalog.column_types import is_exact, to_column
-from producer.catalog.statements.character_sets import charset_name
+from mysqlio.definitions.character_sets import charset_name
+from mysqlio.definitions.column_definition import ColumnDefinition
+from mysqlio.definitions.column_types import is_exact, to_column
 from producer.catalog.statements.clauses import (
     AddColumn,
     AddKey,
@@ -31,7 +32,6 @@ from producer.catalog.statements.clauses import (
     Statement,
     Unclear,
 )
-from producer.catalog.statements.column_definition import ColumnDefinition
 from producer.catalog.statements.parse import parse_statement
 from schemas.errors import UnknownEventError
 from schemas.types.column_facts import Semantic, semantic_of

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-import pymysql
 import structlog
 
+from mysqlio.information_schema import list_tables_with_keys
 from mysqlio.quoting import qualified
+from mysqlio.server_errors import server_code
 from mysqlio.server_facts import ask, is_mariadb
-from producer.catalog.information_schema import list_tables_with_keys
 from schemas.errors import RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
@@ -141,8 +141,7 @@ def _shown(connection: Connection, table: TableName) -> set[ForeignKey]:
     try:
         rows = ask(connection, f"SHOW CREATE TABLE {qualified(*table)}")
     except SourceError as error:
-        cause = error.__cause__
-        code = cause.args[0] if isinstance(cause, pymysql.MySQLError) and cause.args else None
+        code = server_code(error)
         if isinstance(error, RetriableSourceError) and code not in _DAMAGED:
             raise
         if code not in _NOT_SHOWN:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from producer.catalog.model import PRIMARY, Key, UnclearError
-from producer.catalog.statements.clauses import KeyPart
+from mysqlio.definitions.table_parts import Key, KeyPart
+from producer.catalog.model import PRIMARY, UnclearError
 from schemas.columns import Column
 from schemas.types.column_facts import (
     BINARY_TYPES,

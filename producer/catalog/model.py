@@ -6,28 +6,19 @@ per followed table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from producer.catalog.statements.clauses import KeyPart
+from mysqlio.definitions.table_parts import Key, KeyPart
 from schemas.columns import TableSchema
 from schemas.documents import CatalogDocument, IndexDocument
 
 if TYPE_CHECKING:
+    from mysqlio.information_schema import TableFacts
     from producer.catalog.effects import Effect
 
 PRIMARY: Final = "PRIMARY"
-SYSTEM_DATABASES: Final = ("information_schema", "mysql", "performance_schema", "sys")
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """An index; the primary key is the one called PRIMARY."""
-
-    name: str
-    unique: bool
-    parts: tuple[KeyPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +42,9 @@ class TableState:
     is_kept_up: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What texts mean on one server: `collations` maps a character set to its default collation.
-
-    `explicit_timestamps` is `explicit_defaults_for_timestamp`: off, a TIMESTAMP is NOT NULL and has a default.
-    """
-
-    flavour: str
-    collations: Mapping[str, str]
-    explicit_timestamps: bool = True
+def state_of(facts: TableFacts) -> TableState:
+    """Return a table that the server reports, as its next DDL needs it."""
+    return TableState(facts.schema, facts.charset, facts.collation, facts.keys)
 
 
 class UnclearError(Exception):

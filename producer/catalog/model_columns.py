@@ -11,8 +11,8 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from producer.catalog.statements.character_sets import BYTES_PER_CHARACTER, charset_name, charset_of_collation
-from producer.catalog.statements.column_definition import ColumnDefinition
+from mysqlio.definitions.character_sets import BYTES_PER_CHARACTER, charset_name, charset_of_collation
+from mysqlio.definitions.column_definition import ColumnDefinition
 from schemas.schema_changes import ModelColumn
 
 _JDBC: Final = {

@@ -20,10 +20,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from mysqlio.definitions.character_sets import charset_of_collation
+from mysqlio.definitions.column_definition import ColumnDefinition
+from mysqlio.definitions.table_parts import SYSTEM_DATABASES
 from mysqlio.quoting import qualified
-from producer.catalog.model import SYSTEM_DATABASES, UnclearError
+from producer.catalog.model import UnclearError
 from producer.catalog.model_columns import converted, model_column, model_default
-from producer.catalog.statements.character_sets import charset_of_collation
 from producer.catalog.statements.clauses import (
     FIRST,
     AddColumn,
@@ -45,7 +47,6 @@ from producer.catalog.statements.clauses import (
     TableRef,
     Unclear,
 )
-from producer.catalog.statements.column_definition import ColumnDefinition
 from producer.catalog.statements.parse import parse_statement
 from schemas.schema_changes import ModelColumn, SchemaChange, TableModel
 

@@ -15,16 +15,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from producer.catalog.column_types import default_text, is_exact, to_column
-from producer.catalog.index_rules import as_stored, free_name, in_server_order, kept_prefix, require_columns
-from producer.catalog.model import PRIMARY, Key, Rules, TableState, UnclearError, keyed
-from producer.catalog.statements.character_sets import (
+from mysqlio.definitions.character_sets import (
     BINARY,
     BYTES_PER_CHARACTER,
     SUPPORTED,
     charset_name,
     charset_of_collation,
 )
+from mysqlio.definitions.column_definition import ColumnDefinition
+from mysqlio.definitions.column_types import default_text, is_exact, to_column
+from mysqlio.definitions.table_parts import Key, KeyPart, Rules
+from producer.catalog.index_rules import as_stored, free_name, in_server_order, kept_prefix, require_columns
+from producer.catalog.model import PRIMARY, TableState, UnclearError, keyed
 from producer.catalog.statements.clauses import (
     FIRST,
     AddColumn,
@@ -36,7 +38,6 @@ from producer.catalog.statements.clauses import (
     Copy,
     DropColumn,
     DropKey,
-    KeyPart,
     RenameColumn,
     RenameKey,
     RenameTable,
@@ -46,7 +47,6 @@ from producer.catalog.statements.clauses import (
     TableComment,
     Unclear,
 )
-from producer.catalog.statements.column_definition import ColumnDefinition
 from schemas.columns import Column, TableSchema
 from schemas.types.column_facts import (
     BINARY_TYPES,

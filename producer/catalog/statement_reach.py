@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from mysqlio.connection import server_version
+from mysqlio.definitions.token_cursor import Cursor
+from mysqlio.definitions.tokens import Kind, Token, tokenise, without_set_statement, without_values
+from mysqlio.information_schema import list_tables
 from mysqlio.quoting import qualified
 from mysqlio.server_errors import source_errors
 from mysqlio.server_facts import account, flavour_of, user_grants, version_of
-from producer.catalog.information_schema import list_tables
-from producer.catalog.statements.token_cursor import Cursor
-from producer.catalog.statements.tokens import Kind, Token, tokenise, without_set_statement, without_values
 from producer.source.object_rights import TRIGGERS, right_to_routines, sees_routines, sees_triggers
 from schemas.documents import UnseenStatementsDocument
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from producer.catalog.column_types import to_column
-from producer.catalog.information_schema import HIDDEN_HASH, hidden_column_refusal
-from producer.catalog.statements.character_sets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
-from producer.catalog.statements.column_definition import ColumnDefinition
+from mysqlio.definitions.character_sets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
+from mysqlio.definitions.column_definition import ColumnDefinition
+from mysqlio.definitions.column_types import to_column
+from mysqlio.information_schema import HIDDEN_HASH, hidden_column_refusal
 from rowcodec.charsets import charset_of, decode_text
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import DecodeError, SourceError, UnsupportedTypeError
@@ -30,8 +30,8 @@ from schemas.types.column_facts import (
 )
 
 if TYPE_CHECKING:
+    from mysqlio.information_schema import TableFacts
     from producer.binlog.tablemap import TableMap, TableMetadata
-    from producer.catalog.information_schema import TableFacts
 
 _STRING: Final = 254
 _VARCHAR: Final = 15

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mysqlio.connection import connect
+from mysqlio.information_schema import TableFacts, read_databases, read_table_facts, wait_for_ddl
 from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import current_position
 from producer.catalog.effects import parse_ddl
-from producer.catalog.information_schema import TableFacts, read_databases, read_table_facts, wait_for_ddl
 from producer.catalog.statements.clauses import DatabaseCharset
 from producer.source.log_scan import queries_between
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from mysqlio.definitions.character_sets import charset_name, charset_of_collation
+from mysqlio.definitions.table_parts import Rules
 from producer.catalog.dropped_columns import DroppedColumns, TableName
-from producer.catalog.model import Rules, TableState, from_document, keyed, renamed, to_document
+from producer.catalog.model import TableState, from_document, keyed, renamed, to_document
 from producer.catalog.reduce import Unknown, altered, created
-from producer.catalog.statements.character_sets import charset_name, charset_of_collation
 from producer.catalog.statements.clauses import Copy, DatabaseCharset
 from schemas.documents import CatalogDocument, DatabasesDocument
 from schemas.errors import StateError

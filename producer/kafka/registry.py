@@ -21,6 +21,7 @@ from schemas.errors import (
     SecretError,
 )
 from schemas.settings import FormatSettings
+from schemas.topics import GENERATION
 from schemas.waiting import waiting
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ LOOK_EVERY_S: Final = 15.0
 _JOIN_S: Final = 5.0
 KEY_SUFFIX: Final = "-key"
 VALUE_SUFFIX: Final = "-value"
-GENERATION: Final = "tidemark.generation"
-"""Property of a schema that distinguishes it from itself, where a registry gives ids a second time."""
 _REFUSED: Final = (401, 403)
 _TIMES_OUT: Final = (408, 429)
 _SERVER_FAILS: Final = 500

@@ -26,20 +26,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pymysql
 import structlog
-from pymysql.constants import ER
 
+from mysqlio.binary_query import DEFAULT_BUFFER_BYTES, PACKET_HEADER, BinaryQuery, Block, Buffer, last_row
+from mysqlio.result_columns import require_columns
+from mysqlio.server_errors import ServerCode, ServerError, described, server_code
 from producer.snapshot.planner import estimated_rows
 from producer.snapshot.planning_worker import no_primary_key
 from producer.snapshot.reader import shown_by_star
-from producer.snapshot.resultset import require_columns
 from producer.snapshot.scope import FilterRefusedError, scope_of
 from producer.snapshot.snapshot_state import ReadTask, Request, State
-from producer.snapshot.table_access import EXPECTED, described, heals_by_itself
+from producer.snapshot.table_access import EXPECTED, heals_by_itself
 from producer.snapshot.view import View, open_view
 from producer.snapshot.watermark import end_of_binlog
-from producer.source.query import DEFAULT_BUFFER_BYTES, PACKET_HEADER, BinaryQuery, Block, Buffer, last_row
 from rowcodec import ChunkContext
 from schemas.documents import PlanDocument
 from schemas.errors import PreparedXaError, RetriableSourceError, TidemarkError, UnsupportedTypeError
@@ -50,10 +49,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mysqlio.connection import Connection
+    from mysqlio.signal_table import SignalTable
     from producer.snapshot.ledger import SnapshotLedger
     from producer.snapshot.shared_ledger import SharedLedger
     from producer.snapshot.table_access import TableAccess, TopicNames
-    from producer.snapshot.watermark import SignalTable
     from rowcodec import Records
     from rowcodec.types import SnapshotMark
     from schemas.columns import TableSchema
@@ -292,7 +291,7 @@ class BlockingSnapshots:
         """Yield one table's rows, up to the first at whose values its filter fails: the other tables are read all the same."""
         try:
             yield from self._table(view, task, boundary, **ends)
-        except pymysql.MySQLError as error:
+        except ServerError as error:
             refusal = scope_of(task).refusal(task.table, error)
             if not refusal:
                 raise
@@ -343,10 +342,10 @@ class BlockingSnapshots:
 
 def _was_altered(error: BaseException) -> bool:
     """Return whether a DDL statement came between the view and its reading: the next view is behind it."""
-    return isinstance(error, pymysql.MySQLError) and error.args[:1] in _ALTERED
+    return isinstance(error, ServerError) and server_code(error) in _ALTERED
 
 
-_ALTERED: Final = frozenset({(ER.TABLE_DEF_CHANGED,), (ER.NO_SUCH_TABLE,), (ER.LOCK_WAIT_TIMEOUT,)})
+_ALTERED: Final = frozenset({ServerCode.TABLE_CHANGED, ServerCode.NO_SUCH_TABLE, ServerCode.LOCK_WAIT_TIMEOUT})
 
 
 def marked(

@@ -17,9 +17,9 @@ from schemas.errors import TidemarkError
 from schemas.windows import Touched
 
 if TYPE_CHECKING:
-    from producer.kafka.codecs import RowIdentity
-    from producer.source.query import Buffer
+    from mysqlio.binary_query import Buffer
     from rowcodec import EventContext, TableCodec
+    from rowcodec.codec_factory import RowIdentity
 
 
 class ChunkTooLargeError(TidemarkError):

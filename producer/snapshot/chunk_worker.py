@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import pymysql
 import structlog
 
+from mysqlio.server_errors import ServerError, described
 from producer.snapshot.buffered_chunk import ChunkTooLargeError
 from producer.snapshot.child_rows import ChildrenUnreadableError
 from producer.snapshot.planner import split_bounds
@@ -18,7 +18,7 @@ from producer.snapshot.reader import ChunkReader
 from producer.snapshot.scope import FilterRefusedError
 from producer.snapshot.shared_ledger import POLL_S, LedgerWatch, SharedLedger
 from producer.snapshot.snapshot_state import Window, WindowState
-from producer.snapshot.table_access import EXPECTED, described, heals_by_itself
+from producer.snapshot.table_access import EXPECTED, heals_by_itself
 from producer.snapshot.workers import WindowWorker
 from schemas.overriding import override
 
@@ -139,7 +139,7 @@ class ChunkWorker(WindowWorker):
 
     def _refused_filter(self, window: Window, error: BaseException) -> str:
         """Return why no attempt can read the table by its filter, "" if one may."""
-        if not isinstance(error, pymysql.MySQLError) or heals_by_itself(error):
+        if not isinstance(error, ServerError) or heals_by_itself(error):
             return ""
         try:
             assignment = self._assignment(window)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from mysqlio.signal_table import SignalTable
 from producer.snapshot.asked_loads import LoadRule
 from producer.snapshot.blocking import BlockingSnapshots
 from producer.snapshot.chunk_worker import ChunkWorker
@@ -38,7 +39,6 @@ from producer.snapshot.shared_ledger import SharedLedger
 from producer.snapshot.signal_commands import SnapshotCommands
 from producer.snapshot.snapshot_state import ReadTask, State, TableId
 from producer.snapshot.table_access import TableAccess, TopicNames
-from producer.snapshot.watermark import SignalTable
 from producer.snapshot.windowing import ReadOnly, RowWindowing
 from producer.snapshot.workers import WorkerThreads
 from schemas.avro import avro_field_name

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 import structlog
 
+from mysqlio.server_errors import described
 from producer.snapshot.shared_ledger import SharedLedger
-from producer.snapshot.table_access import EXPECTED, described
+from producer.snapshot.table_access import EXPECTED
 from producer.snapshot.workers import ConnectedWorker
 from producer.source.server_load import Measured, replica_lag_s, threads_running
 from schemas.overriding import override

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from mysqlio.server_errors import described
 from producer.snapshot.pace import ChunkSizes
 from producer.snapshot.planner import TablePlanner, estimated_rows
 from producer.snapshot.ranges import SurrogateKeyError, key_identity
@@ -15,7 +16,7 @@ from producer.snapshot.reader import AbandonedError
 from producer.snapshot.scope import FilterRefusedError, scope_of
 from producer.snapshot.shared_ledger import POLL_S, SharedLedger
 from producer.snapshot.snapshot_state import ReadTask
-from producer.snapshot.table_access import EXPECTED, described, heals_by_itself
+from producer.snapshot.table_access import EXPECTED, heals_by_itself
 from producer.snapshot.watermark import XA_PATIENCE_S, LowWatermark, WindowRow, end_of_binlog, require_no_xa
 from producer.snapshot.windowing import Windowing
 from producer.snapshot.workers import ConnectedWorker

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from mysqlio.quoting import quoted
+from mysqlio.quoting import qualified, quoted
 from schemas.columns import YEAR_DIGITS, Column, TableSchema
 from schemas.errors import SourceError, StateError
 from schemas.types.column_facts import Semantic, semantic_of
@@ -134,7 +134,7 @@ class SurrogateKeyError(SourceError):
 
 def table_name(table: TableSchema) -> str:
     """Return the table's name as SQL."""
-    return f"{quoted(table.database)}.{quoted(table.name)}"
+    return qualified(table.database, table.name)
 
 
 def kind_of(column: Column) -> KeyKind:

@@ -32,16 +32,16 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
 
+from mysqlio.binary_query import DEFAULT_BUFFER_BYTES, BinaryQuery, Buffer
 from mysqlio.connection import server_version
+from mysqlio.result_columns import require_columns
 from mysqlio.server_facts import flavour_of, version_of
 from producer.snapshot.buffered_chunk import BufferedChunk
 from producer.snapshot.pace import ChunkCost
 from producer.snapshot.ranges import KeyRange, table_name
-from producer.snapshot.resultset import require_columns
 from producer.snapshot.snapshot_state import TableId
 from producer.snapshot.watermark import XA_PATIENCE_S, LowWatermark, WindowRow, end_of_binlog, require_no_xa
 from producer.snapshot.windowing import Windowing, end_of_reading
-from producer.source.query import DEFAULT_BUFFER_BYTES, BinaryQuery, Buffer
 from rowcodec import ChunkContext
 from schemas.columns import TableSchema
 from schemas.errors import SourceError, TidemarkError

@@ -14,13 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import pymysql
-
-from mysqlio.server_errors import source_error
+from mysqlio.binary_query import BinaryQuery
+from mysqlio.server_errors import ServerError, server_code, source_error
 from producer.snapshot.child_rows import ChildrenUnreadableError, ChildRows
 from producer.snapshot.ranges import KeyIdentity, KeyRange, chunk_query, key_identity, table_name
 from producer.snapshot.snapshot_state import ReadTask
-from producer.source.query import BinaryQuery
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.overriding import override
 
@@ -175,7 +173,7 @@ def require_filter(connection: Connection, table: TableSchema, condition: str | 
     query = f"SELECT 1 FROM {table_name(table)}"  # noqa: S608 - quoted
     try:
         _ask(connection, f"{query} WHERE (\n{condition}\n) LIMIT 0")
-    except pymysql.MySQLError as error:
+    except ServerError as error:
         if isinstance(source_error(error, ""), RetriableSourceError):
             raise
         _ask(connection, f"{query} LIMIT 0")
@@ -184,7 +182,7 @@ def require_filter(connection: Connection, table: TableSchema, condition: str | 
 
 def is_of_values(error: BaseException) -> bool:
     """Return whether a query that the server accepted failed at the values of its rows."""
-    return isinstance(error, pymysql.MySQLError) and bool(error.args) and error.args[0] in _BY_VALUES
+    return isinstance(error, ServerError) and server_code(error) in _BY_VALUES
 
 
 def refusal(table: str, condition: str, error: BaseException) -> str:

@@ -9,13 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pymysql
-from pymysql.constants import ER
-
-from mysqlio.connection import close_quietly
-from mysqlio.server_errors import missing_grant, source_error
-from mysqlio.server_facts import identity_of
-from producer.catalog import read_table_schema
+from mysqlio.information_schema import read_table_schema
+from mysqlio.server_errors import ServerCode, ServerError, source_error
 from schemas import topics
 from schemas.errors import (
     ACCESS_ERRORS,
@@ -28,11 +23,10 @@ from schemas.errors import (
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
-    from producer.kafka.codecs import CodecFactory
+    from rowcodec.codec_factory import CodecFactory
     from schemas.columns import TableSchema
 
-EXPECTED: Final = (TidemarkError, pymysql.MySQLError, OSError)
-_READ_ONLY_MODE: Final = 1836
+EXPECTED: Final = (TidemarkError, ServerError, OSError)
 SchemaReader = Callable[["Connection", str, str], "TableSchema | None"]
 
 
@@ -63,41 +57,9 @@ class TableAccess:
     server: str = ""
 
 
-class ServerConnector:
-    """Connections to the server whose log is read, and to no other one behind the same address."""
-
-    def __init__(self, source: Callable[[], Connection], server: str) -> None:
-        self._source = source
-        self._server = server
-
-    def __call__(self) -> Connection:
-        """Return a connection; `RetriableSourceError` where it leads to another server."""
-        connection = self._source()
-        try:
-            found = identity_of(connection)
-        except BaseException:
-            close_quietly(connection)
-            raise
-        if self._server and found != self._server:
-            connection.close()
-            message = (
-                f"a connection for chunks reached another server than {self._server}, whose log is read; "
-                f"source.host must lead to one server"
-            )
-            raise RetriableSourceError(message)
-        return connection
-
-
-def described(error: BaseException) -> str:
-    """Return an error as status and notifications show it."""
-    if isinstance(error, pymysql.MySQLError) and len(error.args) > 1:
-        return f"the source answers: {error.args[1]} ({error.args[0]}){missing_grant(str(error.args[1]))}"
-    return str(error) or type(error).__name__
-
-
 def heals_by_itself(error: BaseException) -> bool:
     """Return whether source or Kafka was unreachable, not ready or short of something: waited for longer than a wrong query."""
-    if isinstance(error, pymysql.MySQLError):
+    if isinstance(error, ServerError):
         if _is_read_only(error):
             return True
         error = source_error(error, "the source")
@@ -105,7 +67,7 @@ def heals_by_itself(error: BaseException) -> bool:
     return isinstance(error, outages)
 
 
-def _is_read_only(error: pymysql.MySQLError) -> bool:
+def _is_read_only(error: ServerError) -> bool:
     """Return whether the source takes no rows at present: before a switch-over, or with its disk full at some providers."""
     code, text = (*error.args, 0, "")[:2]
-    return code == _READ_ONLY_MODE or (code == ER.OPTION_PREVENTS_STATEMENT and "read-only" in str(text))
+    return code == ServerCode.READ_ONLY_MODE or (code == ServerCode.OPTION_PREVENTS_STATEMENT and "read-only" in str(text))

@@ -27,22 +27,14 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import pymysql
 import structlog
-from pymysql.constants import ER
 
 from mysqlio.connection import server_version
-from mysqlio.quoting import quoted
+from mysqlio.quoting import qualified
+from mysqlio.server_errors import ServerCode, ServerError, server_code
 from mysqlio.server_facts import LogPosition, current_position, flavour_of
-from producer.snapshot.watermark import (
-    TRANSACTIONAL_ENGINES,
-    SignalTable,
-    Watermarking,
-    WindowRow,
-    commit_barrier,
-    commit_close,
-    require_no_xa,
-)
+from mysqlio.signal_table import TRANSACTIONAL_ENGINES, SignalTable
+from producer.snapshot.watermark import Watermarking, WindowRow, commit_barrier, commit_close, require_no_xa
 from schemas.errors import RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
@@ -76,7 +68,7 @@ class View:
     def pin(self, table: TableSchema) -> None:
         """Let no DDL statement change the table until `release`."""
         _run(self.reader, "SAVEPOINT tidemark")
-        _run(self.reader, f"SELECT 1 FROM {_sql((table.database, table.name))} LIMIT 0")  # noqa: S608 - quoted
+        _run(self.reader, f"SELECT 1 FROM {qualified(table.database, table.name)} LIMIT 0")  # noqa: S608 - quoted
 
     def release(self) -> None:
         """Let statements that wait for the table continue."""
@@ -91,7 +83,7 @@ class View:
         """Close the view, and release the lock."""
         for connection in (self.lock, self.reader):
             if connection is not None:
-                with suppress(pymysql.MySQLError, OSError):
+                with suppress(ServerError, OSError):
                     connection.close()
 
 
@@ -192,14 +184,14 @@ def _locked(
     try:
         try:
             _run(side, "FLUSH TABLES WITH READ LOCK")
-        except pymysql.MySQLError as error:
-            if error.args[0] not in _DENIED:
+        except ServerError as error:
+            if server_code(error) not in _DENIED:
                 raise
             reason = "RELOAD is not granted: the tables are locked one by one, which blocks clients that write to them"
             log.warning("snapshot.no_global_lock", answer=str(error.args[-1]), reason=reason)
             _lock_tables(side, tables)
-    except pymysql.MySQLError as error:
-        if error.args[0] != ER.LOCK_WAIT_TIMEOUT:
+    except ServerError as error:
+        if server_code(error) != ServerCode.LOCK_WAIT_TIMEOUT:
             raise
         message = (
             f"the lock for a consistent snapshot was not granted within {_timeout_s(snapshot)} s "
@@ -214,12 +206,12 @@ def _locked(
 
 
 def _lock_tables(side: Connection, tables: Iterable[TableId]) -> None:
-    names = [f"{_sql(table)} READ" for table in tables]
+    names = [f"{qualified(*table)} READ" for table in tables]
     try:
         if names:
             _run(side, f"LOCK TABLES {', '.join(names)}")
-    except pymysql.MySQLError as error:
-        if error.args[0] not in _DENIED:
+    except ServerError as error:
+        if server_code(error) not in _DENIED:
             raise
         message = (
             f"a consistent snapshot with snapshot.locking_mode minimal or extended needs a lock, which is not granted "
@@ -305,10 +297,6 @@ def _require_views(side: Connection, tables: Sequence[TableId], snapshot: Snapsh
 
 def _timeout_s(snapshot: SnapshotSettings) -> int:
     return max(1, -(-snapshot.lock_timeout_ms // 1000))
-
-
-def _sql(table: TableId) -> str:
-    return ".".join(quoted(name) for name in table)
 
 
 def _run(connection: Connection, sql: str) -> None:

@@ -28,14 +28,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from mysqlio.server_facts import LogPosition, ask, is_mariadb
+from mysqlio.signal_table import SignalTable, delete_row
 from producer.snapshot.watermark import (
     LowWatermark,
-    SignalTable,
     Watermarking,
     WindowRow,
     choose_low_watermark,
     commit_close,
-    delete_row,
     end_of_binlog,
 )
 from producer.source.visibility import AGAIN_S, PATIENCE_S, require_gtids, snapshot_position

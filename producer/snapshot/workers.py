@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from mysqlio.connection import close_quietly
+from mysqlio.server_errors import described
 from producer.snapshot.reader import AbandonedError, Assignment, KeyChangedError, TableGoneError
 from producer.snapshot.scope import scope_of
 from producer.snapshot.shared_ledger import POLL_S, SharedLedger
-from producer.snapshot.table_access import described, heals_by_itself
+from producer.snapshot.table_access import heals_by_itself
 from schemas.documents import Origin
 from schemas.errors import PreparedXaError
 from schemas.overriding import override

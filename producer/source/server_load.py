@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pymysql
-import pymysql.cursors
-
 from mysqlio.connection import server_version
-from mysqlio.server_errors import missing_grant, source_error
+from mysqlio.server_errors import ServerError, missing_grant, source_error
 from mysqlio.server_facts import flavour_of, version_of
 from schemas.errors import RetriableSourceError
 
@@ -40,10 +37,11 @@ def replica_lag_s(connection: Connection) -> Measured:
     """Return how many seconds the server is behind its own source, the largest number of several channels."""
     statement = _statement(server_version(connection))
     try:
-        with connection.cursor(pymysql.cursors.DictCursor) as cursor:
+        with connection.cursor() as cursor:
             cursor.execute(statement)
-            rows = cursor.fetchall()
-    except pymysql.MySQLError as error:
+            names = [str(column[0]) for column in cursor.description or ()]
+            rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    except ServerError as error:
         if isinstance(source_error(error, ""), RetriableSourceError):
             raise
         text = str(error.args[-1])

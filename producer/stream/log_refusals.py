@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mysqlio.definitions.tokens import without_values
 from producer.binlog.event_types import LEFT_BEHIND
-from producer.catalog.statements.tokens import without_values
 
 UNANNOUNCED_ROLLBACK: Final = (
     "the log has a ROLLBACK in a transaction that did not announce that it may: rows could be published "

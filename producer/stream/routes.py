@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import structlog
 
+from mysqlio.definitions.table_parts import SYSTEM_DATABASES
 from producer.binlog.rowcount import cell_sizes
-from producer.catalog.model import SYSTEM_DATABASES
 from producer.catalog.online_ddl import real_table
 from producer.stream.groups import OPS
 from producer.stream.ports import Route, RoutePlan, RunHandler, RunPlan
@@ -27,7 +27,7 @@ from schemas.errors import (
 if TYPE_CHECKING:
     from producer.binlog import TableMap
     from producer.catalog import Catalog
-    from producer.kafka.codecs import CodecFactory
+    from producer.kafka.codecs import LogCodecs
     from producer.kafka.tables import TableTopics
     from producer.stream.ports import Op, RowsHandler, TableErrors
     from rowcodec import TableCodec
@@ -110,7 +110,7 @@ class RouteBuilder:
         self,
         prefix: str,
         catalog: Catalog,
-        codecs: CodecFactory,
+        codecs: LogCodecs,
         tables: TableTopics,
         captured: CapturedTables,
         skipped: frozenset[Op] = frozenset(),

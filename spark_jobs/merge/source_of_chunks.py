@@ -1,14 +1,12 @@
-"""Where the rows of a load come from: the merge job knows the interface; the command has the client of the source."""
+"""The source of the rows of loads: the merge job knows the interface; the extra `load` has the client of the source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from importlib import import_module
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from schemas.errors import ConfigError
 from schemas.loads import LoadAnswer
 from schemas.markers import LoadMarker
 from schemas.settings import Settings
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_MODULE: Final = "tidemark.loads.chunk_source"
-_FUNCTION: Final = "open_source"
 _ADVICE: Final = (
     "install tidemark-cdc[spark,load] on the driver and on every executor, give the merge job the section source of the settings, "
     "and restart it; where the producer chose this way by itself, it reads these chunks into Kafka after a while"
@@ -42,12 +38,10 @@ class ChunkSource(Protocol):
 
 
 def open_chunk_source(settings: Settings) -> ChunkSource | None:
-    """Return the source of these settings; None, with a warning, where this job cannot reach one."""
+    """Return the source of these settings; None, with a warning, if the extra `load` is missing."""
     try:
-        found = getattr(import_module(_MODULE), _FUNCTION)(settings)
-    except (ImportError, AttributeError, ConfigError) as error:
+        from spark_jobs.loads.chunk_source import TableChunks
+    except ImportError as error:
         log.warning("merge.no_chunk_source", reason=str(error), advice=_ADVICE)
         return None
-    if found is None:
-        log.warning("merge.no_chunk_source", reason="the settings name no source", advice=_ADVICE)
-    return cast("ChunkSource | None", found)
+    return TableChunks(settings)

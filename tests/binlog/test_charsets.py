@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rowcodec.charset_tables import MULTI_BYTE, SINGLE_BYTE, UNICODE
 from rowcodec.charsets import charset_of, codec_of, decode_text
+from schemas.charset_tables import MULTI_BYTE, SINGLE_BYTE, UNICODE
 from tests.support.servers import database
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from producer.catalog.model import Key
-from producer.catalog.statements.clauses import KeyPart
+from mysqlio.definitions.table_parts import Key, KeyPart
 from schemas.columns import Column, TableSchema
 from schemas.types.semantic_types import column_default
 

@@ -15,10 +15,11 @@ from typing import Any, Final
 import pymysql
 
 from devservers import Database
+from mysqlio.information_schema import TableFacts, read_databases, read_rules, read_table_facts
 from producer.binlog.events import QueryEvent
-from producer.catalog import TrackedTables, read_rules
+from producer.catalog import TrackedTables
 from producer.catalog.effects import EFFECTS, DdlChange, parse_ddl
-from producer.catalog.information_schema import TableFacts, read_databases, read_table_facts
+from producer.catalog.model import state_of
 from schemas.types.semantic_types import column_default
 from tests.catalog.comparable_schemas import comparable, comparable_collation, comparable_keys
 from tests.catalog.logged_source import catalog_of
@@ -213,7 +214,7 @@ class ClauseFuzzer:
         """What the texts made of the tables, against the server; "" if all is the same."""
         tracked = TrackedTables(self.rules, lambda _database, _table: True)
         for one in self.facts.values():
-            tracked.adopt(one.state)
+            tracked.adopt(state_of(one))
         tracked.adopt_databases(self.databases)
         catalog = catalog_of(self.server, tracked, self.server.connect)
         changes: list[DdlChange] = []

@@ -7,20 +7,19 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from producer.binlog.tablemap import TableMap
-from producer.catalog import (
-    Catalog,
-    TableVersion,
-    TrackedTables,
+from mysqlio.definitions.table_parts import Rules
+from mysqlio.information_schema import (
     check_supported,
     list_tables,
     read_rules,
+    read_table_facts,
     read_table_schema,
 )
+from producer.binlog.tablemap import TableMap
+from producer.catalog import Catalog, TableVersion, TrackedTables
 from producer.catalog.dropped_columns import DroppedColumns
 from producer.catalog.effects import DdlChange, parse_ddl
-from producer.catalog.information_schema import read_table_facts
-from producer.catalog.model import Rules
+from producer.catalog.model import state_of
 from tests.catalog.server_log import end_of_log, events_since, table_maps_since
 
 
@@ -105,7 +104,7 @@ def known_now(source: Source) -> dict[str, Any]:
         for database, table in list_tables(connection):
             facts = read_table_facts(connection, database, table) if database == source.database else None
             if facts is not None:
-                tracked.adopt(facts.state)
+                tracked.adopt(state_of(facts))
     return tracked.pop_unsaved()
 
 

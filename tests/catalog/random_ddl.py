@@ -22,9 +22,9 @@ import pymysql
 import structlog
 
 from devservers import Database, start_database
+from mysqlio.information_schema import read_rules, read_table_facts
 from producer.binlog.tablemap import TableMap
 from producer.catalog.effects import DdlChange, parse_ddl
-from producer.catalog.information_schema import read_rules, read_table_facts
 from producer.catalog.model import TableState, from_document, renamed, to_document
 from producer.catalog.reduce import Unknown, altered, created
 from schemas.columns import TableSchema

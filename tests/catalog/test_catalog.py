@@ -9,11 +9,8 @@ import pymysql
 import pytest
 
 from mysqlio.connection import connect
+from mysqlio.information_schema import list_tables, read_table_facts, wait_for_ddl
 from mysqlio.server_access import ServerAccess
-from producer.catalog import (
-    list_tables,
-)
-from producer.catalog.information_schema import read_table_facts, wait_for_ddl
 from schemas.avro import to_avro
 from schemas.settings import SourceSettings
 from schemas.types.connect import value_schema

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from producer.catalog.column_types import to_column
+from mysqlio.definitions.column_definition import parse_definition
+from mysqlio.definitions.column_types import to_column
+from mysqlio.definitions.token_cursor import Cursor
+from mysqlio.definitions.tokens import tokenise
 from producer.catalog.conversions import keeps_values
-from producer.catalog.statements.column_definition import parse_definition
-from producer.catalog.statements.token_cursor import Cursor
-from producer.catalog.statements.tokens import tokenise
 from schemas.columns import Column
 
 

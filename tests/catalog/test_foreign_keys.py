@@ -9,6 +9,7 @@ import pymysql
 import pytest
 
 from mysqlio.connection import connect
+from mysqlio.information_schema import list_tables
 from mysqlio.server_access import ServerAccess
 from producer.catalog.foreign_keys import (
     Consequence,
@@ -18,7 +19,6 @@ from producer.catalog.foreign_keys import (
     parse_foreign_keys,
     read_foreign_keys,
 )
-from producer.catalog.information_schema import list_tables
 from schemas.errors import RetriableSourceError
 from schemas.settings import SourceSettings
 from tests.support.servers import database

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
+from mysqlio.information_schema import read_rules
 from producer.binlog.tablemap import TableMap
-from producer.catalog import (
-    TrackedTables,
-    read_rules,
-)
+from producer.catalog import TrackedTables
 from producer.catalog.effects import parse_ddl
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.types.semantic_types import column_default

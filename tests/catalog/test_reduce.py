@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mysqlio.definitions.table_parts import Rules
 from producer.catalog import Catalog
 from producer.catalog.effects import parse_ddl
-from producer.catalog.model import Rules, TableState, from_document, to_document
+from producer.catalog.model import TableState, from_document, to_document
 from producer.catalog.reduce import Unknown, altered, created
 from producer.catalog.tracking import TrackedTables
 from schemas.columns import ColumnType

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from producer.catalog import TrackedTables, read_rules
+from mysqlio.information_schema import read_rules
+from producer.catalog import TrackedTables
 from producer.catalog.effects import parse_ddl
 from tests.catalog.logged_source import Source, catalog_of, known_now
 from tests.catalog.server_log import end_of_log, events_since

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mysqlio.definitions.tokens import tokenise, without_values
 from producer.binlog.events import QueryEvent
 from producer.catalog.statement_reach import (
     ServerObjects,
@@ -14,7 +15,6 @@ from producer.catalog.statement_reach import (
     all_names,
     changed_tables,
 )
-from producer.catalog.statements.tokens import tokenise, without_values
 from schemas.documents import UnseenStatementsDocument
 
 

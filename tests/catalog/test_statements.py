@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mysqlio.definitions.table_parts import KeyPart
 from producer.catalog.effects import changes_of, parse_ddl
 from producer.catalog.model_records import TableModels
 from producer.catalog.statements import Statement, parse_statement
@@ -17,7 +18,6 @@ from producer.catalog.statements.clauses import (
     DatabaseCharset,
     DropKey,
     FromQuery,
-    KeyPart,
     RenameTable,
     SystemVersioning,
     TableCharset,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from producer.catalog.statements.character_sets import SUPPORTED, charset_name
+from mysqlio.definitions.character_sets import SUPPORTED, charset_name
 from schemas.columns import ColumnType
 from schemas.errors import SourceError, UnsupportedTypeError
 from schemas.types.column_facts import SPATIAL_TYPES

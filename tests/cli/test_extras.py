@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
             "pymysql fastavro zstandard",
         ),
         ("tidemark.doctor.examination", "confluent_kafka pymysql fastavro pyspark delta deltalake pyarrow pandas numba psycopg"),
-        ("tidemark.loads.chunk_source", "confluent_kafka zstandard prometheus_client pyspark delta deltalake pandas"),
+        ("spark_jobs.loads.chunk_source", "confluent_kafka zstandard prometheus_client pyspark delta deltalake pandas"),
         ("tidemark.verify, tidemark.verify.iceberg_reader", "confluent_kafka numba pyspark delta"),
         (
             "schemas.settings, schemas.merge_rule, schemas.avro",

@@ -15,8 +15,9 @@ from mysqlio.connection import connect
 from mysqlio.server_access import ServerAccess
 from mysqlio.server_errors import source_errors
 from mysqlio.server_facts import server_facts
+from mysqlio.signal_table import SignalTable
 from producer.app import Producer
-from producer.snapshot.watermark import SignalTable, WindowRow, commit_barrier, commit_close
+from producer.snapshot.watermark import WindowRow, commit_barrier, commit_close
 from producer.source.source_preflight import preflight
 from schemas.errors import SourceError
 from schemas.settings import Settings, from_mapping

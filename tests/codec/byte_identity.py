@@ -26,8 +26,8 @@ from pymysql import converters
 
 from devservers import Database, start_database
 from mysqlio.connection import connect
+from mysqlio.information_schema import read_table_schema
 from mysqlio.server_access import ServerAccess
-from producer.catalog import read_table_schema
 from rowcodec import SourceConstants, TableCodec, WireSchemas
 from schemas.columns import TableSchema
 from schemas.connect_types import BinaryMode, DecimalMode, TimeMode, UnsignedMode, ValueModes

@@ -13,8 +13,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rowcodec.charset_tables import MULTI_BYTE, UNICODE
 from rowcodec.charsets import decode_text
+from schemas.charset_tables import MULTI_BYTE, UNICODE
 from schemas.columns import Column, ColumnType
 from schemas.types.column_facts import SPATIAL_TYPES
 

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pymysql
 
 from devservers import Database
+from mysqlio.binary_query import BinaryQuery
 from producer.binlog.events import parse_rows_header
 from producer.binlog.tablemap import TableMap, parse_table_map
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.query import BinaryQuery
 from rowcodec import (
     BinlogLayout,
     ChunkContext,

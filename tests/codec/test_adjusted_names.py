@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from producer.catalog import read_table_schema
+from mysqlio.information_schema import read_table_schema
 from rowcodec import SourceConstants, TableCodec, WireSchemas
 from schemas.connect_types import ValueModes
 from tests.codec.oracle import (

@@ -117,7 +117,7 @@ def samples(table: RandomTable, server_name: str, schema_name: str) -> list[tupl
             for index, row in enumerate(rows)
         ]
         cursor.executemany(f"INSERT INTO t VALUES ({marks})", values)
-        from producer.source.query import BinaryQuery
+        from mysqlio.binary_query import BinaryQuery
 
         with BinaryQuery(connection, "SELECT * FROM t") as query:
             blocks = [bytes(buf[first:last]) for buf, first, last in query.blocks()]

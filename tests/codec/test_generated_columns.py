@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from producer.catalog import read_table_schema
+from mysqlio.information_schema import read_table_schema
 from producer.snapshot.ranges import KeyRange, chunk_query
 from tests.codec.oracle import (
     Reader,

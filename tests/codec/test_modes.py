@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pytest
 
-from producer.catalog import read_table_schema
+from mysqlio.information_schema import read_table_schema
 from rowcodec import SourceConstants, TableCodec, WireSchemas
 from rowcodec.python_cells import packed_decimal
 from schemas.avro import to_avro

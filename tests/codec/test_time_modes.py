@@ -15,7 +15,7 @@ from typing import Any, get_args
 import fastavro
 import pytest
 
-from producer.catalog import read_table_schema
+from mysqlio.information_schema import read_table_schema
 from rowcodec import SourceConstants, TableCodec, WireSchemas
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema

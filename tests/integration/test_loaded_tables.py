@@ -24,15 +24,15 @@ from producer.app import Producer
 from schemas.loads import LOAD_ANSWER, LoadAnswer
 from schemas.markers import CloseMarker, CompleteMarker, LoadMarker, is_marker, parse_marker
 from schemas.settings import Settings, SinkSettings
+from spark_jobs.loads.chunk_source import TableChunks
 from tests.integration.among_changes import COLUMNS, create, ended, signal, writers
 from tests.support.played_loads import Pairs, pairs
 from tests.support.producers import Source, running
 from tests.support.servers import database
 from tests.support.topics import read_topic
 from tidemark.api.observe import Observer
-from tidemark.loads.chunk_source import ChunkSource, open_source
 
-Play = Callable[[ChunkSource, LoadMarker], LoadAnswer | None]
+Play = Callable[[TableChunks, LoadMarker], LoadAnswer | None]
 
 
 @pytest.fixture(params=["mysql80", "mariadb114"])
@@ -74,7 +74,7 @@ class PlayedJob:
                 "enable.auto.commit": False,
             }
         )
-        self._chunks = open_source(settings)
+        self._chunks = TableChunks(settings)
         self._play = play or self.load
         self._end = threading.Event()
         self._error: BaseException | None = None
@@ -82,7 +82,7 @@ class PlayedJob:
         self.rows: dict[str, Pairs] = {}
         self.asked: list[str] = []
 
-    def load(self, chunks: ChunkSource, load: LoadMarker) -> LoadAnswer:
+    def load(self, chunks: TableChunks, load: LoadMarker) -> LoadAnswer:
         self.rows[load.window] = pairs(chunks.read(self._database, self._table, load))
         return LoadAnswer(load.window, len(self.rows[load.window]))
 
@@ -188,7 +188,7 @@ def test_a_restart_in_the_middle_asks_once_more_for_what_was_not_closed(mysql, r
     create(mysql, "t", COLUMNS, [(number, 0, "x") for number in range(800)])
     settings = settings_of(mysql, registry.url, loads=2)
 
-    def three(chunks: ChunkSource, load: LoadMarker) -> LoadAnswer | None:
+    def three(chunks: TableChunks, load: LoadMarker) -> LoadAnswer | None:
         return first.load(chunks, load) if len(first.asked) <= 3 else None
 
     def done(producer: Producer) -> int:

@@ -23,12 +23,13 @@ from structlog.testing import capture_logs
 import tidemark
 from devservers.processes import GuardedProcess
 from mysqlio.connection import connect
+from mysqlio.information_schema import read_table_schema
 from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import current_position
-from producer.catalog import read_table_schema
+from mysqlio.signal_table import SignalTable
 from producer.snapshot import blocking, view
 from producer.snapshot.view import open_view
-from producer.snapshot.watermark import SignalTable, commit_barrier
+from producer.snapshot.watermark import commit_barrier
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.settings import Settings
 from tests.integration.views import (

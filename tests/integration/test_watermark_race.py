@@ -23,19 +23,14 @@ import pytest
 
 from devservers import Database, start_database
 from mysqlio.connection import connect
+from mysqlio.information_schema import read_table_schema
 from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import current_position
+from mysqlio.signal_table import SignalTable
 from producer.binlog import events
-from producer.catalog import read_table_schema
 from producer.snapshot import watermark
 from producer.snapshot.planner import largest_key
-from producer.snapshot.watermark import (
-    LowWatermark,
-    SignalTable,
-    WindowRow,
-    choose_low_watermark,
-    end_of_binlog,
-)
+from producer.snapshot.watermark import LowWatermark, WindowRow, choose_low_watermark, end_of_binlog
 from producer.source.dump import BinlogStream, StreamStart
 from schemas.columns import TableSchema
 from schemas.errors import SourceError

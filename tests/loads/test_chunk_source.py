@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from devservers import Database
 from mysqlio.connection import connect
+from mysqlio.information_schema import read_table_schema
 from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import identity_of
-from producer.catalog import read_table_schema
-from producer.kafka.codecs import CodecFactory
 from producer.snapshot.ranges import KeyRange, key_identity
 from producer.snapshot.reader import Assignment, ChunkReader, WindowWatch
 from producer.snapshot.scope import WholeTable
@@ -26,17 +25,18 @@ from producer.snapshot.table_access import TableAccess
 from producer.snapshot.watermark import LowWatermark
 from producer.snapshot.windowing import Windowing
 from producer.testing.chunk_writers import MemoryChunkWriter, MemoryTopics
+from rowcodec.codec_factory import CodecFactory
 from schemas.errors import LoadError, LoadImpossibleError
 from schemas.loads import LoadAnswer
 from schemas.markers import LoadMarker
 from schemas.position import Position
 from schemas.settings import Settings
+from spark_jobs.loads import chunk_source
+from spark_jobs.loads.chunk_source import TableChunks
 from tests.codec.test_the_server_is_the_oracle import RandomTable, _literal, tables
 from tests.support.played_loads import MemoryRegistry, load_settings, pairs
 from tests.support.servers import database, drop_database, new_database
 from tests.support.snapshots import Source
-from tidemark.loads import chunk_source
-from tidemark.loads.chunk_source import open_source
 
 LOW = LowWatermark(Position(3, 7, 4711), "binlog.000007", 4711)
 EXAMPLES = settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
@@ -111,7 +111,7 @@ class Both:
         return topics.records.get("topic", []), load
 
     def loaded(self, table: str, load: LoadMarker) -> list[tuple[bytes | None, bytes]]:
-        sent = pickle.loads(pickle.dumps(open_source(self.settings)))  # noqa: S301 - as Spark does
+        sent = pickle.loads(pickle.dumps(TableChunks(self.settings)))  # noqa: S301 - as Spark does
         return pairs(sent.read(self.source.schema, table, load))
 
 
@@ -174,7 +174,7 @@ def test_blocks_are_bounded_and_have_the_codecs_bytes(source: Source, registry: 
     both = Both(source, registry)
     written, load = both.written("t", "true")
     assert b"true" in written[0][1]
-    blocks = list(open_source(both.settings).read(source.schema, "t", load))
+    blocks = list(TableChunks(both.settings).read(source.schema, "t", load))
     assert len(blocks) > 3
     assert all(isinstance(one, pa.BinaryArray) and one.null_count == 0 for block in blocks for one in block)
     assert max(values.nbytes for _, values in blocks) < 8 << 20
@@ -219,7 +219,7 @@ def test_a_table_that_is_locked_is_an_error_and_holds_no_batch_up(
 
 def test_answers_are_rows_and_one_that_is_there_is_as_good(source: Source, registry: MemoryRegistry) -> None:
     source.run("CREATE TABLE signals (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048))")
-    chunks = open_source(load_settings(source))
+    chunks = TableChunks(load_settings(source))
     answers = [LoadAnswer("w1", 5), LoadAnswer("w2", error="it's \"full\" at 100%", retry=True)]
     chunks.answer(answers)
     chunks.answer(iter(answers))
@@ -231,7 +231,7 @@ def test_an_answer_goes_into_the_log_that_is_read_and_to_no_other_server_behind_
     source: Source, registry: MemoryRegistry
 ) -> None:
     source.run("CREATE TABLE signals (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048))")
-    chunks = open_source(load_settings(source))
+    chunks = TableChunks(load_settings(source))
     ((here,),) = source.rows("SELECT @@server_uuid")
     chunks.answer([LoadAnswer("w1", 5, server=here)])
     with pytest.raises(LoadError, match="reached another server than 00000000-0000-0000-0000-000000000000"):

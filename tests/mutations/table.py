@@ -48,14 +48,14 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "version of loaded rows",
-        "tidemark.loads.chunk_source",
+        "spark_jobs.loads.chunk_source",
         "position=load.low.text",
         "position=load.position.text",
         ("tests/loads/test_chunk_source.py", "-k", "mysql"),
     ),
     Mutation(
         "schemas of loaded rows",
-        "tidemark.loads.chunk_source",
+        "spark_jobs.loads.chunk_source",
         "        marked.check(self._registered)\n",
         "",
         ("tests/snapshot/test_load_windows.py", "-k", "test_another_server_and_a_schema_of_other_columns_are_refused"),

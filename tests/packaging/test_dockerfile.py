@@ -59,19 +59,19 @@ def test_the_merge_image_compiles_every_kernel_of_the_workers(tmp_path: Path) ->
         env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "TIDEMARK_CACHE": "", "HOME": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    folders = ("producer/binlog", "rowcodec", "spark_jobs/arrow")
+    folders = ("mysqlio", "producer/binlog", "rowcodec", "spark_jobs/arrow")
     groups = {path for folder in folders for path in (ROOT / folder).glob("*.py") if "KernelGroup(" in path.read_text("utf-8")}
-    assert len(groups) == 3
+    assert len(groups) == 4
     assert set(done.stdout.split()) == {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in groups}
 
 
 def test_every_module_with_kernels_is_in_its_group() -> None:
     """A kernel whose module the group does not name would be missing in the object file, and found only when it is called."""
-    for home in ("producer.binlog.log_kernels", "rowcodec.codec_kernels", "spark_jobs.arrow.worker_kernels"):
+    for home in ("mysqlio.packet_kernels", "producer.binlog.log_kernels", "rowcodec.codec_kernels", "spark_jobs.arrow.worker_kernels"):
         group = importlib.import_module(home).GROUP
         users = {
             ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            for part in ("producer", "rowcodec", "spark_jobs")
+            for part in ("mysqlio", "producer", "rowcodec", "spark_jobs")
             for path in (ROOT / part).rglob("*.py")
             if "\n@entry\n" in (text := path.read_text("utf-8")) and f"from {home} import" in text
         }

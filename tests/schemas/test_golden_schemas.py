@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from producer.catalog import read_table_schema
+from mysqlio.information_schema import read_table_schema
 from schemas.jsonschema import to_json_schema
 from schemas.types.connect import key_schema, value_schema
 from tests.support.golden import Scenario, load

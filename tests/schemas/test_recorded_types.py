@@ -17,17 +17,17 @@ from typing import Any, Final, get_args
 from deltalake import Schema
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
+from mysqlio.binary_query import ResultColumn
+from mysqlio.definitions.column_definition import parse_definition
+from mysqlio.definitions.column_types import is_exact, to_column
+from mysqlio.definitions.token_cursor import Cursor
+from mysqlio.definitions.tokens import tokenise
+from mysqlio.result_columns import require_columns
 from producer.binlog.tablemap import TableMap
-from producer.catalog.column_types import is_exact, to_column
 from producer.catalog.conversions import keeps_values, looks_the_same
-from producer.catalog.statements.column_definition import parse_definition
-from producer.catalog.statements.token_cursor import Cursor
-from producer.catalog.statements.tokens import tokenise
 from producer.catalog.table_map import Announced, announced_column, disagreement, hidden_type
 from producer.snapshot.child_rows import ChildRows
 from producer.snapshot.ranges import is_plain_integer, literal, range_key, select_expression
-from producer.snapshot.resultset import require_columns
-from producer.source.query import ResultColumn
 from rowcodec.program import compile_binlog, compile_result
 from rowcodec.types import BinlogLayout, RecordOptions, SourceConstants, WireSchemas
 from schemas.avro import to_avro

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from producer.catalog.column_types import to_column
-from producer.catalog.statements.column_definition import parse_definition
-from producer.catalog.statements.token_cursor import Cursor
-from producer.catalog.statements.tokens import tokenise
+from mysqlio.definitions.column_definition import parse_definition
+from mysqlio.definitions.column_types import to_column
+from mysqlio.definitions.token_cursor import Cursor
+from mysqlio.definitions.tokens import tokenise
 from schemas.applied.shape import shaped
 from schemas.avro import to_avro
 from schemas.columns import Column, TableSchema

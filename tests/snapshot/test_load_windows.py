@@ -13,11 +13,11 @@ from producer.snapshot.asked_loads import WAITS_FOR_MERGE
 from schemas.errors import LoadError
 from schemas.loads import LOAD_ANSWER, LoadAnswer
 from schemas.markers import LoadMarker
+from spark_jobs.loads.chunk_source import TableChunks
 from tests.support.memory_log import MemoryLog, running
 from tests.support.played_loads import MemoryRegistry, PlayedMergeJob, load_log, marker_of, pairs
 from tests.support.servers import database
 from tests.support.snapshots import Source
-from tidemark.loads.chunk_source import open_source
 
 SERVERS = ("mysql80", "mariadb114")
 
@@ -105,7 +105,7 @@ def test_what_changes_between_barrier_and_reading_is_read_with_the_older_version
     def change_and_read(_, load: LoadMarker) -> LoadAnswer:
         mysql.run("UPDATE t SET v = -1 WHERE id = 7")
         changed.append(1)
-        return job.load(open_source(log.settings), load)
+        return job.load(TableChunks(log.settings), load)
 
     with running(log), PlayedMergeJob(log, change_and_read) as job:
         ask(mysql)
@@ -247,7 +247,7 @@ def test_after_a_crash_chunks_not_closed_are_asked_for_again(mysql: Source, regi
     assert unanswered
     again = load_log(mysql, registry, log.durable, loads=2)
     with running(again), PlayedMergeJob(again) as second:
-        open_source(again.settings).answer([LoadAnswer(window, 100) for window in unanswered])  # it comes too late
+        TableChunks(again.settings).answer([LoadAnswer(window, 100) for window in unanswered])  # it comes too late
         again.wait_reported("COMPLETED", timeout_s=30)
     closed = loaded_windows(again)
     assert not set(unanswered) & set(closed)
@@ -323,7 +323,7 @@ def test_an_answer_that_nobody_waits_for_changes_nothing_and_is_not_rejected(
     mysql.numbers("t", 5)
     log = load_log(mysql, registry)
     with running(log), PlayedMergeJob(log):
-        open_source(log.settings).answer([LoadAnswer("00000000-0000-0000-0000-000000000000", 7)])
+        TableChunks(log.settings).answer([LoadAnswer("00000000-0000-0000-0000-000000000000", 7)])
         mysql.run(f"INSERT INTO signals VALUES ('odd', '{LOAD_ANSWER}', 'no JSON')")
         ask(mysql)
         log.wait_reported("COMPLETED", timeout_s=30)
@@ -362,7 +362,7 @@ def test_another_server_and_a_schema_of_other_columns_are_refused(mysql: Source,
         ask(mysql)
         log.wait_reported("COMPLETED", timeout_s=30)
     load = marker_of(log.durable.marked("load")[0])
-    source = open_source(log.settings)
+    source = TableChunks(log.settings)
     assert len(pairs(source.read(mysql.schema, "t", load))) == 5
     for changed, reason in (
         (replace(load, server="another"), "another server"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from devservers import Database
-from producer.catalog import read_table_schema
+from mysqlio.information_schema import read_table_schema
 from producer.snapshot.pace import ChunkSizes
 from producer.snapshot.planner import TablePlanner, explain
 from producer.snapshot.ranges import KeyRange, chunk_query, literal, range_key

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from producer.catalog import read_table_schema
+from mysqlio.information_schema import read_table_schema
 from producer.snapshot.pace import ChunkSizes
 from producer.snapshot.planner import TablePlanner, explain, split_bounds
 from producer.snapshot.ranges import KeyRange, chunk_query

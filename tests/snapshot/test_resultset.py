@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from producer.catalog import read_table_schema
+from mysqlio.binary_query import BinaryQuery, ResultColumn
+from mysqlio.information_schema import read_table_schema
+from mysqlio.result_columns import require_columns
 from producer.snapshot.ranges import KeyRange, chunk_query
 from producer.snapshot.reader import shown_by_star
-from producer.snapshot.resultset import require_columns
-from producer.source.query import BinaryQuery, ResultColumn
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import SchemaMismatchError
 from schemas.types.column_facts import ADDRESS_TYPES, SPATIAL_TYPES

@@ -13,9 +13,9 @@ import pytest
 
 from devservers import Database
 from mysqlio.server_facts import identity_of, server_facts
+from mysqlio.signal_table import SignalTable
 from producer.snapshot import watermark
 from producer.snapshot.watermark import (
-    SignalTable,
     WindowRow,
     choose_low_watermark,
     commit_barrier,

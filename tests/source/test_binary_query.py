@@ -12,7 +12,7 @@ import pymysql
 import pytest
 
 from devservers import Database
-from producer.source.query import BinaryQuery, bind
+from mysqlio.binary_query import BinaryQuery, bind
 from tests.support.servers import database
 
 SERVERS = ("mysql80", "mariadb114")

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from devservers import Database, start_database
 from mysqlio.connection import Connection, connect
+from mysqlio.information_schema import read_table_schema
 from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import (
     ServerFacts,
@@ -23,7 +24,6 @@ from mysqlio.server_facts import (
     user_grants,
     version_of,
 )
-from producer.catalog import read_table_schema
 from producer.source import source_preflight
 from producer.source.coverage import privileges_on
 from producer.source.log_facts import available_log, require_logged, require_stored_name, xa_recover

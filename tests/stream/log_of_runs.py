@@ -17,7 +17,6 @@ from producer.binlog import EventBatch, TableMap
 from producer.binlog.framing import PacketFramer
 from producer.binlog.positions import PositionTracker
 from producer.binlog.rowcount import cell_sizes
-from producer.kafka.codecs import RowIdentity
 from producer.stream.checkpoint import Checkpoints
 from producer.stream.cursor import LogCursor
 from producer.stream.groups import TransactionAssembler
@@ -34,6 +33,7 @@ from producer.stream.steps import Boundary
 from producer.stream.view_publication import ViewPublication
 from producer.testing.log_handlers import MemoryStore
 from rowcodec import Records, TableCodec
+from rowcodec.codec_factory import RowIdentity
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import TidemarkError
 from schemas.settings import SourceSettings

@@ -21,7 +21,7 @@ from mysqlio.server_facts import current_position
 from producer.binlog import events
 from producer.control.signal_control import SignalControl
 from producer.control.signal_row import decode_signal_row
-from producer.kafka.codecs import CodecFactory, SchemaRegistrar
+from producer.kafka.codecs import LogCodecs
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.snapshot.outbox import MarkerDraft
 from producer.snapshot.reader import ChunkWriter
@@ -29,6 +29,7 @@ from producer.snapshot.table_access import TableAccess
 from producer.source.dump import BinlogStream, StreamStart
 from producer.testing.chunk_writers import MemoryChunkWriter, MemoryTopics
 from rowcodec import BinlogLayout
+from rowcodec.codec_factory import SchemaRegistrar
 from schemas.connect_types import Connector
 from schemas.notifications import Notification
 from schemas.position import Position, file_number
@@ -81,7 +82,7 @@ class MemoryLog:
             settings=settings,
             access=TableAccess(
                 lambda: connect(ServerAccess.of(settings.source)),
-                CodecFactory(settings.name, connector, settings.format, registry, settings.records),
+                LogCodecs(settings.name, connector, settings.format, registry, settings.records),
                 server=server,
             ),
             writer=lambda slot: sink(durable.topics, slot),

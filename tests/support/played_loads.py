@@ -16,12 +16,12 @@ from schemas.loads import LoadAnswer
 from schemas.markers import LoadMarker
 from schemas.position import Position
 from schemas.settings import Settings, SinkSettings
+from spark_jobs.loads.chunk_source import TableChunks
 from tests.support.memory_log import Durable, MemoryLog, begin, settings_for
 from tests.support.snapshots import Source
-from tidemark.loads.chunk_source import ChunkSource, open_source
 
 Pairs = list[tuple[bytes | None, bytes]]
-Play = Callable[[ChunkSource, LoadMarker], LoadAnswer | None]
+Play = Callable[[TableChunks, LoadMarker], LoadAnswer | None]
 
 
 @dataclass
@@ -85,7 +85,7 @@ class PlayedMergeJob:
     def __init__(self, log: MemoryLog, play: Play | None = None) -> None:
         self._log = log
         self._play = play or self.load
-        self._source = open_source(log.settings)
+        self._source = TableChunks(log.settings)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="merge-job")
         self._error: BaseException | None = None
@@ -93,7 +93,7 @@ class PlayedMergeJob:
         self.rows: dict[str, Pairs] = {}
         self.asked: list[LoadMarker] = []
 
-    def load(self, source: ChunkSource, load: LoadMarker) -> LoadAnswer:
+    def load(self, source: TableChunks, load: LoadMarker) -> LoadAnswer:
         """Read the rows and answer how many there are."""
         database, table = load.table.split(".")
         self.rows[load.window] = pairs(source.read(database, table, load))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from schemas import signals
 from schemas.applied.kafka_security import client_options
-from schemas.errors import ConfigError, PublishError, SignalError, SourceError
+from schemas.errors import ConfigError, PublishError, SignalError
 from schemas.settings import ServiceSettings, Settings
 from schemas.waiting import waiting
 
@@ -32,7 +32,6 @@ WIDEST_DATA: Final = 2048
 SIGNALS_PATH: Final = "/api/v1/signals"
 _DELIVERY_S: Final = 20.0
 _HTTP_S: Final = 30.0
-_DUPLICATE: Final = 1062  # pymysql.constants.ER.DUP_ENTRY
 
 
 def signal_of(document: object, prefix: str) -> tuple[str, str, str | None]:
@@ -107,19 +106,17 @@ def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
     from mysqlio.connection import connect
     from mysqlio.server_access import ServerAccess
     from mysqlio.server_errors import source_errors
+    from mysqlio.signal_table import SignalTable, insert_row
 
-    table = ".".join(f"`{name.replace('`', '``')}`" for name in names).replace("%", "%%")  # a `%` is no argument's place
     connection = connect(ServerAccess.of(settings.source))
     try:
-        with source_errors(f"signal table {'.'.join(names)}"), connection.cursor() as cursor:
-            cursor.execute(f"INSERT INTO {table} VALUES (%s, %s, %s)", (signal_id, kind, data))  # noqa: S608
-    except SourceError as error:
-        cause = error.__cause__
-        if cause is None or cause.args[:1] != (_DUPLICATE,):
-            raise
-        raise ConfigError(f"id: {signal_id!r} is in the signal table {'.'.join(names)} already; use a new one") from None
+        with source_errors(f"signal table {'.'.join(names)}"):
+            is_new = insert_row(connection, SignalTable(*names), (signal_id, kind, data))
     finally:
         connection.close()
+    if not is_new:
+        message = f"id: {signal_id!r} is in the signal table {'.'.join(names)} already; use a new one"
+        raise ConfigError(message)
 
 
 def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:

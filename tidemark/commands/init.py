@@ -128,10 +128,10 @@ def inspect(arguments: argparse.Namespace, source: Mapping[str, object], *, is_t
     Raises `SourceError` where it cannot be reached, or where the user sees no table that is asked for.
     """
     from mysqlio.connection import connect
+    from mysqlio.information_schema import list_tables
     from mysqlio.server_access import ServerAccess
     from mysqlio.server_errors import source_errors
     from mysqlio.server_facts import account, server_facts
-    from producer.catalog import list_tables
     from tidemark.doctor.area_findings import UncheckedError
     from tidemark.doctor.source_checks import source_findings_of
 

@@ -75,7 +75,7 @@ def _session(settings: Settings) -> Iterator[SparkSession]:
 
 def _layouts(settings: Settings) -> Iterator[tuple[SourceTable, TableLayout | None]]:
     """Yield the captured tables of the source with their layouts, None for a table without a key."""
-    from producer.kafka.codecs import schema_texts
+    from rowcodec.codec_factory import schema_texts
     from spark_jobs.pipeline.preview import layout_of_schemas
     from tidemark.verify.source import Source
 

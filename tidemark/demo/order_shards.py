@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import pymysql
-from pymysql.constants import ER
-
+from mysqlio.connection import Connection
+from mysqlio.server_errors import ServerCode, ServerError, server_code
 from schemas.errors import SourceError
 
-Connect = Callable[[], "pymysql.Connection[Any]"]
+Connect = Callable[[], "Connection"]
 
 DATABASE: Final = "sales"
 SHARDS: Final = tuple(f"orders_{number:02d}" for number in range(16))
@@ -31,11 +30,11 @@ _COLUMNS: Final = """
     email VARCHAR(60),
     note TEXT"""
 _STATEMENT_ROWS: Final = 500
-_RETRIABLE: Final = frozenset({ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.TABLE_DEF_CHANGED})
+_RETRIABLE: Final = frozenset({ServerCode.DEADLOCK, ServerCode.LOCK_WAIT_TIMEOUT, ServerCode.TABLE_CHANGED})
 _JOIN_S: Final = 60.0
 
 
-def create(connection: pymysql.Connection[Any], rows: int, seed: int) -> None:
+def create(connection: Connection, rows: int, seed: int) -> None:
     """Make the shards again with about that many rows in all."""
     rng, each = random.Random(seed), max(1, rows // len(SHARDS))
     with connection.cursor() as cursor:
@@ -52,7 +51,7 @@ def create(connection: pymysql.Connection[Any], rows: int, seed: int) -> None:
     connection.commit()
 
 
-def alter_one(connection: pymysql.Connection[Any]) -> str:
+def alter_one(connection: Connection) -> str:
     """Return the ALTER of one shard alone, which is made here."""
     statement = f"ALTER TABLE {DATABASE}.{SHARDS[3]} ADD COLUMN channel VARCHAR(10) NOT NULL DEFAULT 'web'"
     with connection.cursor() as cursor:
@@ -92,18 +91,18 @@ class ShardLoad:
                 while not self._stop.is_set():
                     self._transaction(connection, cursor)
                     time.sleep(self._wait_s)
-        except (pymysql.err.MySQLError, OSError) as error:
+        except (ServerError, OSError) as error:
             self._failure = error
 
-    def _transaction(self, connection: pymysql.Connection[Any], cursor: Any) -> None:
+    def _transaction(self, connection: Connection, cursor: Any) -> None:
         try:
             cursor.execute("BEGIN")
             kind = self._random.random()
             changes = self._move(cursor) if kind < 0.15 else self._insert(cursor) if kind < 0.4 else self._change(cursor)
             connection.commit()
             self.changes += changes
-        except pymysql.err.OperationalError as error:
-            if error.args[0] not in _RETRIABLE:
+        except ServerError as error:
+            if server_code(error) not in _RETRIABLE:
                 raise
             connection.rollback()
 

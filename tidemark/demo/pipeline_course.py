@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from devservers import Database
 from mysqlio.server_facts import current_position
@@ -32,8 +32,7 @@ from tidemark.demo.workload import Workload
 from tidemark.status.tree import Status
 
 if TYPE_CHECKING:
-    from pymysql import Connection
-
+    from mysqlio.connection import Connection
     from schemas.settings import Settings
     from tidemark.verify import VerifyReport
 
@@ -83,7 +82,7 @@ class PipelineCourse:
             order_shards.create(connection, self._rows // 3, self._seed)
         return sizes
 
-    def _under_load(self, database: Database, connection: Connection[Any], observer: Observer, sizes: dict[str, int]) -> None:
+    def _under_load(self, database: Database, connection: Connection, observer: Observer, sizes: dict[str, int]) -> None:
         say, began = self._display.say, time.monotonic()
         whole = Workload(database.connect, seed=self._seed, rate=self._rate / 2, sizes=sizes)
         shards = ShardLoad(database.connect, self._seed, self._rate / 2)
@@ -109,7 +108,7 @@ class PipelineCourse:
         self.changes = counts.changes + shards.changes
         say(f"loads stopped: {self.changes:,} changes, {shards.moves:,} rows moved between shards")
 
-    def _arrive(self, connection: Connection[Any], observer: Observer) -> None:
+    def _arrive(self, connection: Connection, observer: Observer) -> None:
         end = current_position(connection)
         wanted = (file_number(end.file), end.pos)
 
@@ -167,7 +166,7 @@ def lines(settings: Settings, reports: dict[str, VerifyReport]) -> tuple[list[st
     return found, is_equal and not differing
 
 
-def _request_snapshot(connection: Connection[Any], name: str, tables: Sequence[str]) -> str:
+def _request_snapshot(connection: Connection, name: str, tables: Sequence[str]) -> str:
     data = json.dumps({"data-collections": list(tables), "type": "INCREMENTAL"})
     statement = f"INSERT INTO {shop.DATABASE}.{shop.SIGNAL_TABLE} VALUES (%s, %s, %s)"
     with connection.cursor() as cursor:

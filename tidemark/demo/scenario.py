@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from devservers import Database
 from mysqlio.server_facts import current_position
@@ -35,8 +35,7 @@ from tidemark.demo.workload import Workload
 from tidemark.status.tree import Status
 
 if TYPE_CHECKING:
-    from pymysql import Connection
-
+    from mysqlio.connection import Connection
     from schemas.position import Position
     from schemas.settings import Settings
     from tidemark.verify import VerifyReport
@@ -144,7 +143,7 @@ class _Course:
             shop.create_schema(connection, database.flavour)
             return shop.load_rows(connection, self._plan.rows, seed=self._plan.seed)
 
-    def _snapshot_under_load(self, connection: Connection[Any], observer: Observer) -> None:
+    def _snapshot_under_load(self, connection: Connection, observer: Observer) -> None:
         say = self._display.say
         began = self._display.elapsed_s
         self._load.start()
@@ -172,7 +171,7 @@ class _Course:
             f"{counts.rolled_back:,} transactions rolled back"
         )
 
-    def _arrive(self, connection: Connection[Any], observer: Observer) -> None:
+    def _arrive(self, connection: Connection, observer: Observer) -> None:
         """Wait until Kafka and the lake hold all that the log holds now."""
         end = _log_end(connection)
 
@@ -187,7 +186,7 @@ class _Course:
 
     def _watch(
         self,
-        connection: Connection[Any],
+        connection: Connection,
         observer: Observer,
         phase: str,
         seconds: float,
@@ -220,7 +219,7 @@ class _Course:
             time.sleep(_TICK_S)
 
 
-def _request_snapshot(connection: Connection[Any]) -> str:
+def _request_snapshot(connection: Connection) -> str:
     """INSERT the signal; the statement as one would type it."""
     data = json.dumps({"data-collections": [f"{shop.DATABASE}[.].*"], "type": "INCREMENTAL"})
     table = f"{shop.DATABASE}.{shop.SIGNAL_TABLE}"
@@ -242,7 +241,7 @@ def _refuse_failed(status: Status) -> None:
             raise DemoError(f"the snapshot of {table.table} failed: {table.error}")
 
 
-def _log_end(connection: Connection[Any]) -> LogEnd:
+def _log_end(connection: Connection) -> LogEnd:
     """Return where the source's log ends now."""
     end = current_position(connection)
     return file_number(end.file), end.pos

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidemark.demo import everything
 
 if TYPE_CHECKING:
-    from pymysql import Connection
+    from mysqlio.connection import Connection
 
 DATABASE: Final = "shop"
 SIGNAL_TABLE: Final = "tidemark_signal"
@@ -67,7 +67,7 @@ _DDL: Final = {
 }
 
 
-def create_schema(connection: Connection[Any], flavour: str, database: str = DATABASE) -> None:
+def create_schema(connection: Connection, flavour: str, database: str = DATABASE) -> None:
     """Create the database again, with its empty tables and the signal table.
 
     `flavour` is "mysql" or "mariadb"; the statements are the same for both where the server allows it.
@@ -88,7 +88,7 @@ def create_schema(connection: Connection[Any], flavour: str, database: str = DAT
 
 
 def load_rows(
-    connection: Connection[Any], rows: int = 210_000, *, seed: int = 1, database: str = DATABASE
+    connection: Connection, rows: int = 210_000, *, seed: int = 1, database: str = DATABASE
 ) -> dict[str, int]:
     """Fill the tables with about that many rows in all, by INSERTs of many rows; the rows of each table.
 
@@ -116,7 +116,7 @@ def row_counts(rows: int) -> dict[str, int]:
     return {table: max(1, int(rows * share)) for table, share in _SHARES.items()}
 
 
-def add_column(connection: Connection[Any], database: str = DATABASE) -> str:
+def add_column(connection: Connection, database: str = DATABASE) -> str:
     """Return the ALTER of the demo, on a populated table while everything runs; its text."""
     statement = f"ALTER TABLE {database}.customers ADD COLUMN loyalty INT NOT NULL DEFAULT 5"
     with connection.cursor() as cursor:

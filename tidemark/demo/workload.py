@@ -16,16 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pymysql
-from pymysql.constants import ER
-
+from mysqlio.connection import Connection
+from mysqlio.server_errors import ServerCode, ServerError, server_code
 from schemas.errors import SourceError
 from tidemark.demo import everything, shop
 
-Connect = Callable[[], "pymysql.Connection[Any]"]
+Connect = Callable[[], "Connection"]
 
-_RETRIABLE: Final = frozenset({ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.CHECKREAD})
-_TABLE_CHANGED: Final = frozenset({ER.TABLE_DEF_CHANGED})
+_RETRIABLE: Final = frozenset({ServerCode.DEADLOCK, ServerCode.LOCK_WAIT_TIMEOUT, ServerCode.RECORD_CHANGED})
+_TABLE_CHANGED: Final = frozenset({ServerCode.TABLE_CHANGED})
 _HOT_CUSTOMERS: Final = 20
 _NEW_ORDER_KEYS: Final = 1 << 40
 _JOIN_SECONDS: Final = 120.0
@@ -160,11 +159,11 @@ class _Worker:
         try:
             with self._connect() as connection:
                 self._work(connection, stop)
-        except (pymysql.MySQLError, OSError) as error:
+        except (ServerError, OSError) as error:
             self.failure = error
             stop.set()
 
-    def _work(self, connection: pymysql.Connection[Any], stop: threading.Event) -> None:
+    def _work(self, connection: Connection, stop: threading.Event) -> None:
         connection.autocommit(False)
         self._cursor = connection.cursor()
         self._cursor.execute(f"USE {self._database}")
@@ -177,7 +176,7 @@ class _Worker:
             due = max(due + self._interval_s, time.monotonic() - 1.0)
             stop.wait(max(0.0, due - time.monotonic()))
 
-    def _attempt(self, connection: pymysql.Connection[Any], transaction: Callable[[], None]) -> None:
+    def _attempt(self, connection: Connection, transaction: Callable[[], None]) -> None:
         self._open.clear()
         try:
             transaction()
@@ -185,7 +184,7 @@ class _Worker:
         except RollbackWantedError:
             connection.rollback()
             self.committed["rolled_back"] += 1
-        except pymysql.MySQLError as error:
+        except ServerError as error:
             if not _may_happen(error):
                 raise
             connection.rollback()
@@ -323,7 +322,7 @@ class _Worker:
         self._update_hot_customers()
 
 
-def _may_happen(error: pymysql.MySQLError) -> bool:
+def _may_happen(error: ServerError) -> bool:
     """Deadlocks, lock waits, a key that is taken, a table that was altered inside the transaction."""
-    code = error.args[0] if error.args else None
-    return code in _RETRIABLE or code in _TABLE_CHANGED or code == ER.DUP_ENTRY
+    code = server_code(error)
+    return code in _RETRIABLE or code in _TABLE_CHANGED or code == ServerCode.DUPLICATE_ENTRY

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mysqlio.connection import connect
+from mysqlio.information_schema import list_tables, read_table_schema, unsupported_tables
 from mysqlio.quoting import quoted as quoted_name
 from mysqlio.server_access import ServerAccess
 from mysqlio.server_errors import source_errors
 from mysqlio.server_facts import account, ask, is_denied, server_facts, user_grants
-from producer.catalog import list_tables, read_table_schema, unsupported_tables
+from mysqlio.signal_table import SignalTable
 from producer.preparation import require_own_server_id
-from producer.snapshot.watermark import SignalTable
 from producer.source.coverage import coverage, privileges_on, unreadable_tables
 from producer.source.log_facts import require_logged, require_stored_name
 from producer.source.retention import kept_s

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from mysqlio.connection import close_quietly, connect
+from mysqlio.binary_query import BinaryQuery
+from mysqlio.connection import close_quietly, connect, server_version
+from mysqlio.information_schema import read_table_schema
+from mysqlio.result_columns import require_columns
 from mysqlio.server_access import ServerAccess
-from mysqlio.server_facts import is_mariadb
-from producer.catalog import read_table_schema
-from producer.kafka.codecs import CodecFactory
+from mysqlio.server_facts import flavour_of
 from producer.snapshot.ranges import rows_query
 from producer.snapshot.reader import shown_by_star
-from producer.snapshot.resultset import require_columns
-from producer.source.query import BinaryQuery
 from rowcodec import ChunkContext
+from rowcodec.codec_factory import CodecFactory
 from schemas import topics
 from schemas.errors import DecodeError, RetriableSourceError, SourceError, TidemarkError, UnsupportedTypeError
 from schemas.position import Position
@@ -31,14 +31,14 @@ from spark_jobs.arrow.arrow_decoder import REASONS, ArrowDecoder
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
+from spark_jobs.loads.chunk_source import arrays_of
 from spark_jobs.pipeline.preview import layout_of_schemas
-from tidemark.loads.chunk_source import arrays_of
 from tidemark.verify.column_rule import NO_KEY, IncomparableError
+from tidemark.verify.source import GONE
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from schemas.columns import TableSchema
-    from schemas.connect_types import Connector
     from schemas.settings import Settings
 
 _KEY_ID: Final = 1
@@ -117,7 +117,7 @@ class CodecRows:
     def _definition(self, connection: Connection) -> TableSchema:
         table = read_table_schema(connection, *self._names)
         if table is None:
-            raise IncomparableError("the table is gone from the source")
+            raise IncomparableError(GONE)
         return table
 
 
@@ -136,6 +136,6 @@ class _Schemas:
 
 def _codecs(settings: Settings, connection: Connection, schemas: _Schemas) -> CodecFactory:
     wire = replace(settings.format, type="avro", schemas=False)
-    connector: Connector = "mariadb" if is_mariadb(connection) else "mysql"
+    connector = flavour_of(server_version(connection))
     delimiter = settings.kafka.topic_delimiter
     return CodecFactory(settings.name, connector, wire, schemas, settings.records, settings.source.signal_names, delimiter)

@@ -63,11 +63,6 @@ class ColumnRule:
         )
 
 
-def quoted(name: str) -> str:
-    """Return an identifier in SQL."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def refuse(column: Column, sink_type: pa.DataType, wanted: str) -> IncomparableError:
     """Return the error of a sink column whose type cannot have the source's values."""
     ours = f"column {column.name}: {column.type.upper()} of the source"

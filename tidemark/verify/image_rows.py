@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 from pyspark.sql.pandas.types import from_arrow_type
 
+from mysqlio.quoting import quoted as quoted_in_sql
 from schemas.errors import SinkError
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
@@ -27,7 +28,6 @@ from spark_jobs.pipeline.row_images import Image, image_of
 from spark_jobs.spark_errors import expression_error
 from tidemark.verify.codec_rows import CodecRows
 from tidemark.verify.column_rule import IncomparableError
-from tidemark.verify.column_rule import quoted as quoted_in_sql
 from tidemark.verify.expected_rows import ExpectedRows, Spans
 from tidemark.verify.source import KEYS_PER_STATEMENT, Key, key_list, key_literal
 

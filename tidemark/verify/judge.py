@@ -44,9 +44,8 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pymysql
-from pymysql.constants import ER
 
+from mysqlio.server_errors import ServerCode, ServerError, server_code
 from schemas.errors import ConfigError, SourceError, TidemarkError
 from schemas.identity import SourceTable
 from schemas.position import Position
@@ -59,6 +58,7 @@ from tidemark.verify.source import Key, Source
 
 _POLL_S: Final = 0.2
 _PAUSE_S: Final = 1.0
+_NOT_WRITTEN: Final = frozenset({ServerCode.TABLE_ACCESS_DENIED, ServerCode.NO_SUCH_TABLE, ServerCode.DATABASE_ACCESS_DENIED})
 _ABSENT: Final = "(no row)"
 
 Row = tuple[Any, ...]
@@ -174,9 +174,8 @@ class Judge:
             return self._source.barrier(epoch, ident)
         except (ConfigError, SourceError) as error:
             raise CannotJudgeError(str(error)) from error
-        except pymysql.err.MySQLError as error:
-            code = error.args[0] if error.args else None
-            denied = code in {ER.TABLEACCESS_DENIED_ERROR, ER.NO_SUCH_TABLE, ER.DBACCESS_DENIED_ERROR}
+        except ServerError as error:
+            denied = server_code(error) in _NOT_WRITTEN
             hint = "; verify needs INSERT on the signal table" if denied else ""
             message = f"the barrier row could not be written: {error}{hint}"
             raise CannotJudgeError(message) from error

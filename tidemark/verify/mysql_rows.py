@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl
 
 import pyarrow as pa
-import pymysql
-from pymysql.connections import Connection
 
-from mysqlio.connection import PINNED_SESSION
-from schemas.errors import RetriableSourceError
+from mysqlio.connection import Connection, abandon, connect
+from mysqlio.quoting import quoted, text_literal
+from mysqlio.server_access import ServerAccess
+from mysqlio.server_errors import ServerError
+from schemas.errors import SourceError
 from schemas.identity import TableName
 from schemas.overriding import override
-from schemas.secrets import secret_of
-from schemas.settings.database_url import parse_url
 from tidemark.verify import temporal
-from tidemark.verify.column_rule import quoted as quoted_name
 from tidemark.verify.relational_reader import SERVICE, SinkDatabaseError, SinkServer
 from tidemark.verify.sink_reader import POSITION_COLUMN
 from tidemark.verify.stored_values import (
@@ -48,7 +44,6 @@ _TYPES: Final[Mapping[str, pa.DataType]] = {
     "varbinary": pa.large_binary(),
     "longblob": pa.large_binary(),
 }
-_READ_S: Final = 3600
 _COLUMNS: Final = """SELECT column_name, data_type, column_type, numeric_precision, numeric_scale, datetime_precision,
     column_comment FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"""
 _TARGETS: Final = """SELECT c.table_schema, c.table_name FROM information_schema.columns c JOIN information_schema.tables t
@@ -60,8 +55,7 @@ class MySqlServer(SinkServer):
     """The server of a sink of type `mysql` or `mariadb`."""
 
     def __init__(self, sink: SinkSettings) -> None:
-        self._sink = sink
-        self._url = parse_url(sink.url, sink.type, f"sinks: {sink.name}: url")
+        self._access = ServerAccess.of_sink(sink)
 
     @override
     def columns(self, target: TableName) -> list[StoredColumn]:
@@ -82,11 +76,11 @@ class MySqlServer(SinkServer):
 
     @override
     def quoted(self, name: str) -> str:
-        return quoted_name(name)
+        return quoted(name)
 
     @override
     def literal(self, text: str) -> str:
-        return f"_utf8mb4 X'{text.encode().hex()}'"
+        return text_literal(text)
 
     def _rows(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
         with self._connection() as connection, connection.cursor() as cursor:
@@ -94,46 +88,17 @@ class MySqlServer(SinkServer):
             return list(cursor.fetchall())
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection[Any]]:
+    def _connection(self) -> Iterator[Connection]:
         """Open a connection, closed at the end also in the middle of a result; errors of the client become ours."""
         try:
-            connection = self._connect()
+            connection = connect(self._access)
             try:
-                with connection.cursor() as cursor:
-                    for pin in PINNED_SESSION:
-                        cursor.execute(pin)
                 yield connection
             finally:
-                connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001 - unread rows are no error
-        except (pymysql.err.MySQLError, RetriableSourceError) as error:
-            message = f"the sink's database {self._url.server} cannot be read: {error}"
+                abandon(connection)
+        except (ServerError, SourceError) as error:
+            message = f"the sink's database {self._access.address} cannot be read: {error}"
             raise SinkDatabaseError(message) from error
-
-    def _connect(self) -> Connection[Any]:
-        return pymysql.connect(
-            host=self._url.host.strip("[]"),
-            port=self._url.port,
-            user=self._sink.user,
-            password=secret_of(self._sink.password, self._sink.password_file, "sinks: password_file"),
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=10,
-            read_timeout=_READ_S,
-            **_tls(dict(parse_qsl(self._url.options)).get("sslMode", "PREFERRED").upper()),
-        )
-
-
-def _tls(mode: str) -> dict[str, Any]:
-    """Return what the driver's option `sslMode` is for the client; certificates are checked by the authorities of this machine."""
-    if mode == "DISABLED":
-        return {"ssl_disabled": True}
-    if mode == "PREFERRED":
-        return {}
-    context = ssl.create_default_context()
-    context.check_hostname = mode == "VERIFY_IDENTITY"
-    if mode == "REQUIRED":
-        context.verify_mode = ssl.CERT_NONE
-    return {"ssl": context}
 
 
 def _column(
@@ -159,10 +124,10 @@ def _stored_as(kind: pa.DataType) -> pa.DataType:
 
 
 def _expression(name: str, kind: pa.DataType) -> str:
-    quoted = quoted_name(name)
+    column = quoted(name)
     if pa.types.is_floating(kind):
-        return f"{quoted} * 1e0"  # a FLOAT by itself is shown with six digits
-    return f"COALESCE({quoted})" if name == "*" else quoted  # MySQL before 9 takes it for all columns
+        return f"{column} * 1e0"  # a FLOAT by itself is shown with six digits
+    return f"COALESCE({column})" if name == "*" else column  # MySQL before 9 takes it for all columns
 
 
 def _reading(kind: pa.DataType, fraction: int) -> Reading:

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mysqlio.quoting import quoted
 from schemas.columns import YEAR_DIGITS, Column, ColumnType
-from tidemark.verify.column_rule import Parts, is_binary, quoted, refuse
+from tidemark.verify.column_rule import Parts, is_binary, refuse
 from tidemark.verify.text_rows import Cells
 
 _BIGINT_DIGITS: Final = 20
@@ -42,7 +43,7 @@ def year_rule(column: Column, sink_type: pa.DataType | None) -> Parts:
     if sink_type is not None and not pa.types.is_signed_integer(sink_type):
         raise refuse(column, sink_type, "an integer")
     name = quoted(column.name)
-    if column.length == YEAR_DIGITS:  # MariaDB's YEAR(2) is shown as two digits
+    if column.display == YEAR_DIGITS:  # MariaDB's YEAR(2) is shown as two digits
         return _int64_parts(f"({name} + IF({name} + 0 < 70, 2000, 1900))")
     return _int64_parts(name)
 

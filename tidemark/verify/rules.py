@@ -30,10 +30,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from mysqlio.quoting import quoted
 from schemas.columns import Column, ColumnType
 from schemas.types.column_facts import ADDRESS_TYPES, SPATIAL_TYPES
 from tidemark.verify import casts, json_text
-from tidemark.verify.column_rule import ColumnRule, IncomparableError, Parts, Value, is_binary, quoted, refuse
+from tidemark.verify.column_rule import ColumnRule, IncomparableError, Parts, Value, is_binary, refuse
 from tidemark.verify.number_rules import (
     big_unsigned_rule,
     bit_rule,

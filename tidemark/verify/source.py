@@ -6,39 +6,32 @@ values in one way. Reads take no locks.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from pymysql.connections import Connection
-from pymysql.constants import ER
-from pymysql.err import OperationalError
 
-from mysqlio.connection import connect as connect_to_source
+from mysqlio.connection import PINNED_SESSION, Connection, abandon, connect
+from mysqlio.information_schema import list_tables, read_table_facts
+from mysqlio.quoting import qualified, quoted
 from mysqlio.server_access import ServerAccess
-from mysqlio.server_errors import source_errors
+from mysqlio.server_errors import ServerCode, server_code
+from mysqlio.server_facts import ask, current_position
+from mysqlio.signal_table import SignalTable, delete_row, insert_row
 from producer.source.visibility import visible_position
-from schemas.columns import Column, ColumnType, TableSchema
+from schemas.columns import TableSchema
 from schemas.errors import ConfigError, SourceError
 from schemas.position import Position, file_number
 from schemas.settings import SourceSettings
 from schemas.signals import WINDOW_CLOSE, WINDOW_OPEN
-from tidemark.verify.column_rule import ColumnRule, IncomparableError, Value, quoted
+from tidemark.verify.column_rule import ColumnRule, IncomparableError, Value
 from tidemark.verify.text_rows import read_columns
 
-_SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")
+GONE: Final = "the table is gone from the source"
 KEYS_PER_STATEMENT: Final = 1_000
-_PINS: Final = (
-    "SET sql_mode = '', time_zone = '+00:00', net_write_timeout = 3600",
-    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-)
-_STATUS_BY_NEW_NAME: Final = (8, 2)
-_TYPE_NAMES: Final = {"geomcollection": "geometrycollection"}
-_DATES: Final = frozenset({ColumnType.DATE, ColumnType.DATETIME, ColumnType.TIMESTAMP})
+_PATIENT_WRITES: Final = "SET SESSION net_write_timeout = 3600"
 _NO_CASCADE: Final = ("RESTRICT", "NO ACTION")
-_MEMBER: Final = re.compile(r"'((?:[^'\\]|''|\\.)*)'")
 
 Key = tuple[Value, ...]
 
@@ -67,52 +60,42 @@ class Source:
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
-        self._connection = connect(settings)
+        self._connection = self._connect()
 
     def close(self) -> None:
         """Close the connection, also in the middle of a result."""
-        if self._connection.open:
-            self._connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001 - unread rows are no error
+        abandon(self._connection)
 
     def reconnect(self) -> None:
         """Open a new connection, for use after a result that was not read to its end."""
         self.close()
-        self._connection = connect(self._settings)
+        self._connection = self._connect()
 
     def table_names(self) -> list[tuple[str, str]]:
         """Database and name of every captured base table, sorted."""
-        rows = self._rows(
-            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
-        )
-        ours = [(database, name) for database, name in rows if database.lower() not in _SYSTEM_SCHEMAS]
-        return sorted(name for name in ours if self._settings.captures(*name))
+        return [name for name in list_tables(self._connection) if self._settings.captures(*name)]
 
     def table(self, database: str, name: str) -> ReadTable:
-        """Return what a table is now; `IncomparableError` when it has a column of a type that is not captured."""
-        rows = self._rows(
-            "SELECT column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,"
-            " datetime_precision, character_set_name, collation_name, column_default, extra"
-            " FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
-            (database, name),
-        )
-        described = [_column(*row[:-2]) for row in rows]
-        literal = {row[0] for row in rows if _is_literal(row[-2], row[-1])}
-        columns = self._with_dates(database, name, described, literal)
-        primary, unique = self._keys(database, name)
+        """Return the table as it is now; `IncomparableError` when it is gone, or has a column of a type that is not captured."""
+        facts = read_table_facts(self._connection, database, name)
+        if facts is None:
+            raise IncomparableError(GONE)
+        for column, kind in facts.unsupported.items():
+            message = f"column {column}: type {kind} is not captured yet"
+            raise IncomparableError(message)
         kept = self._rows(
             "SELECT COALESCE(table_rows, 0), COALESCE(create_options, '') LIKE '%%partitioned%%', COALESCE(engine, '')"
             " FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
-            (database, name),
-        )
+            database, name,
+        )  # fmt: skip
         estimate, is_partitioned, engine = kept[0] if kept else (0, 0, "")
         rules = self._rows(
             "SELECT delete_rule, update_rule FROM information_schema.referential_constraints"
             " WHERE constraint_schema = %s AND table_name = %s",
-            (database, name),
-        )
-        schema = TableSchema(database, name, columns, primary, unique)
+            database, name,
+        )  # fmt: skip
         cascades = any(rule not in _NO_CASCADE for pair in rules for rule in pair)
-        return ReadTable(schema, int(estimate), cascades, bool(is_partitioned), str(engine).upper())
+        return ReadTable(facts.schema, int(estimate), cascades, bool(is_partitioned), str(engine).upper())
 
     def read_all(
         self, table: ReadTable, rules: Sequence[ColumnRule], *, in_key_order: bool
@@ -150,23 +133,20 @@ class Source:
 
     def position(self, epoch: int) -> Position:
         """Return the current end of the binlog, as a boundary in that epoch."""
-        rows = self._rows(self._status_statement())
-        if not rows:
-            message = "the source writes no binlog (log_bin is off): set log_bin=ON and restart it"
-            raise SourceError(message)
-        return Position(epoch, file_number(str(rows[0][0])), int(rows[0][1]))
+        end = current_position(self._connection)
+        return Position(epoch, file_number(end.file), end.pos)
 
     def barrier(self, epoch: int, ident: str) -> Position:
         """Return the end of the binlog; every transaction before it is visible from now on.
 
         A row is committed behind it to the signal table: it opens a window of nobody's, which every reader of signals passes over.
-        `ident` is a UUID. Where nothing may be written, the server reports what is visible.
+        `ident` is a UUID. If nothing may be written, the server reports how far it is visible.
         """
         if self._settings.read_only:
             end = visible_position(self._connection)
             return Position(epoch, file_number(end.file), end.pos)
         low = self.position(epoch)
-        self._write_row(f"{ident}-open", WINDOW_OPEN)
+        insert_row(self._connection, self._signal_table(), (f"{ident}-open", WINDOW_OPEN, "{}"))
         return low
 
     def end_barrier(self, ident: str) -> None:
@@ -176,12 +156,13 @@ class Source:
         """
         if self._settings.read_only:
             return
+        table = self._signal_table()
         try:
-            self._execute(f"DELETE FROM {self._signal_table()} WHERE id = %s", (f"{ident}-open",))  # noqa: S608 - quoted
-        except OperationalError as error:
-            if error.args[0] != ER.TABLEACCESS_DENIED_ERROR:
+            delete_row(self._connection, table, f"{ident}-open")
+        except SourceError as error:
+            if server_code(error) != ServerCode.TABLE_ACCESS_DENIED:
                 raise
-            self._write_row(f"{ident}-close", WINDOW_CLOSE)
+            insert_row(self._connection, table, (f"{ident}-close", WINDOW_CLOSE, "{}"))
 
     # --- inside ------------------------------------------------------------------------------------------
 
@@ -189,7 +170,7 @@ class Source:
         for columns in read_columns(self._connection, sql):
             yield [rule.from_source(cells) for rule, cells in zip(rules, columns, strict=True)]
 
-    def _signal_table(self) -> str:
+    def _signal_table(self) -> SignalTable:
         names = self._settings.signal_names
         if names is None:
             message = (
@@ -197,113 +178,13 @@ class Source:
                 "nobody writes"
             )
             raise ConfigError(message)
-        return f"{quoted(names[0])}.{quoted(names[1])}".replace("%", "%%")  # always beside arguments
+        return SignalTable(*names)
 
-    def _status_statement(self) -> str:
-        text = str(self._rows("SELECT VERSION()")[0][0])
-        version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
-        new_name = "mariadb" not in text.lower() and version >= _STATUS_BY_NEW_NAME
-        return "SHOW BINARY LOG STATUS" if new_name else "SHOW MASTER STATUS"
+    def _rows(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
+        return ask(self._connection, sql, *values)
 
-    def _keys(self, database: str, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the primary key, and the first unique index of whole NOT NULL columns."""
-        rows = self._rows(
-            "SELECT index_name, column_name, nullable, sub_part FROM information_schema.statistics"
-            " WHERE table_schema = %s AND table_name = %s AND non_unique = 0"
-            " ORDER BY index_name, seq_in_index",
-            (database, name),
-        )
-        indexes: dict[str, list[tuple[str | None, str | None, int | None]]] = {}
-        for index, *part in rows:
-            indexes.setdefault(index, []).append((part[0], part[1], part[2]))
-        primary = tuple(str(column) for column, _, _ in indexes.pop("PRIMARY", []))
-        for parts in indexes.values():
-            if all(column is not None and null != "YES" and sub is None for column, null, sub in parts):
-                return primary, tuple(str(column) for column, _, _ in parts)
-        return primary, ()
-
-    def _with_dates(
-        self, database: str, name: str, columns: Sequence[Column], literal: set[str]
-    ) -> tuple[Column, ...]:
-        """Return the columns, those of dates that are NOT NULL with their literal defaults: what records have for zero dates."""
-        asked = [c for c in columns if c.name in literal and c.type in _DATES and not c.nullable]
-        if not asked:
-            return tuple(columns)
-        casts = ", ".join(f"CAST(DEFAULT({quoted(column.name)}) AS CHAR)" for column in asked)
-        rows = self._rows(f"SELECT {casts} FROM {quoted(database)}.{quoted(name)} LIMIT 1")  # noqa: S608 - quoted
-        found = dict(zip((column.name for column in asked), rows[0], strict=True)) if rows else {}
-        return tuple(
-            replace(column, default=found[column.name], has_default=True) if found.get(column.name) else column
-            for column in columns
-        )
-
-    def _rows(self, sql: str, values: Iterable[object] = ()) -> list[tuple[Any, ...]]:
-        with self._connection.cursor() as cursor:
-            cursor.execute(sql, tuple(values) or None)  # else a `%` is a place
-            return list(cursor.fetchall())
-
-    def _write_row(self, ident: str, kind: str) -> None:
-        statement = f"INSERT INTO {self._signal_table()} (id, type, data) VALUES (%s, %s, '{{}}')"  # noqa: S608 - quoted
-        self._execute(statement, (ident, kind))
-
-    def _execute(self, sql: str, values: Iterable[object]) -> None:
-        with self._connection.cursor() as cursor:
-            cursor.execute(sql, tuple(values))
-
-
-def connect(settings: SourceSettings) -> Connection[Any]:
-    """Open a connection with pinned session settings; raises `SourceError` when the server cannot be reached."""
-    connection = connect_to_source(ServerAccess.of(settings))
-    try:
-        with source_errors(f"{settings.host}:{settings.port}"), connection.cursor() as cursor:
-            for statement in _PINS:
-                cursor.execute(statement)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _is_literal(default: str | None, extra: str) -> bool:
-    """Return whether a default is a value, not an expression: MariaDB's texts are SQL, MySQL's are not."""
-    text = (default or "").upper()
-    return bool(text) and "DEFAULT_GENERATED" not in extra.upper() and text.startswith(("'", *"0123456789"))
-
-
-def _column(
-    name: str,
-    data_type: str,
-    column_type: str,
-    nullable: str,
-    precision: int | None,
-    scale: int | None,
-    fraction: int | None,
-    charset: str | None,
-    collation: str | None,
-) -> Column:
-    try:
-        kind = ColumnType(_TYPE_NAMES.get(data_type.lower(), data_type.lower()))
-    except ValueError:
-        message = f"column {name}: type {column_type} is not captured yet"
-        raise IncomparableError(message) from None
-    temporal = kind in {ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP}
-    return Column(
-        name=name,
-        type=kind,
-        nullable=nullable == "YES",
-        unsigned="unsigned" in column_type.lower(),
-        length=_length(kind, column_type),
-        precision=fraction if temporal else precision,
-        scale=scale,
-        charset=charset,
-        collation=collation,
-        members=tuple(_MEMBER.findall(column_type)) if kind in {ColumnType.ENUM, ColumnType.SET} else (),
-    )
-
-
-def _length(kind: ColumnType, column_type: str) -> int | None:
-    match = re.search(r"\((\d+)\)", column_type)
-    return int(match.group(1)) if match and kind not in {ColumnType.ENUM, ColumnType.SET} else None
+    def _connect(self) -> Connection:
+        return connect(ServerAccess.of(self._settings), (*PINNED_SESSION, _PATIENT_WRITES))
 
 
 def _as_scanned(table: ReadTable, column: str) -> str:
@@ -323,7 +204,7 @@ def _select(schema: TableSchema, rules: Sequence[ColumnRule]) -> str:
     # MySQL before 9 takes a column called `*` for all columns, however it is quoted; not so inside an expression.
     star = quoted("*")
     expressions = ", ".join(f"COALESCE({star})" if rule.expression == star else rule.expression for rule in rules)
-    return f"SELECT {expressions} FROM {quoted(schema.database)}.{quoted(schema.name)}"  # noqa: S608 - quoted names
+    return f"SELECT {expressions} FROM {qualified(schema.database, schema.name)}"  # noqa: S608 - quoted names
 
 
 def key_literal(key_rules: Sequence[ColumnRule], key: Key) -> str:

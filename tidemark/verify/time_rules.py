@@ -7,10 +7,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from mysqlio.quoting import quoted
 from schemas.columns import Column, ColumnType
 from schemas.types.semantic_types import column_default
 from tidemark.verify import temporal
-from tidemark.verify.column_rule import Parts, quoted, refuse
+from tidemark.verify.column_rule import Parts, refuse
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_US: Final = 86_400_000_000

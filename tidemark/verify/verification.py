@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
-import pymysql
 
+from mysqlio.server_errors import ServerError
 from schemas.columns import TableSchema
 from schemas.errors import ConfigError, SourceError
 from schemas.identity import TableName
@@ -37,7 +37,7 @@ _ATTEMPTS: Final = 2
 _JUDGES: Final = 8
 _MOST_NAMED: Final = 3
 _POLL_S: Final = 0.5
-_TROUBLE: Final = (pymysql.err.MySQLError, SourceError, pa.ArrowException, OSError)
+_TROUBLE: Final = (ServerError, SourceError, pa.ArrowException, OSError)
 _CASCADES: Final = (
     "foreign keys change its rows, which servers before MySQL 9.6 do not log: what is read again for them comes to the sink "
     "some seconds later (tidemark status: inexact until then). Rows that differ now and not a minute later were only late"
@@ -379,6 +379,6 @@ def _failing(plan: TablePlan, expected: ExpectedRows) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, pymysql.err.MySQLError):
+    if isinstance(error, ServerError):
         return f"the source answered: {error}"
     return f"a value could not be read: {error}" if isinstance(error, pa.ArrowException) else str(error)

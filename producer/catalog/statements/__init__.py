@@ -1,6 +1,6 @@
 """SQL text of the log enters, statements of typed clauses leave: no effects, no judgement, no I/O.
 
-tokens → token_cursor → column_definition, elements, alter_table → parse; `classify` needs the first words alone.
+elements, alter_table → parse, by the tokens and column definitions of the client; `classify` needs the first words alone.
 """
 
 from producer.catalog.statements.classify import QueryKind, classify_query, savepoint_name

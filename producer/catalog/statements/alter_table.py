@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from mysqlio.definitions.column_definition import ColumnDefinition, parse_default, parse_definition
+from mysqlio.definitions.token_cursor import Cursor, split_commas
+from mysqlio.definitions.tokens import Kind, Token
 from producer.catalog.statements.clauses import (
     ChangeColumn,
     ChangeRows,
@@ -20,7 +23,6 @@ from producer.catalog.statements.clauses import (
     TableRef,
     Unclear,
 )
-from producer.catalog.statements.column_definition import ColumnDefinition, parse_default, parse_definition
 from producer.catalog.statements.elements import (
     is_column,
     parse_element,
@@ -33,8 +35,6 @@ from producer.catalog.statements.elements import (
     skip_partitioning,
     with_its_key,
 )
-from producer.catalog.statements.token_cursor import Cursor, split_commas
-from producer.catalog.statements.tokens import Kind, Token
 
 _COMMA: Final = Token(Kind.PUNCTUATION, ",")
 _LOSES_ROWS: Final = frozenset({"DROP", "TRUNCATE", "DISCARD", "IMPORT"})

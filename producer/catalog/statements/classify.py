@@ -6,7 +6,7 @@ from enum import Enum
 from itertools import islice
 from typing import Final
 
-from producer.catalog.statements.tokens import scan, tokenise, without_set_statement
+from mysqlio.definitions.tokens import scan, tokenise, without_set_statement
 
 
 class QueryKind(Enum):

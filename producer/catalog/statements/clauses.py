@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
+from mysqlio.definitions.table_parts import KeyPart
+
 if TYPE_CHECKING:
-    from producer.catalog.statements.column_definition import ColumnDefinition
+    from mysqlio.definitions.column_definition import ColumnDefinition
 
 FIRST = ""
 """The position of a column before all others. Other positions name the column before it."""
@@ -72,14 +74,6 @@ class SetDefault:
 
     definition: ColumnDefinition
     conditional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPart:
-    """A column of an index, and how many of its first characters; "" = an expression, 0 = the whole column."""
-
-    column: str
-    prefix: int = 0
 
 
 @dataclass(frozen=True, slots=True)

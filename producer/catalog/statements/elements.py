@@ -6,21 +6,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from mysqlio.definitions.column_definition import parse_definition, skip_check, skip_references
+from mysqlio.definitions.table_parts import KeyPart
+from mysqlio.definitions.token_cursor import Cursor, UnreadError, split_commas
+from mysqlio.definitions.tokens import Kind, Token
 from producer.catalog.statements.clauses import (
     FIRST,
     AddColumn,
     AddKey,
     ChangeColumn,
     Clause,
-    KeyPart,
     SystemVersioning,
     TableCharset,
     TableComment,
     Unclear,
 )
-from producer.catalog.statements.column_definition import parse_definition, skip_check, skip_references
-from producer.catalog.statements.token_cursor import Cursor, UnreadError, split_commas
-from producer.catalog.statements.tokens import Kind, Token
 
 _NOT_COLUMNS: Final = frozenset(
     {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "PRIMARY", "FOREIGN", "CHECK"}

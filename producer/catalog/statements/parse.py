@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, Literal
 
+from mysqlio.definitions.token_cursor import Cursor, UnreadError
+from mysqlio.definitions.tokens import Kind, Token, tokenise, without_set_statement
 from mysqlio.quoting import quoted
 from producer.catalog.statements.alter_table import parse_alter
 from producer.catalog.statements.classify import QueryKind, classify_query
@@ -36,8 +38,6 @@ from producer.catalog.statements.elements import (
     skip_index_type,
     skip_partitioning,
 )
-from producer.catalog.statements.token_cursor import Cursor, UnreadError
-from producer.catalog.statements.tokens import Kind, Token, tokenise, without_set_statement
 
 _DATABASE_OPTIONS: Final = ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "COMMENT", "ENCRYPTION", "READ")
 _OWN_ROWS: Final = frozenset({"INNODB", "MYISAM", "ARIA", "ROCKSDB", "TOKUDB", "MEMORY", "HEAP", "CSV", "NDB", "NDBCLUSTER"})

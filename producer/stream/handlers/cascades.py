@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from mysqlio.information_schema import wait_for_ddl
 from producer.binlog.images import RowImages
 from producer.catalog.foreign_keys import ForeignKeys, TableName, Trigger, read_foreign_keys
-from producer.catalog.information_schema import wait_for_ddl
 from producer.snapshot.child_rows import MAX_VALUES, ChildRows, Value
 from producer.snapshot.followed_rows import GATHER_S
 from producer.stream.ports import CheckpointParticipant, CheckpointWork

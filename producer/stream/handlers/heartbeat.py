@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import pymysql
 import structlog
 
-from mysqlio.server_errors import source_error
+from mysqlio.server_errors import ServerError, server_code, source_error
 from producer.stream.ports import CheckpointParticipant, CheckpointWork, OutgoingRecord
 from schemas.errors import RetriableSourceError, SecretError, SourceError
 from schemas.heartbeats import heartbeat_key, heartbeat_value
@@ -106,7 +105,7 @@ class HeartbeatAction:
                 connection = connection or self._source()
                 with connection.cursor() as cursor:
                     cursor.execute(self._query)
-            except pymysql.MySQLError as error:
+            except ServerError as error:
                 self._judge(error)
                 connection = _close(connection)
             except (RetriableSourceError, OSError) as error:
@@ -119,9 +118,9 @@ class HeartbeatAction:
                 connection = _close(connection)
         _close(connection)
 
-    def _judge(self, error: pymysql.MySQLError) -> None:
+    def _judge(self, error: ServerError) -> None:
         translated = source_error(error, "records.heartbeat_action_query")
-        if error.args and error.args[0] in _HOPELESS:
+        if server_code(error) in _HOPELESS:
             self._failure = translated
         log.warning("heartbeat.action_failed", error=str(translated))
 

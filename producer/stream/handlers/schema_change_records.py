@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-import pymysql
 import structlog
 
 from mysqlio.quoting import qualified, quoted
-from mysqlio.server_errors import source_error
+from mysqlio.server_errors import ServerError, server_code, source_error
 from producer.catalog.model_records import TableModels
 from producer.stream.ports import CheckpointParticipant, CheckpointWork
 from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError
@@ -189,8 +188,8 @@ class DescribingServer:
             try:
                 cursor.execute(sql, arguments or None)
                 row: Any = cursor.fetchone()
-            except pymysql.err.MySQLError as error:
-                if error.args and error.args[0] in _NOT_VISIBLE:
+            except ServerError as error:
+                if server_code(error) in _NOT_VISIBLE:
                     return None
                 raise source_error(error, sql) from error
             finally:

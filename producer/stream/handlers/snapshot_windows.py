@@ -14,7 +14,6 @@ from schemas.errors import StateError
 from schemas.overriding import override
 
 if TYPE_CHECKING:
-    from producer.kafka.codecs import CodecFactory, RowIdentity
     from producer.snapshot.buffered_chunk import ClosedChunk
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.snapshot.log_windows import LogWindows
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from producer.stream.reader_progress import LogProgress
     from producer.stream.routes import CapturedTables
     from rowcodec import Records
+    from rowcodec.codec_factory import CodecFactory, RowIdentity
     from schemas.position import Position
 
 

@@ -19,30 +19,29 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pymysql
 
 from kafkaio.schema_registry import HttpRegistry
-from mysqlio.connection import close_quietly, connect
+from mysqlio.binary_query import BinaryQuery
+from mysqlio.connection import close_quietly, connect, server_version
+from mysqlio.information_schema import read_table_schema
+from mysqlio.result_columns import require_columns
 from mysqlio.server_access import ServerAccess
-from mysqlio.server_facts import is_mariadb
-from producer.catalog import read_table_schema
-from producer.kafka.codecs import CodecFactory
-from producer.kafka.registry import GENERATION
-from producer.snapshot.resultset import require_columns
-from producer.snapshot.table_access import ServerConnector, described
-from producer.snapshot.watermark import SignalTable, insert_row
-from producer.source.query import BinaryQuery
+from mysqlio.server_connector import ServerConnector
+from mysqlio.server_errors import ServerError, described
+from mysqlio.server_facts import flavour_of
+from mysqlio.signal_table import SignalTable, insert_row
 from rowcodec import ChunkContext
+from rowcodec.codec_factory import CodecFactory
 from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError, LoadError, LoadImpossibleError, TidemarkError, UnsupportedTypeError
+from schemas.topics import GENERATION
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from rowcodec import Records
     from rowcodec.types import SnapshotMark
     from schemas.columns import TableSchema
-    from schemas.connect_types import Connector
     from schemas.loads import LoadAnswer
     from schemas.markers import LoadMarker
     from schemas.settings import Settings
@@ -53,13 +52,8 @@ _LOCK_WAIT_S: Final = 20
 """So long a chunk waits for a table that is locked. The batch waits with it, and so does each table of the sink."""
 
 
-def open_source(settings: Settings) -> ChunkSource:
-    """Return the source of these settings; nothing is connected yet."""
-    return ChunkSource(settings)
-
-
 @dataclass(frozen=True, slots=True)
-class ChunkSource:
+class TableChunks:
     """The source of chunks, as driver and executors have it: settings only, so it can be sent. Each call connects by itself."""
 
     settings: Settings
@@ -129,10 +123,9 @@ class ChunkSource:
         marked = MarkedSchemas(
             {topics.key_subject(topic): load.key_schema, topics.value_subject(topic): load.value_schema}
         )
-        connector: Connector = "mariadb" if is_mariadb(connection) else "mysql"
         codecs = CodecFactory(
             settings.name,
-            connector,
+            flavour_of(server_version(connection)),
             settings.format,
             marked,
             settings.records,
@@ -215,5 +208,5 @@ def _load_errors(what: str, load: LoadMarker | None = None) -> Iterator[None]:
         raise
     except (UnsupportedTypeError, ConfigError) as error:
         raise LoadImpossibleError(f"{where}: {error}") from error
-    except (TidemarkError, pymysql.MySQLError, OSError) as error:
+    except (TidemarkError, ServerError, OSError) as error:
         raise LoadError(f"{where}: {described(error)}") from error

@@ -25,7 +25,7 @@ import pymysql
 from pymysql.constants import COMMAND, CR, FIELD_TYPE
 from pymysql.protocol import FieldDescriptorPacket
 
-from producer.binlog.log_kernels import Bytes, Int, entry
+from mysqlio.packet_kernels import Bytes, Int, entry
 from schemas.errors import DecodeError
 
 Parameter = int | str | bytes | Decimal | None

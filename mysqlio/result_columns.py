@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from producer.source.query import ResultColumn
+from mysqlio.binary_query import ResultColumn
 from schemas.columns import Column, TableSchema
 from schemas.errors import SchemaMismatchError
 from schemas.types.column_facts import (

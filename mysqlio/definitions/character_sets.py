@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rowcodec.charset_tables import MULTI_BYTE, SINGLE_BYTE
+from schemas.charset_tables import MULTI_BYTE, SINGLE_BYTE
 
 BINARY: Final = "binary"
 BYTES_PER_CHARACTER: Final = {

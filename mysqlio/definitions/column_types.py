@@ -9,8 +9,8 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from producer.catalog.statements.character_sets import BYTES_PER_CHARACTER, charset_of_collation
-from producer.catalog.statements.column_definition import ColumnDefinition
+from mysqlio.definitions.character_sets import BYTES_PER_CHARACTER, charset_of_collation
+from mysqlio.definitions.column_definition import ColumnDefinition
 from schemas.columns import YEAR_DIGITS, Column, ColumnType
 from schemas.types.column_facts import (
     BINARY_TYPES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from producer.catalog.statements.tokens import Kind, Token
+from mysqlio.definitions.tokens import Kind, Token
 
 _QUALIFIERS: Final = 2
 """Names in front of a column: those of its database and table, or of its table."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from producer.catalog.statements.character_sets import charset_name
-from producer.catalog.statements.token_cursor import Cursor, UnreadError, split_commas
-from producer.catalog.statements.tokens import Kind
+from mysqlio.definitions.character_sets import charset_name
+from mysqlio.definitions.token_cursor import Cursor, UnreadError, split_commas
+from mysqlio.definitions.tokens import Kind
 
 
 @dataclass(slots=True)

@@ -20,19 +20,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import pymysql
-
 from mysqlio.connection import Connection, server_version
+from mysqlio.definitions.character_sets import BINARY, SUPPORTED, charset_name
+from mysqlio.definitions.column_definition import ColumnDefinition, parse_default, parse_definition
+from mysqlio.definitions.column_types import to_column
+from mysqlio.definitions.table_parts import SYSTEM_DATABASES, Key, KeyPart, Rules
+from mysqlio.definitions.token_cursor import Cursor
+from mysqlio.definitions.tokens import tokenise
 from mysqlio.quoting import qualified, quoted
-from mysqlio.server_errors import GONE, source_errors
-from mysqlio.server_facts import is_mariadb
-from producer.catalog.column_types import to_column
-from producer.catalog.model import SYSTEM_DATABASES, Key, Rules, TableState
-from producer.catalog.statements.character_sets import BINARY, SUPPORTED, charset_name
-from producer.catalog.statements.clauses import KeyPart
-from producer.catalog.statements.column_definition import ColumnDefinition, parse_default, parse_definition
-from producer.catalog.statements.token_cursor import Cursor
-from producer.catalog.statements.tokens import tokenise
+from mysqlio.server_errors import ServerCode, ServerError, is_lost, server_code, source_errors
+from mysqlio.server_facts import flavour_of, is_mariadb
 from schemas.columns import Column, TableSchema
 from schemas.errors import SourceError, UnsupportedTypeError
 from schemas.types.column_facts import (
@@ -46,7 +43,7 @@ from schemas.types.column_facts import (
 
 HIDDEN_HASH: Final = "DB_ROW_HASH_"
 _NAMED_AT_MOST: Final = 20
-_GONE: Final = frozenset({1049, 1146})  # no such database, no such table
+_GONE: Final = frozenset({ServerCode.UNKNOWN_DATABASE, ServerCode.NO_SUCH_TABLE})
 
 _TABLES: Final = """
     SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
@@ -83,11 +80,6 @@ class TableFacts:
     charset: str = ""
     collation: str = ""
     keys: tuple[Key, ...] = ()
-
-    @property
-    def state(self) -> TableState:
-        """The table as its next DDL needs it."""
-        return TableState(self.schema, self.charset, self.collation, self.keys)
 
 
 def list_tables(connection: Connection) -> list[tuple[str, str]]:
@@ -141,8 +133,7 @@ def read_table_facts(connection: Connection, database: str, table: str) -> Table
     try:
         return _read_table_facts(connection, database, table)
     except SourceError as error:
-        cause = error.__cause__
-        if isinstance(cause, pymysql.MySQLError) and cause.args[0] in _GONE:
+        if server_code(error) in _GONE:
             return None
         raise
 
@@ -188,8 +179,7 @@ def read_rules(connection: Connection) -> Rules:
     collations = {charset_name(str(charset)): str(name) for charset, name in _rows(connection, _CHARSETS, ())}
     variables = _rows(connection, "SHOW GLOBAL VARIABLES LIKE 'explicit_defaults_for_timestamp'", ())
     explicit = bool(variables) and str(variables[0][1]).upper() in ("ON", "1")
-    flavour = "mariadb" if is_mariadb(connection) else "mysql"
-    return Rules(flavour, collations, explicit)
+    return Rules(flavour_of(server_version(connection)), collations, explicit)
 
 
 def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: int = 5) -> None:
@@ -203,8 +193,8 @@ def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: i
         cursor.execute("SET SESSION lock_wait_timeout = %s", (timeout_s,))
         try:
             cursor.execute(statement)
-        except pymysql.MySQLError as error:
-            if error.args[0] in GONE or isinstance(error, pymysql.err.InterfaceError):
+        except ServerError as error:
+            if is_lost(error):
                 raise
         cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")  # the next user of this connection may wait
 
