@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.cost import Cost, cost_of
 from bench.scene import BenchError, Round, Scene
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 CATCH_UP = "log to Kafka"
 ONE_BY_ONE = "log to Kafka, a row a transaction"

@@ -20,7 +20,7 @@ from schemas.position import file_number
 from schemas.settings import Settings
 from tidemark.api.observe import Observer
 from tidemark.process import config
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 DATABASE = "bench"
 SIGNAL_TABLE = "tidemark_signal"

@@ -31,7 +31,7 @@ from tidemark.verify.sink_types import open_reader
 
 if TYPE_CHECKING:
     from schemas.settings import SinkSettings
-    from tidemark.status.tree import Status
+    from tidemark.status.status_tree import Status
 
 _BATCH_PATIENCE_S: Final = 30.0
 _VERDICT_S: Final = 300.0

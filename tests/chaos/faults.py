@@ -18,7 +18,7 @@ from tests.chaos.peers import WITH_SILENCE
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.sink_faults import WITH_SINKS
 from tests.chaos.world import MERGE, RUN, World
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 Fault = Callable[[World], None]
 

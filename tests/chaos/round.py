@@ -40,7 +40,7 @@ from tests.e2e.pipeline import spark_section
 from tests.e2e.topics import Change, RecordReader, plain
 from tests.support import replication
 from tests.support.clock import Clock
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 Look = Callable[[World, Sequence[SinkPlan]], None]
 SHOWN = 3

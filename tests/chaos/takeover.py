@@ -18,7 +18,7 @@ from devservers import start_database, start_kafka, start_registry
 from devservers.processes import GuardedProcess
 from tests.e2e.pipeline import Pipeline, create_signal_table
 from tests.e2e.topics import RecordReader
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 PATIENCE_S = 180.0
 

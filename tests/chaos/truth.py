@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidemark.status.job_standing import Standing
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 BELIEVED_S: Final = 30.0
 """A process is called alive for up to 15 s after its last liveness record; a machine under load adds to that."""

@@ -28,7 +28,7 @@ from tests.chaos.truth import StatusTruth, standings
 from tests.e2e.pipeline import PATIENCE_S, POLL_S, Pipeline, environment
 from tests.support.clock import Clock
 from tests.support.spark_cluster import SparkCluster
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 RUN, MERGE = "run", "merge"
 _ENDS_TOGETHER_S = 60.0

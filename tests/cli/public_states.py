@@ -33,7 +33,7 @@ from tidemark.status.lags import LOST
 from tidemark.status.metrics import exposition, lag_families
 from tidemark.status.reckoning import status_of
 from tidemark.status.snapshot_list import snapshot_list
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 RECORDED: Final = Path(__file__).parent.parent / "recorded" / "public_json"
 NOW_MS: Final = 1_764_000_000_000

@@ -21,7 +21,7 @@ from tidemark.api.merge_metrics import handler_of, metrics_text
 from tidemark.commands.status import as_json, as_text
 from tidemark.status import reckoning
 from tidemark.status.job_standing import SinkFacts
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 NOW_MS = 1_764_000_000_000
 

@@ -14,7 +14,7 @@ from tests.cli.test_status import documents, request, status_of, task
 from tidemark.status.job_standing import SinkFacts
 from tidemark.status.lags import LOST, NOTHING_LEFT, Lag, Lags, Word, lags_of
 from tidemark.status.reckoning import is_ahead
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 NOW_MS = 1_000_000
 TABLE = "shop.orders"

@@ -21,7 +21,7 @@ from tests.support.lost_clients import LostClient
 from tests.support.servers import unique_name
 from tidemark.api.observe import Observer
 from tidemark.status.lags import LOST, Lag, lags_of
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 TOPIC = {"database": "shop", "table": "orders", "partitions": 4}
 LOG = {

@@ -13,7 +13,7 @@ from producer.app import Producer
 from schemas.settings import Settings
 from tests.cli.public_states import NOW_MS, RECORDED, SETTINGS, said, states
 from tidemark.commands import run
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 STATES = states()
 

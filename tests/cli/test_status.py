@@ -22,7 +22,7 @@ from tidemark.commands import run
 from tidemark.commands.status import as_json, as_json_of_sinks, as_text, as_text_of_sinks
 from tidemark.status import reckoning
 from tidemark.status.job_standing import SinkFacts
-from tidemark.status.tree import FOLLOWING, NOT_FOLLOWED, Status
+from tidemark.status.status_tree import FOLLOWING, NOT_FOLLOWED, Status
 
 if TYPE_CHECKING:
     from producer.app import Producer

@@ -13,7 +13,7 @@ from tidemark import cli
 from tidemark.commands.table_list import as_json, as_text
 from tidemark.status.captured_tables import CapturedTable, captured_tables, inconsistency
 from tidemark.status.job_standing import SinkFacts
-from tidemark.status.tree import FOLLOWING, Status, TableStatus
+from tidemark.status.status_tree import FOLLOWING, Status, TableStatus
 
 NOW_MS = 1_000_000
 

@@ -19,7 +19,7 @@ from tidemark.api.observe import Observer
 from tidemark.local.local_jobs import Complaints, LocalJobs, Milestones, complaint
 from tidemark.process import config
 from tidemark.status.job_standing import JobState, Standing
-from tidemark.status.tree import Status, TableStatus
+from tidemark.status.status_tree import Status, TableStatus
 
 OLD = Sign(at_ms=0)
 

@@ -6,7 +6,7 @@ from schemas.identity import SourceId
 from schemas.position import Position
 from tidemark.demo.progress_display import Display, LagMeter, ProgressView
 from tidemark.demo.workload import WorkloadCounts
-from tidemark.status.tree import Status, TableStatus
+from tidemark.status.status_tree import Status, TableStatus
 
 
 def test_the_lag_is_the_age_of_the_oldest_position_not_reached() -> None:

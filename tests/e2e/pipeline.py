@@ -26,7 +26,7 @@ from schemas.settings import Settings
 from tests.e2e.topics import Notification, Notifications
 from tidemark.api.observe import Observer
 from tidemark.process import config
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 from tidemark.verify import VerifyReport, verify
 from tidemark.verify.awaited import AwaitedRows
 

@@ -23,7 +23,7 @@ from tests.e2e.pipeline import Pipeline, spark_section
 from tests.e2e.topics import RecordReader
 from tests.support.clock import Clock
 from tests.support.servers import new_database, unique_name
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 from tidemark.verify import verify
 from tidemark.verify.awaited import AwaitedRows
 

@@ -27,7 +27,7 @@ from tidemark.page.sign_in import Access
 from tidemark.status.job_standing import JobState, Standing
 from tidemark.status.lags import Word, lags_of
 from tidemark.status.snapshot_list import SnapshotList
-from tidemark.status.tree import LogStatus, Status, TableStatus
+from tidemark.status.status_tree import LogStatus, Status, TableStatus
 
 NOTHING_READ = LogStatus(
     file="binlog.000001", pos=4, gtid_set="", position=Position(0, 1, 4), committed_ms=0, needed_file="binlog.000001", needed_pos=4,

@@ -13,7 +13,7 @@ from schemas.json_codec import encode
 from spark_jobs.merge.batch_times import StageClock
 from tidemark.page.lag_history import KEPT_S, History, Sample, rate, runs
 from tidemark.page.plots import Line, ceiling, cells, line_plot, stacked_bars
-from tidemark.status.tree import TableStatus
+from tidemark.status.status_tree import TableStatus
 
 SAMPLE = Sample(at_ms=0, to_kafka_s=0.0, to_sink_s={"lake": 1.0}, merged={"lake": 0}, log_at=("b.1", 4))
 

@@ -19,7 +19,7 @@ from tidemark.page.page_facts import Facts, SourceQuestion
 from tidemark.status.chunk_map import chunk_maps
 from tidemark.status.lags import Lag, Lags, Verdict, Word
 from tidemark.status.snapshot_list import snapshot_list
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 NOW_MS = 1_000_000
 SETTINGS = settings_of()

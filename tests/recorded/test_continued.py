@@ -25,7 +25,7 @@ from tests.recorded.recorded_workload import BIG_ROWS, DATABASE
 from tests.recorded.restored import restored
 from tests.support.topics import read_topics
 from tidemark.cli import main
-from tidemark.status.tree import Status, TableStatus
+from tidemark.status.status_tree import Status, TableStatus
 from tidemark.verify.quarantined_rows import groups
 
 # mysql-replication calls PyMySQL by its old names.

@@ -16,7 +16,7 @@ from tests.support.producers import Source, running
 from tidemark.api.observe import Observer
 from tidemark.commands.run import run_producer
 from tidemark.status.delay_status import DelayStatus
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 CHANGES = 60
 

@@ -16,7 +16,7 @@ from schemas.errors import ConfigError
 from schemas.position import Position
 from tests.verify import all_types, sinks
 from tests.verify.conftest import Scene
-from tidemark.status.tree import ASIDE
+from tidemark.status.status_tree import ASIDE
 from tidemark.verify import DifferenceKind, TableReport, VerifyReport, verify
 from tidemark.verify.judge import Judge
 from tidemark.verify.verification import without_contradiction

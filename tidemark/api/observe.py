@@ -1,6 +1,6 @@
 """How far everything has come, read from outside: the state topic, Kafka's end offsets, the sink's progress file.
 
-Neither the producer nor the merge job need to run for this. Settings enter; `Status`, a value of `tidemark.status.tree`, leaves.
+Neither the producer nor the merge job need to run for this. Settings enter; `Status` (`tidemark.status.status_tree`) leaves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidemark.api.sink_folder import read_progress, sink_facts
 from tidemark.status.job_standing import Ends, JobState
 from tidemark.status.lags import LOST
 from tidemark.status.reckoning import is_ahead, status_of, tables_with_topics
-from tidemark.status.tree import Status, TableStatus
+from tidemark.status.status_tree import Status, TableStatus
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

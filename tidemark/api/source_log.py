@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from producer.source.retention import HeadRoom
     from schemas.settings import Settings
     from tidemark.status.job_standing import Standing
-    from tidemark.status.tree import LogStatus, Status
+    from tidemark.status.status_tree import LogStatus, Status
 
 
 _FIRST_PAUSE_S: Final = 2.0

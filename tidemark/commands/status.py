@@ -13,13 +13,13 @@ from tidemark.api.source_log import UNSEEN, producer_of, source_of
 from tidemark.commands.action import add_output, add_sink, settings_of
 from tidemark.commands.redraw import add_watch, show
 from tidemark.status.captured_tables import consistency
-from tidemark.status.tree import RELEASED
+from tidemark.status.status_tree import RELEASED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tidemark.api.source_log import SourceLog
-    from tidemark.status.tree import Status, TableStatus
+    from tidemark.status.status_tree import Status, TableStatus
 
 HELP: Final = "show how far log, snapshots and sink are"
 _RATE_S: Final = 2.0

@@ -29,7 +29,7 @@ from tidemark.demo.pipeline_sinks import CAPTURED
 from tidemark.demo.progress_display import Display
 from tidemark.demo.stack import DemoError, Stack
 from tidemark.demo.workload import Workload
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from schemas.readable import count, duration
 from tidemark.demo.workload import WorkloadCounts
-from tidemark.status.tree import Status, TableStatus
+from tidemark.status.status_tree import Status, TableStatus
 
 LogEnd = tuple[int, int]
 """Number of the log file, and where in it."""

@@ -32,7 +32,7 @@ from tidemark.demo.pipeline_course import PipelineCourse, lines
 from tidemark.demo.progress_display import Display, LagMeter, LogEnd, ProgressView
 from tidemark.demo.stack import DemoError, Stack
 from tidemark.demo.workload import Workload
-from tidemark.status.tree import Status
+from tidemark.status.status_tree import Status
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection

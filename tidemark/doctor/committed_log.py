@@ -15,7 +15,7 @@ from tidemark.status.reckoning import log_status
 if TYPE_CHECKING:
     from kafkaio.committed_reader import CommittedReader
     from schemas.settings import Settings
-    from tidemark.status.tree import LogStatus
+    from tidemark.status.status_tree import LogStatus
 
 _LAST_RECORDS: Final = 2_000
 """How much of a partition's end is read. A producer writes a liveness record every two seconds, an offset with each commit."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from schemas.liveness import Sign
     from schemas.settings import Settings
     from tidemark.api.observe import Observer
-    from tidemark.status.tree import Status, TableStatus
+    from tidemark.status.status_tree import Status, TableStatus
 
 _ENDS_S: Final = 2.5
 """For all jobs: the servers need the rest of the five seconds."""

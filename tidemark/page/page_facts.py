@@ -21,7 +21,7 @@ from tidemark.status.snapshot_list import SnapshotList, snapshot_list
 if TYPE_CHECKING:
     from schemas.settings import Settings
     from tidemark.api.observe import Observer
-    from tidemark.status.tree import Status
+    from tidemark.status.status_tree import Status
 
 EVERY_S: Final = 2.0
 BELIEVED_S: Final = 10.0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidemark.page.page_facts import Facts
     from tidemark.status.lags import Lags
     from tidemark.status.snapshot_list import SnapshotRequest
-    from tidemark.status.tree import Status, TableStatus
+    from tidemark.status.status_tree import Status, TableStatus
 
 RATE_S: Final = 30.0
 """Rates are means over that time."""

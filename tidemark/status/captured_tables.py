@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from schemas.json_codec import Form, json_field
 from schemas.position import Position
 from tidemark.status.lags import Lag, table_lag
-from tidemark.status.tree import Status, TableStatus
+from tidemark.status.status_tree import Status, TableStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from schemas.liveness import Sign
 from schemas.readable import duration
 from tidemark.status.job_standing import JobState, Standing
 from tidemark.status.reckoning import READ_AGAIN, UNMATCHED
-from tidemark.status.tree import FOLLOWING, NOT_FOLLOWED, Status, TableStatus
+from tidemark.status.status_tree import FOLLOWING, NOT_FOLLOWED, Status, TableStatus
 
 BEHIND_S: Final = 30.0
 """A lag above that is worth a word of its own."""

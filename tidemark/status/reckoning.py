@@ -30,7 +30,7 @@ from schemas.position import Position
 from schemas.readable import moment
 from schemas.state import State
 from tidemark.status.job_standing import SinkFacts, merge_state
-from tidemark.status.tree import FOLLOWING, NOT_FOLLOWED, LogStatus, Status, TableStatus
+from tidemark.status.status_tree import FOLLOWING, NOT_FOLLOWED, LogStatus, Status, TableStatus
 
 _REREAD_PREFIX: Final = "anew-"
 _GONE: Final = "UNKNOWN_SCHEMA"

@@ -16,7 +16,7 @@ from schemas.position import Position
 from schemas.state import State
 from tidemark.status.job_standing import JobState, Standing, producer_state
 from tidemark.status.reckoning import KEYLESS
-from tidemark.status.tree import seconds_left, share_of
+from tidemark.status.status_tree import seconds_left, share_of
 
 _UNREAD: Final = frozenset({SnapshotState.QUEUED, SnapshotState.RUNNING})
 

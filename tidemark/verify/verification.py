@@ -17,7 +17,7 @@ from schemas.columns import TableSchema
 from schemas.errors import ConfigError, SourceError
 from schemas.identity import TableName
 from schemas.settings import Settings
-from tidemark.status.tree import ASIDE
+from tidemark.status.status_tree import ASIDE
 from tidemark.verify.applied import read_applied
 from tidemark.verify.bulk_comparison import BulkResult, TablePlan, compare
 from tidemark.verify.column_rule import NO_KEY, IncomparableError
