@@ -97,6 +97,6 @@ def _require_schema_changes(settings: SinkSettings, sink: Sink) -> None:
     if rule.insists and rule.drops and DROP not in sink.can.schema_changes:
         message = f"{where}: a sink of type {settings.type} cannot drop columns: exclude drop.column, or take try_evolve"
         raise ConfigError(message)
-    if rule.keeps and not sink.can.keeps_rows:
+    if rule.keeps and not sink.can.schema_changes:
         message = f"{where}: a sink of type {settings.type} cannot keep rows: apply truncate.table and drop.table"
         raise ConfigError(message)

@@ -117,11 +117,8 @@ class ChangelogBatch(GroupBatch):
             batch.trust()
         members = self._members_into(target)
         found = [events for member in members if (events := self._events(member, target, counts[member.table])) is not None]
-        if not found:
-            return
-        with batch.commit(self._stamp(target)) as writer:
-            for events in found:
-                batch.append(writer, events)
+        if found:
+            batch.append(self._stamp(target), found)
 
     def _events(self, member: Member, target: Target, counts: Mapping[int, int]) -> Events | None:
         """Return what a table has for a target; None where the target has it all."""

@@ -25,7 +25,7 @@ from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_input import RawRecords, TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import LoadDone, LoadFailure, LoadTask, TombstonePaths
-from spark_jobs.sinks.contract import TargetRecord
+from spark_jobs.sinks.contract import TargetRecord, WorkerSink
 from spark_jobs.sinks.stamp import Stamp
 
 log = structlog.get_logger()
@@ -77,7 +77,7 @@ class LoadsOfTable:
 
         A load has the same lane when the batch is run again: it is its place among those that are pending.
         """
-        if not self._context.sink.can.worker_put:
+        if not isinstance(self._context.sink, WorkerSink):
             for load in self._source.loads.pending:
                 self._refuse(load, _NO_WORKERS, retry=False)
             return []
@@ -175,8 +175,7 @@ class LoadsOfTable:
         """Remember the commits of the loads, and compact the target now and then."""
         if self._plan is None:
             return
-        with self._target.commit(self._stamp) as writer:
-            self._target.note_put(writer, self._plan)
+        self._target.note_put(self._plan)
         self._target.note_commit()
         self._target.compact_if_due(self._stamp)
 

@@ -45,7 +45,7 @@ from spark_jobs.merge.table_input import TableInput
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.pipeline.table_plan import Group
 from spark_jobs.pipeline.target_evolution import TargetImages
-from spark_jobs.sinks.contract import Writer
+from spark_jobs.sinks.contract import MirrorWriter, WorkerSink
 from spark_jobs.sinks.stamp import Stamp
 
 log = structlog.get_logger()
@@ -159,13 +159,13 @@ class MirrorBatch(GroupBatch):
 
     def _is_decoded_by_worker(self, member: Member, judge: Callable[[DataFrame], DataFrame], computed: ExitStack) -> bool:
         """Have a worker decode a table for a sink whose rows it does not put; return False where Spark has to do it."""
-        if not self.uses_workers or self._context.sink.can.worker_put or member.part.keeps_deleted:
+        if not self.uses_workers or isinstance(self._context.sink, WorkerSink) or member.part.keeps_deleted:
             return False
         return compute_by_worker(self._context, member, judge, [target.name for target in self._targets], computed)
 
     def _put_by_workers(self, layouts: Mapping[Target, TableLayout | None]) -> frozenset[Target]:
         """Have workers read the tables and put their images; return the targets, none of them where Spark has to do it."""
-        if not self.uses_workers or not self._context.sink.can.worker_put:
+        if not self.uses_workers or not isinstance(self._context.sink, WorkerSink):
             return frozenset()
         if any(member.part.keeps_deleted for member in self._members):
             return frozenset()  # workers decode no row that was deleted
@@ -209,7 +209,7 @@ class MirrorBatch(GroupBatch):
         batch = self._targets[target]
         with batch.commit(self._stamp(target)) as writer:
             if is_put and layout is not None:
-                batch.note_put(writer, layout)
+                batch.note_put(layout)
             parts = [
                 self._aligned(member, image, layout)
                 for member, image in self._fed(target)
@@ -230,7 +230,7 @@ class MirrorBatch(GroupBatch):
         kept = member.rows.where(~F.col(failed(number))) if self._isolates else member.rows
         return as_target(image, image.of(kept, gone(number)), layout)
 
-    def _delete_what_is_gone(self, target: Target, writer: Writer, *, had_rows: bool) -> None:
+    def _delete_what_is_gone(self, target: Target, writer: MirrorWriter, *, had_rows: bool) -> None:
         """Delete below the floors that have risen, and sweep."""
         batch, members = self._targets[target], self._members_into(target)
         batch.delete_below_floors(writer, [member.part for member in members], had_rows=had_rows)

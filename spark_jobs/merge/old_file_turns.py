@@ -13,7 +13,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from schemas.identity import Target
-from spark_jobs.sinks.contract import Sink
+from spark_jobs.sinks.contract import OldFilesSink, Sink
 from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.files import LocalFiles
 
@@ -28,16 +28,16 @@ _LAST_S: Final = 60.0
 
 
 class OldFiles:
-    """Removes what only older versions of the targets need (`Sink.remove_old_files`).
+    """Removes what only older versions of the targets need (`OldFilesSink`).
 
     A target has its turn at most once in `hours`, 0 for never, and the first one so long after it was seen first. A removal that
     fails is logged, and has its next turn then: rows do not depend on it. `clock` gives seconds since the epoch.
     """
 
     def __init__(self, sink: Sink, files: LocalFiles, hours: float, clock: Callable[[], float] = time.time) -> None:
-        self._sink = sink
+        self._sink = sink if isinstance(sink, OldFilesSink) else None
         self._files = files
-        self._every_s = hours * 3600.0 if sink.can.leaves_old_files else 0.0
+        self._every_s = hours * 3600.0 if self._sink is not None else 0.0
         self._clock = clock
         self._not_before = 0.0
         self._turns: dict[str, float] | None = None
@@ -106,6 +106,7 @@ class OldFiles:
 
     def _remove(self, spark: SparkSession, target: Target) -> None:
         began = time.monotonic()
+        assert self._sink is not None
         try:
             is_done = self._sink.remove_old_files(spark, target)
         except Exception as error:  # noqa: BLE001 - of whatever kind: the rows do not depend on it

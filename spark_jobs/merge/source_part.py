@@ -37,7 +37,7 @@ from spark_jobs.merge.rows_file import RowsFile
 from spark_jobs.merge.table_input import RawRecords, TableInput
 from spark_jobs.merge.worker_task import Admission, MemberTask, MergeTask, TombstonePaths
 from spark_jobs.pipeline.schema_rules import emptied
-from spark_jobs.sinks.contract import Columns, QuarantineStep, WorkerPut
+from spark_jobs.sinks.contract import Columns, QuarantineStep, WorkerPut, WorkerSink
 from spark_jobs.sinks.stamp import Stamp
 
 log = structlog.get_logger()
@@ -200,7 +200,7 @@ class SourcePart:
     def rows_file(self, plan: TableLayout) -> RowsFile | None:
         """Return where a worker keeps the newest rows for Spark; None for a sink that takes rows of workers, where it can."""
         sink = self._context.settings.sink
-        if self._context.sink.can.worker_put:
+        if isinstance(self._context.sink, WorkerSink):
             return None
         return RowsFile.new(self._context.layout.kept_rows, plan.names, sink.merge_memory_bytes)
 

@@ -23,7 +23,7 @@ from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import MergeTask, TaskResult
 from spark_jobs.pipeline.schema_rules import dropped_columns
 from spark_jobs.pipeline.table_plan import Group
-from spark_jobs.sinks.contract import TargetRecord, WorkerPut, Writer
+from spark_jobs.sinks.contract import MirrorWriter, TargetRecord, WorkerPut
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class TableBatch:
             if done.wrote and self._kept is not None:
                 target.put(writer, self._kept.read(source.spark, plan.columns), plan, done.observed.key_range)
             elif done.wrote:
-                target.note_put(writer, plan)
+                target.note_put(plan)
             source.keep_written_tombstones(done.tombstones, plan)
             source.oldest = None if self.had_rows else done.observed.oldest
             self._conclude(writer)
@@ -127,7 +127,7 @@ class TableBatch:
         now_s = time.time()
         self.delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in self._times_ms)
 
-    def _conclude(self, writer: Writer) -> None:
+    def _conclude(self, writer: MirrorWriter) -> None:
         if self.plan is not None or self.source.left_out is not None or not self._needs_plan:
             self.settle(writer)
         self.delete_what_is_gone(writer, had_rows=self.had_rows)
@@ -143,7 +143,7 @@ class TableBatch:
         self.target.compact_if_due(self.source.stamp)
         return self.records
 
-    def merge_records(self, writer: Writer, plan: TableLayout | None) -> None:
+    def merge_records(self, writer: MirrorWriter, plan: TableLayout | None) -> None:
         """Put the newest row of each key into the target, and keep the tombstones of the batch."""
         if plan is None:
             self.source.leave_out_all()
@@ -152,19 +152,19 @@ class TableBatch:
         else:
             self._put_first_rows(writer, plan)
 
-    def settle(self, writer: Writer) -> None:
+    def settle(self, writer: MirrorWriter) -> None:
         """Conclude what the rows allow, and stamp the steps that follow with it."""
         self.source.settle()
         writer.restamp(self.source.stamp)
 
-    def delete_what_is_gone(self, writer: Writer, *, had_rows: bool) -> None:
+    def delete_what_is_gone(self, writer: MirrorWriter, *, had_rows: bool) -> None:
         """Delete below the floor, and sweep."""
         self.target.delete_below_floors(writer, [self.source], had_rows=had_rows)
         due = self.source.record.state.due
         if due and self.target.exists:
             self.target.sweep(writer, self.source.input.table, due)
 
-    def _put_first_rows(self, writer: Writer, plan: TableLayout) -> None:
+    def _put_first_rows(self, writer: MirrorWriter, plan: TableLayout) -> None:
         """Put the first rows of a target as they are computed; for its deletes, if any, they are computed again."""
         first = self.source.first_winners(plan)
         self.target.put(writer, first.rows, plan, None)
@@ -173,7 +173,7 @@ class TableBatch:
         if counts.tombstones:
             self.source.keep_tombstones(self.source.winners(plan, None), plan)
 
-    def _merge_into_rows(self, writer: Writer, plan: TableLayout) -> None:
+    def _merge_into_rows(self, writer: MirrorWriter, plan: TableLayout) -> None:
         """Compute the winners once, and keep them until rows and tombstones are written."""
         with self.source.computed_winners(plan) as found:
             counts = self._count(found.observed, plan)

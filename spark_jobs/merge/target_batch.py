@@ -25,18 +25,22 @@ from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_set_aside import without_keys
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.contract import (
+    ChangelogTarget,
     Columns,
     CompactionError,
     Evolution,
     FedBy,
     KeyRange,
+    MirrorTarget,
+    MirrorWriter,
     PutShape,
     SinkTarget,
     TargetRecord,
     Winners,
     WorkerLoad,
+    WorkerLoads,
     WorkerPut,
-    Writer,
+    WorkerPuts,
 )
 from spark_jobs.sinks.stamp import Stamp
 
@@ -75,7 +79,17 @@ class TargetBatch:
     @property
     def columns(self) -> Columns:
         """The columns of the source in the target."""
-        return self._target.columns() or ()
+        return self._mirror.columns() or ()
+
+    @property
+    def _mirror(self) -> MirrorTarget:
+        assert isinstance(self._target, MirrorTarget)
+        return self._target
+
+    @property
+    def _changelog(self) -> ChangelogTarget:
+        assert isinstance(self._target, ChangelogTarget)
+        return self._target
 
     def require_not_gone(self) -> None:
         """Raise `SinkError` if the target was written to and is gone."""
@@ -95,10 +109,10 @@ class TargetBatch:
         if change:
             columns = replace(change, filled=())
             if columns:
-                self._target.evolve(columns, stamp)
+                self._mirror.evolve(columns, stamp)
             for source in sorted({source for _, source, _ in change.filled}):
                 filled = tuple(item for item in change.filled if item[1] == source)
-                self._target.evolve(Evolution((), (), filled), stamp.of_tables(self._target.name, [source]))
+                self._mirror.evolve(Evolution((), (), filled), stamp.of_tables(self._target.name, [source]))
             names = [name for name, _, _ in (*change.added, *change.filled)] + [name for name, _ in change.retyped]
             log.info("merge.columns_changed", table=self.full_name, columns=sorted({*names, *change.dropped}))
 
@@ -108,20 +122,22 @@ class TargetBatch:
             self._target.trust(self._before, self._batch_id)
             self._is_trusted = self._is_touched = True  # an attempt before a crash may have left nothing to write
 
-    def commit(self, stamp: Stamp) -> AbstractContextManager[Writer]:
+    def commit(self, stamp: Stamp) -> AbstractContextManager[MirrorWriter]:
         """Write the batch."""
-        return self._target.commit(stamp)
+        return self._mirror.commit(stamp)
 
     def appended(self, table: SourceTable) -> Appended:
         """Return how far a source table is appended to the target, a changelog."""
-        return self._target.appended(table) if self.exists else Appended()
+        return self._changelog.appended(table) if self.exists else Appended()
 
-    def append(self, writer: Writer, events: Events) -> None:
-        """Append events of a source table."""
-        writer.append(events)
+    def append(self, stamp: Stamp, events: Sequence[Events]) -> None:
+        """Append events to a changelog, in one commit."""
+        with self._changelog.commit(stamp) as writer:
+            for one in events:
+                writer.append(one)
         self._is_touched = True
 
-    def put(self, writer: Writer, rows: DataFrame, plan: TableLayout, spanned: KeyRange | None) -> None:
+    def put(self, writer: MirrorWriter, rows: DataFrame, plan: TableLayout, spanned: KeyRange | None) -> None:
         """Put the winners; of computed ones the range of keys is known before (`spanned`)."""
         known = self._known_range(plan)
         writer.put(Winners(rows, plan.keys, plan.columns, range_column(plan), spanned, known))
@@ -129,24 +145,27 @@ class TargetBatch:
 
     def worker_put(self, plan: TableLayout, stamp: Stamp, records: int) -> WorkerPut | None:
         """Return the `put` of the batch for a worker; None where the sink has none for this target."""
-        return self._target.worker_put(
-            PutShape(plan.keys, plan.columns, range_column(plan), self._known_range(plan), records), stamp
-        )
+        return self._worker_put(PutShape(plan.keys, plan.columns, range_column(plan), self._known_range(plan), records), stamp)
 
     def worker_put_of_images(self, layout: TableLayout, stamp: Stamp, records: int) -> WorkerPut | None:
         """Return the `put` of rows of several tables, or of images, for a worker: of their keys no range is known."""
-        return self._target.worker_put(PutShape(layout.keys, layout.columns, None, None, records), stamp)
+        return self._worker_put(PutShape(layout.keys, layout.columns, None, None, records), stamp)
 
-    def note_put(self, writer: Writer, plan: TableLayout) -> None:
+    def _worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:
+        return self._target.worker_put(shape, stamp) if isinstance(self._target, WorkerPuts) else None
+
+    def note_put(self, plan: TableLayout) -> None:
         """Note that a worker has put the winners."""
-        writer.note_put(plan.columns)
+        if isinstance(self._target, WorkerPuts):
+            self._target.note_put(plan.columns)
         self._is_touched = True
 
     def note_declined(self) -> None:
         """Note that a worker left the put of this batch to the sink's other writer."""
-        self._target.note_declined()
+        if isinstance(self._target, WorkerPuts):
+            self._target.note_declined()
 
-    def make_empty(self, writer: Writer, plan: TableLayout, spark: SparkSession) -> None:
+    def make_empty(self, writer: MirrorWriter, plan: TableLayout, spark: SparkSession) -> None:
         """Make the target without rows."""
         types = [*plan.columns, (DELETED, T.BooleanType()), (POSITION, T.StringType())]
         rows = spark.createDataFrame([], T.StructType([T.StructField(name, kind) for name, kind in types]))
@@ -161,6 +180,8 @@ class TargetBatch:
 
     def worker_load(self, plan: TableLayout, stamp: Stamp, lane: int) -> WorkerLoad | None:
         """Return a load of the batch for a worker; None where the sink has none for this target."""
+        if not isinstance(self._target, WorkerLoads):
+            return None
         return self._target.worker_load(
             PutShape(plan.keys, plan.columns, range_column(plan), self._known_range(plan), 0), stamp, lane
         )
@@ -183,7 +204,7 @@ class TargetBatch:
         self.forget_keys()
         self.record = replace(self.record, last_commit=self._batch_id)
 
-    def put_rows(self, writer: Writer, rows: DataFrame, layout: TableLayout) -> None:
+    def put_rows(self, writer: MirrorWriter, rows: DataFrame, layout: TableLayout) -> None:
         """Put computed rows of several tables, or of images: of their keys no range is known."""
         writer.put(Winners(rows, layout.keys, layout.columns))
         self._is_touched = True
@@ -199,7 +220,7 @@ class TargetBatch:
             fed_by = {**self.record.fed_by, table.text: FedBy(layout.keys, columns)}
             self.record = replace(self.record, fed_by=fed_by)
 
-    def delete_below_floors(self, writer: Writer, parts: Sequence[SourcePart], *, had_rows: bool) -> None:
+    def delete_below_floors(self, writer: MirrorWriter, parts: Sequence[SourcePart], *, had_rows: bool) -> None:
         """Delete the rows of each source table that its floor takes (`TableState.doomed`), if the floor has risen.
 
         In a target that had no rows before this batch, only if the batch has put a row below the floor.
@@ -210,10 +231,7 @@ class TargetBatch:
             return
         if had_rows:
             self.trust()
-        if any(first for first, _ in spans.values()):
-            writer.delete_between({table: span for table, span in spans.items() if span[0] < span[1]})
-        else:
-            writer.delete_below({table: below for table, (_, below) in spans.items()})
+        writer.delete_between({table: span for table, span in spans.items() if span[0] < span[1]})
         self._is_touched = True
 
     def drop(self, names: Sequence[str], stamp: Stamp) -> None:
@@ -223,7 +241,7 @@ class TargetBatch:
             self.evolve(Evolution((), (), dropped=tuple(names)), stamp)
             self._is_touched = True
 
-    def sweep(self, writer: Writer, table: SourceTable, due: Sequence[DueSweep]) -> None:
+    def sweep(self, writer: MirrorWriter, table: SourceTable, due: Sequence[DueSweep]) -> None:
         """Delete the rows of a source table that sweeps take: of a parent that is gone, and not read again."""
         names = {name.lower() for name, _ in self.columns}
         known = [one for one in due if all(name.lower() in names for name in one.sweep.columns)]
@@ -242,7 +260,7 @@ class TargetBatch:
         wanted = asked = narrowing(self.columns, writers)
         if wanted:
             self.trust()
-            wanted = self._target.fitting(wanted)
+            wanted = self._mirror.fitting(wanted)
         if insists and len(wanted) < len(asked):
             kept = ", ".join(f"{name} ({kind.simpleString()})" for name, kind in asked if (name, kind) not in wanted)
             message = (
@@ -252,7 +270,7 @@ class TargetBatch:
             )
             raise SchemaChangeError(message)
         if wanted:
-            self._target.evolve(Evolution((), tuple(wanted)), stamp)
+            self._mirror.evolve(Evolution((), tuple(wanted)), stamp)
             self._is_touched = True
             keys, names = {name.lower() for name in self.record.range_of}, {name.lower() for name, _ in wanted}
             self.record = replace(self.record, key_range=None if keys & names else self.record.key_range)
@@ -270,7 +288,7 @@ class TargetBatch:
         if self.record.writes < due:
             return
         try:
-            self._target.compact(stamp)
+            self._mirror.compact(stamp)
         except CompactionError as error:
             log.warning("merge.not_compacted", table=self.full_name, reason=str(error))
         self.record = replace(self.record, writes=0)

@@ -1,32 +1,18 @@
-"""What sinks with changelogs and no mirror have in common: the steps of a mirror are refused, nothing is evolved or compacted."""
+"""What sinks with changelogs have in common: what they can do, the order of events, and how far tables are appended, as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Mapping
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from schemas.errors import SinkError
-from schemas.identity import SourceTable
-from schemas.merge_rule import DueSweep
-from schemas.overriding import override
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.formats.event_columns import DETAIL, FLOOR, OP, SWEEP
 from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.contract import (
-    REMEDY,
-    Capabilities,
-    Columns,
-    Evolution,
-    SinkTarget,
-    TargetRecord,
-    Winners,
-    Writer,
-)
-from spark_jobs.sinks.stamp import Stamp
+from spark_jobs.sinks.contract import Capabilities
 
 CHANGELOG_ONLY: Final = Capabilities(
     modes=frozenset({"changelog"}),
@@ -38,50 +24,6 @@ _RANK: Final = "_tm_rank "
 _NUMBER: Final = "_tm_number "
 MADE: Final = -1
 """The number of the batch of a commit that made a target, and appended nothing."""
-
-
-class ChangelogTarget(SinkTarget):
-    """A target that is appended to, and never changed."""
-
-    @override
-    def columns(self) -> Columns | None:
-        return () if self.exists() else None
-
-    @override
-    def fitting(self, columns: Columns) -> Columns:
-        return ()
-
-    @override
-    def evolve(self, change: Evolution, stamp: Stamp) -> None:
-        """Do nothing: each event has the columns that its table had then."""
-
-    @override
-    def compact(self, stamp: Stamp) -> None:
-        """Do nothing."""
-
-    def require_own(self, query_id: str, written: tuple[str, int], record: TargetRecord, batch_id: int) -> None:
-        """Raise `SinkError` unless the last commit, of a query and a batch, is that of the record or an attempt at this batch."""
-        by, batch = written
-        first = MADE if record.last_commit < 0 else record.last_commit
-        if by != query_id or batch not in (first, batch_id):
-            message = f"{self.location()} was last written by batch {batch} of query {by}: {REMEDY}"
-            raise SinkError(message)
-
-
-class ChangelogWriter(Writer):
-    """A writer that appends."""
-
-    @override
-    def put(self, winners: Winners) -> None:
-        _refuse()
-
-    @override
-    def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
-        _refuse()
-
-    @override
-    def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
-        _refuse()
 
 
 def notices_of(events: Events) -> list[tuple[str, str, str | None]]:
@@ -121,7 +63,3 @@ def appended_of(document: Mapping[str, Any]) -> dict[str, Appended]:
         )
         for table, one in document.items()
     }
-
-
-def _refuse() -> NoReturn:
-    raise SinkError("a changelog has events, and no rows that could be changed: this sink has mode: changelog only")

@@ -3,9 +3,11 @@
 A batch writes to a target in steps. A crash before or after any of them repeats the batch with the same rows and the same record of
 the target, so every step must take effect once however often it is run.
 
-    trust → evolve → commit: put, delete_below, sweep → compact → state
+    mirror       trust → evolve → commit: put, delete_between, sweep → compact → state
+    changelog    trust → commit: append → state
 
-`tests/sinks/behaviour.py` tests every implementation of it.
+The interfaces of a sink and its targets say what it can do: `MirrorTarget`, `ChangelogTarget`, `WorkerPuts`, `WorkerLoads`, and of
+sinks `WorkerSink` and `OldFilesSink`. `tests/sinks/behaviour.py` and its neighbours test every implementation.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ Columns = Sequence[tuple[str, T.DataType]]
 KeyRange = tuple[int, int]
 QuarantineStep = Literal["quarantine", "markers", "images", "changes"]
 
-STEPS: Final = ("trust", "evolve", "commit", "put", "delete_below", "sweep", "compact", "quarantine", "save")
-"""The steps of a batch in a sink. A crash can come before and after each of them (`sinks.faulty`)."""
+STEPS: Final = ("trust", "evolve", "commit", "put", "delete_between", "sweep", "compact", "quarantine", "save")
+"""The steps of a batch in a mirror. A crash can come before and after each of them (`sinks.faulty`)."""
 
 REMEDY: Final = (
     "the sink and its checkpoint no longer fit together. Move the sink's folder away (or give another "
@@ -56,26 +58,21 @@ class FencedSinkError(SinkError):
 
 
 class PutDeclinedError(SinkError):
-    """A `put` that a worker has not begun, since `Writer.put` costs less."""
+    """A `put` that a worker has not begun, since `MirrorWriter.put` costs less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a sink can do.
 
-    The modes it offers, the fields of `TargetShape` that it knows, the names that no source column may have, and whether workers
-    put rows into it. `schema_changes` are the changes of columns that its targets can make (`Evolution`), none where each event has
-    the columns of its own. With `keeps_rows` it can leave rows below a position alone (`Writer.delete_between`, `DueSweep.above`).
-    With `leaves_old_files` its targets have files that only older versions of them need (`Sink.remove_old_files`).
+    The modes it offers, the fields of `TargetShape` that it knows, and the names that no source column may have. `schema_changes`
+    are the changes of columns that its targets can make (`Evolution`), none if each event has columns of its own.
     """
 
     modes: frozenset[str]
     shapes: frozenset[str] = frozenset()
     reserved_names: frozenset[str] = frozenset({POSITION, SOURCE})
-    worker_put: bool = False
     schema_changes: frozenset[str] = frozenset({"add.column", "alter.column.type"})
-    keeps_rows: bool = False
-    leaves_old_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +230,14 @@ class WorkerPut(ABC):
 
     @property
     def takes_effect(self) -> bool:
-        """Whether the rows are in the target after `run`; else they are kept for a `Writer.put`."""
+        """Whether the rows are in the target after `run`; else they are kept for a `MirrorWriter.put`."""
         return True
 
     @abstractmethod
     def run(self, rows: pa.Table) -> None:
-        """Do what `Writer.put` does, with the same stamp: it takes effect once, whichever of the two runs first, or again.
+        """Do what `MirrorWriter.put` does, with the same stamp: it takes effect once, whichever of the two runs first, or again.
 
-        `rows` has the columns of the target, `DELETED` and `POSITION`, each key once. `PutDeclinedError`: `Writer.put` is to do it.
+        `rows` has the columns of the target, `DELETED` and `POSITION`, each key once. `PutDeclinedError` leaves it to the writer.
         """
 
     @abstractmethod
@@ -296,8 +293,8 @@ class WorkerLoad(ABC):
         """Return whether an attempt has put rows: of a load that failed, the range of the keys is not known then."""
 
 
-class Writer(ABC):
-    """The steps of one batch in one target, in the order in which they are called."""
+class MirrorWriter(ABC):
+    """The steps of one batch in one mirror, in the order in which they are called."""
 
     @abstractmethod
     def restamp(self, stamp: Stamp) -> None:
@@ -311,40 +308,36 @@ class Writer(ABC):
         nothing. A target that does not exist is made, with the columns of `winners`, also for no rows at all.
         """
 
-    def note_put(self, columns: Columns) -> None:
-        """Note that a worker has put rows (`SinkTarget.worker_put`) into a target with these columns."""
-        raise NotImplementedError
-
-    def append(self, events: Events) -> None:
-        """Append the events of a source table to a changelog; at most once in a commit for each table.
-
-        Events of all tables of a commit become visible at its end, together with how far they reach (`SinkTarget.appended`), or
-        none of them ever does. A target that does not exist is made, also for no events at all.
-        """
-        raise NotImplementedError
-
     @abstractmethod
-    def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
-        """Delete the rows of each source table with a position below its floor."""
-
     def delete_between(self, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
         """Delete the rows of each source table from the first position of its span on, and below the second.
 
-        It is `delete_below` where older rows are kept, and the same step. Only sinks with `Capabilities.keeps_rows` have it.
+        The first may be `NOTHING`, which is below every position.
         """
-        raise NotImplementedError
 
     @abstractmethod
     def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
         """Delete the rows of each source table that a sweep takes: those with one of its values, and a position below its bound.
 
-        Rows below `DueSweep.above` stay; only sinks with `Capabilities.keeps_rows` are given such sweeps.
-        Values are texts; one that the column's type cannot have takes no row. Columns are found whatever the case of their names.
+        Rows below `DueSweep.above` stay. Values are texts; one that the column's type cannot have takes no row. Columns are found
+        whatever the case of their names.
+        """
+
+
+class ChangelogWriter(ABC):
+    """The step of one batch in one changelog."""
+
+    @abstractmethod
+    def append(self, events: Events) -> None:
+        """Append the events of a source table to a changelog; at most once in a commit for each table.
+
+        Events of all tables of a commit become visible at its end, together with how far they reach (`ChangelogTarget.appended`),
+        or none of them ever does. A target that does not exist is made, also for no events at all.
         """
 
 
 class SinkTarget(ABC):
-    """A table of a sink, in one batch. Used by one thread."""
+    """A table of a sink, in one batch: a `MirrorTarget` or a `ChangelogTarget`. Used by one thread."""
 
     @property
     @abstractmethod
@@ -358,17 +351,6 @@ class SinkTarget(ABC):
     @abstractmethod
     def exists(self) -> bool:
         """Return whether it is there now. A first write that was cut off leaves none, or an empty one that `trust` accepts."""
-
-    @abstractmethod
-    def columns(self) -> Columns | None:
-        """Return the columns of the source in it, without the sink's own; None where it does not exist.
-
-        They may be remembered from the last step: a batch of this query alone changes them.
-        """
-
-    @abstractmethod
-    def fitting(self, columns: Columns) -> Columns:
-        """Return those of these columns whose type has every value of the target's column, and gives back the very same."""
 
     @abstractmethod
     def require_not_gone(self, record: TargetRecord) -> None:
@@ -391,9 +373,20 @@ class SinkTarget(ABC):
         (`Stamp.redrive`) is none of a batch.
         """
 
-    def appended(self, table: SourceTable) -> Appended:
-        """Return how far a source table was appended by what is committed, by any attempt at any batch of this query."""
-        raise NotImplementedError
+
+class MirrorTarget(SinkTarget):
+    """A table that has the rows of its source tables."""
+
+    @abstractmethod
+    def columns(self) -> Columns | None:
+        """Return the columns of the source in it, without the sink's own; None where it does not exist.
+
+        They may be remembered from the last step: a batch of this query alone changes them.
+        """
+
+    @abstractmethod
+    def fitting(self, columns: Columns) -> Columns:
+        """Return those of these columns whose type has every value of the target's column, and gives back the very same."""
 
     @abstractmethod
     def evolve(self, change: Evolution, stamp: Stamp) -> None:
@@ -404,36 +397,61 @@ class SinkTarget(ABC):
         """
 
     @abstractmethod
-    def commit(self, stamp: Stamp) -> AbstractContextManager[Writer]:
+    def commit(self, stamp: Stamp) -> AbstractContextManager[MirrorWriter]:
         """Write one batch. Each step takes effect once however often it is run, and is durable with its stamp.
 
         Delta makes each step one commit: a crash leaves the steps before it. A sink with transactions makes all of them one, at
         the end of the context. Nothing is promised over two targets. An error in the context may leave any number of whole steps.
         """
 
-    def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:  # noqa: ARG002 - for sinks that have one
-        """Return the `put` of a batch for a worker; None where `Writer.put` is to be used: this sink or target has no other.
-
-        A target that does not exist may be made for it, without rows, and exists then also where None is returned.
-        """
-        return None
-
-    def note_declined(self) -> None:  # noqa: B027 - for sinks whose workers decline
-        """Note that a worker has declined the put of this batch, because `Writer.put` costs less."""
-
-    def worker_load(self, shape: PutShape, stamp: Stamp, lane: int) -> WorkerLoad | None:  # noqa: ARG002 - as above
-        """Return a load of a batch for a worker; None where this sink or target has none.
-
-        `lane` keeps the loads of one batch apart: the same load has the same lane when the batch is run again. A target that does
-        not exist is made for it, without rows.
-        """
-        return None
-
     @abstractmethod
     def compact(self, stamp: Stamp) -> None:
         """Make many small pieces few large ones; the rows stay what they are. `CompactionError` if that fails.
 
         An error of which `Sink.passing` knows the reason is raised as it is.
+        """
+
+
+class ChangelogTarget(SinkTarget):
+    """A table, or a topic, that has the changes of its source tables: it is appended to, and never changed."""
+
+    @abstractmethod
+    def appended(self, table: SourceTable) -> Appended:
+        """Return how far a source table was appended by what is committed, by any attempt at any batch of this query."""
+
+    @abstractmethod
+    def commit(self, stamp: Stamp) -> AbstractContextManager[ChangelogWriter]:
+        """Append what one batch has, all of it or nothing, with its stamp."""
+
+
+class WorkerPuts(ABC):
+    """A target whose rows Python workers put, without Spark."""
+
+    @abstractmethod
+    def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:
+        """Return the `put` of a batch for a worker; None where `MirrorWriter.put` is to be used: this target has no other.
+
+        A target that does not exist may be made for it, without rows, and exists then also where None is returned.
+        """
+
+    @abstractmethod
+    def note_put(self, columns: Columns) -> None:
+        """Note that workers have put rows, or loaded them, into the target, which has these columns."""
+
+    @abstractmethod
+    def note_declined(self) -> None:
+        """Note that a worker has declined the put of this batch, because `MirrorWriter.put` costs less."""
+
+
+class WorkerLoads(ABC):
+    """A target into which Python workers load many snapshot rows."""
+
+    @abstractmethod
+    def worker_load(self, shape: PutShape, stamp: Stamp, lane: int) -> WorkerLoad | None:
+        """Return a load of a batch for a worker; None where this target has none.
+
+        `lane` keeps the loads of one batch apart: the same load has the same lane when the batch is run again. A target that does
+        not exist is made for it, without rows.
         """
 
 
@@ -473,15 +491,6 @@ class Sink(ABC):
     def remove(self, name: Target) -> None:
         """Remove a target with its rows, while no batch runs. One that does not exist is no error."""
 
-    def remove_old_files(self, spark: SparkSession, name: Target) -> bool:
-        """Remove the files of a target that only older versions of it need, by the retention of the target.
-
-        Called beside batches of the same target, and broken off by the end of the process: rows, and what is being written, stay.
-        Returns False, and leaves all files, where the target does not exist or was last written by somebody else. Only sinks with
-        `Capabilities.leaves_old_files` have it.
-        """
-        raise NotImplementedError
-
     @abstractmethod
     def forget(self, name: Target) -> None:
         """Take nothing of a target for granted any longer: a step of it failed."""
@@ -489,6 +498,22 @@ class Sink(ABC):
     @abstractmethod
     def passing(self, error: Exception) -> str | None:
         """Return why another attempt at the same step helps (a conflict, a lost executor); None if it does not."""
+
+
+class WorkerSink(Sink):
+    """A sink whose targets have `WorkerPuts` and `WorkerLoads`."""
+
+
+class OldFilesSink(Sink):
+    """A sink whose targets have files that only older versions of them need."""
+
+    @abstractmethod
+    def remove_old_files(self, spark: SparkSession, name: Target) -> bool:
+        """Remove the files of a target that only older versions of it need, by the retention of the target.
+
+        Called beside batches of the same target, and broken off by the end of the process: rows, and what is being written, stay.
+        Returns False, and leaves all files, where the target does not exist or was last written by somebody else.
+        """
 
 
 def of_tables(values: Mapping[SourceTable, Any], fed_by: Sequence[SourceTable]) -> dict[SourceTable, Any]:

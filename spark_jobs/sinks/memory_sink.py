@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,22 +29,26 @@ from spark_jobs.sinks.changelog_only import notices_of
 from spark_jobs.sinks.contract import (
     REMEDY,
     Capabilities,
+    ChangelogTarget,
+    ChangelogWriter,
     Columns,
     Evolution,
     LoadedRows,
+    MirrorTarget,
+    MirrorWriter,
     PutShape,
     Quarantine,
     QuarantineStep,
     Sink,
     SinkTarget,
     StateStore,
-    TargetRecord,
     Winners,
     WorkerLoad,
-    Writer,
+    WorkerLoads,
     of_tables,
 )
 from spark_jobs.sinks.memory_values import converted, parsed
+from spark_jobs.sinks.own_target import OwnTarget, newest_own_commit
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
@@ -51,7 +56,6 @@ CAN: Final = Capabilities(
     modes=frozenset({"mirror", "changelog"}),
     shapes=frozenset({"soft_delete", "key"}),
     schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
-    keeps_rows=True,
 )
 
 Row = dict[str, Any]
@@ -208,23 +212,15 @@ class MemoryQuarantine(Quarantine):
         return bool(writes) and (writes[-1][0], writes[-1][3]) == (query_id, batch_id)
 
 
-class MemoryTarget(SinkTarget):
+class MemoryTarget(OwnTarget, MirrorTarget, ChangelogTarget, WorkerLoads):
     """A table of a storage."""
 
     def __init__(
         self, storage: MemoryStorage, name: Target, tables: tuple[SourceTable, ...], query_id: str, soft_delete: str | None
     ) -> None:
+        super().__init__(name, tables, query_id)
         self._storage = storage
         self._soft_delete = soft_delete
-        self._name = name
-        self._fed_by = tables
-        self._query_id = query_id
-        self._record = TargetRecord()
-
-    @property
-    @override
-    def name(self) -> Target:
-        return self._name
 
     @override
     def location(self) -> str:
@@ -250,32 +246,14 @@ class MemoryTarget(SinkTarget):
         return [(name, kind) for name, kind in columns if fits(name, kind)]
 
     @override
-    def require_not_gone(self, record: TargetRecord) -> None:
-        if record.last_commit >= 0 and not self.exists():
-            message = f"the table {self.location()} was written up to batch {record.last_commit} and is gone: put it back"
-            raise SinkError(message)
+    def trust_again(self, batch_id: int) -> None:
+        def stamped() -> Iterator[tuple[MemoryCommit, Mapping[str, Any] | None]]:
+            for commit in reversed(self.table().commits):
+                if commit.replaces:
+                    raise SinkError(f"{commit.step} replaced the table {self.location()}: {REMEDY}")
+                yield commit, None if commit.stamp is None else json.loads(commit.stamp.metadata)
 
-    @override
-    def trust(self, record: TargetRecord, batch_id: int) -> None:
-        self._record = record
-        redriven = False
-        for commit in reversed(self.table().commits):
-            stamp = commit.stamp
-            if commit.replaces:
-                message = f"{commit.step} replaced the table {self.location()}: {REMEDY}"
-                raise SinkError(message)
-            if stamp is None:
-                continue
-            if stamp.query_id == self._query_id and stamp.redrive:
-                redriven = True
-                continue
-            if stamp.query_id != self._query_id or stamp.batch_id not in (record.last_commit, batch_id):
-                message = f"table {self.location()} was last written by batch {stamp.batch_id} of query {stamp.query_id}: {REMEDY}"
-                raise SinkError(message)
-            return
-        if not redriven:
-            message = f"there is a table at {self.location()} that this merge job has not written: {REMEDY}"
-            raise SinkError(message)
+        newest_own_commit(self.location(), stamped(), (self.query_id, self._record.last_commit, batch_id), lambda: False)
 
     @override
     def has_commit(self, batch_id: int) -> bool:
@@ -283,11 +261,11 @@ class MemoryTarget(SinkTarget):
         if any(one.replaces for one in commits):
             return False
         stamps = [one.stamp for one in commits if one.stamp is not None and not one.stamp.redrive]
-        return (self._query_id, batch_id) in {(stamp.query_id, stamp.batch_id) for stamp in stamps}
+        return (self.query_id, batch_id) in {(stamp.query_id, stamp.batch_id) for stamp in stamps}
 
     @override
     def evolve(self, change: Evolution, stamp: Stamp) -> None:
-        self.trust(self._record, stamp.batch_id)
+        self.trust_again(stamp.batch_id)
         table = self.table()
         missing = change.missing_in(table.columns)
         if table.has(stamp, "fill"):
@@ -305,8 +283,8 @@ class MemoryTarget(SinkTarget):
 
     @override
     @contextmanager
-    def commit(self, stamp: Stamp) -> Iterator[Writer]:
-        writer = MemoryWriter(self, self._fed_by, stamp, self._soft_delete)
+    def commit(self, stamp: Stamp) -> Iterator[MemoryWriter]:
+        writer = MemoryWriter(self, self.tables, stamp, self._soft_delete)
         yield writer
         writer.publish()
 
@@ -330,12 +308,8 @@ class MemoryTarget(SinkTarget):
         """Return the stored table; make it if it does not exist."""
         return self._storage.tables.setdefault(self._name, MemoryTable(columns))
 
-    def trust_again(self, batch_id: int) -> None:
-        """Refuse what happened since the last step of this batch (`SinkError`)."""
-        self.trust(self._record, batch_id)
 
-
-class MemoryWriter(Writer):
+class MemoryWriter(MirrorWriter, ChangelogWriter):
     """The steps of a batch in a stored table."""
 
     def __init__(self, target: MemoryTarget, fed_by: tuple[SourceTable, ...], stamp: Stamp, soft_delete: str | None) -> None:
@@ -385,12 +359,6 @@ class MemoryWriter(Writer):
                 rows[key] = {name: row[name] for name in (*winners.names, POSITION)}
         table.rows = rows
         table.commits.append(MemoryCommit(self._stamp, "put"))
-
-    @override
-    def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
-        below = of_tables(floors, self._fed_by)
-        if below:
-            self._keep("floor", lambda row: row[POSITION] >= below.get(self._source_of(row), NOTHING))
 
     @override
     def delete_between(self, spans: Mapping[SourceTable, tuple[str, str]]) -> None:

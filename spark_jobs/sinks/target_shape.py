@@ -14,9 +14,9 @@ CHANGELOG_OF: Final = "__changelog"
 class TargetShape:
     """How a target is made and kept, beside its columns; a sink knows the fields that its `Capabilities.shapes` name.
 
-    `partition_by` and `options` are those of the table that is made. `soft_delete` is a boolean column: `delete_below` and `sweep`
-    set it in the rows that they would take, which stay. `key` is the primary key where it has the identity, to which `SOURCE`
-    is added in a target of several tables; else columns of an index, where the sink has indexes. Rows are never found by it.
+    `partition_by` and `options` are those of the table that is made. `soft_delete` is a boolean column: `delete_between` and
+    `sweep` set it in the rows that they would take, which stay. `key` is the primary key if it has the identity, to which `SOURCE`
+    is added in a target of several tables; else columns of an index, if the sink has indexes. Rows are never found by it.
     """
 
     soft_delete: str | None = None

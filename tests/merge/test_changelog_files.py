@@ -16,7 +16,7 @@ from schemas.settings import RouteSettings, Settings, TransformSettings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.merge.context import checkpoint_of
-from spark_jobs.sinks.faulty import Faults, FaultySink, InjectedCrashError
+from spark_jobs.sinks.faulty import Faults, InjectedCrashError, faulty
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History
@@ -47,7 +47,7 @@ def merge(spark: SparkSession, settings: Settings, point: str | None = None) -> 
     faults = Faults()
     if point is not None:
         faults.crash_at(point)
-        sink = FaultySink(open_sink(settings, layout, checkpoint_of(layout)), faults)
+        sink = faulty(open_sink(settings, layout, checkpoint_of(layout)), faults)
         with pytest.raises(InjectedCrashError):
             MergeJob(settings, spark=spark, sink=sink).run(until_caught_up=True)
     merge_all(spark, settings)
@@ -242,7 +242,7 @@ def test_what_a_table_had_appended_when_it_was_set_aside_is_not_appended_again(
     layout = SinkLayout.of(settings.sink)
     faults = Faults()
     faults.fail_at("after commit", ValueError("a mistake of one table"))
-    job = MergeJob(settings, spark=spark, sink=FaultySink(open_sink(settings, layout, checkpoint_of(layout)), faults))
+    job = MergeJob(settings, spark=spark, sink=faulty(open_sink(settings, layout, checkpoint_of(layout)), faults))
     job.run(until_caught_up=True)
     assert job.set_aside == {"shop.orders": "a mistake of one table"}
     topics.change("u", {"id": "a", "amount": 2}, at(101, 1).text, before={"id": "a", "amount": 1})

@@ -21,7 +21,7 @@ from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.jobs.target_rebuild import rebuild
 from spark_jobs.merge.context import checkpoint_of
-from spark_jobs.sinks.faulty import Faults, FaultySink, InjectedCrashError
+from spark_jobs.sinks.faulty import Faults, InjectedCrashError, faulty
 from spark_jobs.sinks.kafka import kafka_client
 from spark_jobs.sinks.kafka.kafka_client import KafkaClient
 from spark_jobs.store.sink_layout import SinkLayout
@@ -54,7 +54,7 @@ def amounts(settings: Settings) -> dict[str, int]:
 def job_dying(spark: SparkSession, settings: Settings, point: str) -> MergeJob:
     layout, faults = SinkLayout.of(settings.sink), Faults()
     faults.crash_at(point)
-    return MergeJob(settings, spark=spark, sink=FaultySink(open_sink(settings, layout, checkpoint_of(layout)), faults))
+    return MergeJob(settings, spark=spark, sink=faulty(open_sink(settings, layout, checkpoint_of(layout)), faults))
 
 
 def test_a_topic_folded_is_the_source_and_nothing_is_twice_after_a_death_inside_a_transaction(

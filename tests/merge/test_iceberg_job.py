@@ -16,7 +16,7 @@ from schemas.settings import RouteSettings, Settings, TransformSettings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.merge.context import checkpoint_of
-from spark_jobs.sinks.faulty import Faults, FaultySink, InjectedCrashError
+from spark_jobs.sinks.faulty import Faults, InjectedCrashError, faulty
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import at, column, flush, marker, merge_all, progress, quarantined, table, topics_of
@@ -34,7 +34,7 @@ def merge(spark: SparkSession, settings: Settings, point: str) -> None:
     """Merge all, through a crash at a point."""
     layout, faults = SinkLayout.of(settings.sink), Faults()
     faults.crash_at(point)
-    sink = FaultySink(open_sink(settings, layout, checkpoint_of(layout)), faults)
+    sink = faulty(open_sink(settings, layout, checkpoint_of(layout)), faults)
     with pytest.raises(InjectedCrashError):
         MergeJob(settings, spark=spark, sink=sink).run(until_caught_up=True)
     merge_all(spark, settings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +14,7 @@ from structlog.testing import capture_logs
 from schemas.identity import Target
 from schemas.overriding import override
 from spark_jobs.merge.old_file_turns import OldFiles
-from spark_jobs.sinks.contract import Capabilities
+from spark_jobs.sinks.contract import OldFilesSink
 from spark_jobs.sinks.memory_sink import MemorySink, MemoryStorage
 from spark_jobs.store.files import LocalFiles
 from tests.support.area_logs import of_area
@@ -33,18 +32,13 @@ class Clock:
         return self.now
 
 
-class SinkOfOldFiles(MemorySink):
+class SinkOfOldFiles(MemorySink, OldFilesSink):
     """A sink that notes for which target it was asked, and then does what it is given to do."""
 
     def __init__(self, then: Callable[[], object] = lambda: None) -> None:
         super().__init__(MemoryStorage(), lambda: "q")
         self.asked: list[Target] = []
         self._then = then
-
-    @property
-    @override
-    def can(self) -> Capabilities:
-        return replace(super().can, leaves_old_files=True)
 
     @override
     def remove_old_files(self, spark: SparkSession, name: Target) -> bool:

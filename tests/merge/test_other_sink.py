@@ -11,7 +11,7 @@ from schemas.settings import Settings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge.context import checkpoint_of
 from spark_jobs.merge.table_batch import TableBatch
-from spark_jobs.sinks.faulty import Faults, FaultySink, InjectedCrashError
+from spark_jobs.sinks.faulty import Faults, InjectedCrashError, faulty
 from spark_jobs.sinks.memory_sink import MemorySink, MemoryStorage
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.conftest import SinkFactory
@@ -36,7 +36,7 @@ class Lake:
 
     def _run(self, faults: Faults) -> None:
         checkpoint = checkpoint_of(SinkLayout.of(self._settings.sink))
-        sink = FaultySink(MemorySink(self.storage, lambda: checkpoint.query_id or ""), faults)
+        sink = faulty(MemorySink(self.storage, lambda: checkpoint.query_id or ""), faults)
         MergeJob(self._settings, spark=self._spark, sink=sink).run(until_caught_up=True)
 
     @property
@@ -75,7 +75,7 @@ def test_the_rows_of_the_source_are_in_any_sink_whatever_step_the_job_dies_in(
     topics.row({"id": "4", "amount": 4}, at(350).text)
     marker(topics, CompleteMarker, 400, 350, request="again", first_bound=at(350), whole_table=True, rows=2)
     flush(topics)
-    lake.merge("before delete_below")
+    lake.merge("before delete_between")
     assert lake.amounts == {"1": 10, "4": 4}
     assert progress(settings)["consistent_at"] == at(400).text
 

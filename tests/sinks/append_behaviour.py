@@ -17,7 +17,7 @@ from schemas.errors import SinkError
 from schemas.identity import SourceId, SourceTable, Target
 from spark_jobs.decode.record_columns import AFTER, BEFORE, CHANGE, COMMITTED, POSITION
 from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.contract import Sink, SinkTarget, TargetRecord
+from spark_jobs.sinks.contract import ChangelogTarget, Sink, TargetRecord
 from spark_jobs.sinks.faulty import Faults, InjectedCrashError
 from spark_jobs.sinks.stamp import Stamp
 from tests.sinks.behaviour import at
@@ -49,8 +49,10 @@ class AppendLab(ABC):
     def ops(self) -> list[tuple[str, str, str | None]]:
         """Source table, kind and position of all events that a reader sees; of changes the record's op or the kinds of its rows."""
 
-    def target(self, sink: Sink) -> SinkTarget:
-        return sink.target(self.spark, self.name, (ONE, TWO))
+    def target(self, sink: Sink) -> ChangelogTarget:
+        target = sink.target(self.spark, self.name, (ONE, TWO))
+        assert isinstance(target, ChangelogTarget)
+        return target
 
     def events(self, table: SourceTable, until: int, *changes: Change, **more: Any) -> Events:
         image = T.StructType([T.StructField(name, kind) for name, kind in COLUMNS])

@@ -19,7 +19,7 @@ from pyspark.sql import types as T  # noqa: N812
 from schemas.errors import SinkError
 from schemas.identity import SourceId, SourceTable, Target
 from schemas.markers import Sweep
-from schemas.merge_rule import DueSweep
+from schemas.merge_rule import NOTHING, DueSweep
 from schemas.position import Position
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.sinks.contract import (
@@ -28,8 +28,8 @@ from spark_jobs.sinks.contract import (
     CompactionError,
     Evolution,
     KeyRange,
+    MirrorTarget,
     Sink,
-    SinkTarget,
     TargetRecord,
     Winners,
 )
@@ -140,8 +140,10 @@ class Lab(ABC):
     def second_writer(self) -> AbstractContextManager[None]:
         """Be the only writer, as another job that does not wait."""
 
-    def target(self, sink: Sink) -> SinkTarget:
-        return sink.target(self.spark, NAME, (TABLE,))
+    def target(self, sink: Sink) -> MirrorTarget:
+        target = sink.target(self.spark, NAME, (TABLE,))
+        assert isinstance(target, MirrorTarget)
+        return target
 
     spark: Any = None
 
@@ -170,7 +172,7 @@ class Lab(ABC):
                 writer.put(self.winners(batch))
             writer.restamp(replace(stamp, progress={"rows": batch.number, "settled": True}))
             if batch.floor is not None:
-                writer.delete_below({TABLE: at(batch.floor)})
+                writer.delete_between({TABLE: (NOTHING, at(batch.floor))})
             if batch.due:
                 writer.sweep({TABLE: batch.due})
         wrote = target.has_commit(batch.number)
@@ -209,7 +211,7 @@ WHOLE = Batch(
     compacts=True,
     quarantined=(7, 8),
 )
-EFFECTIVE_STEPS = 4  # evolve, put, delete_below, sweep
+EFFECTIVE_STEPS = 4  # evolve, put, delete_between, sweep
 AFTER_WHOLE = {1: {"Amount": 10, "five": 6, "maybe": "x"}, 5: {"Amount": 20, "five": 8, "maybe": None}}
 
 
@@ -291,7 +293,7 @@ class SinkBehaviour:
         target = lab.target(lab.open())
         with target.commit(Batch(1).stamp) as writer:
             with pytest.raises(SinkError, match=r"no rows of other:shop\.orders"):
-                writer.delete_below({TABLE: at(1), other: at(500)})
+                writer.delete_between({TABLE: (NOTHING, at(1)), other: (NOTHING, at(500))})
             with pytest.raises(SinkError, match=r"no rows of other:shop\.orders"):
                 writer.sweep({other: [SWEEP_TWO]})
         assert set(lab.amounts()) == {1, 2, 3}
@@ -383,7 +385,7 @@ class SinkBehaviour:
         with pytest.raises(SinkError, match="replaced the table"), target.commit(Batch(1).stamp) as writer:  # noqa: PT012
             writer.put(lab.winners(Batch(1, [change(1, 200, 9)])))
             lab.replace()
-            writer.delete_below({TABLE: at(1)})
+            writer.delete_between({TABLE: (NOTHING, at(1))})
 
     # ── stamps ────────────────────
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812
 
 from schemas.identity import SourceTable
-from schemas.merge_rule import DueSweep
+from schemas.merge_rule import NOTHING, DueSweep
 from spark_jobs.decode.record_columns import DELETED, POSITION, SOURCE
 from spark_jobs.sinks.contract import Columns, TargetRecord, Winners
 from spark_jobs.sinks.target_shape import TargetShape
@@ -41,7 +41,7 @@ def put_kept(
     with target.commit(stamp) as writer:
         if rows:
             writer.put(Winners(lab.frame(found, typed), (SOURCE, "id") if is_shared else ("id",), columns))
-        writer.delete_below({} if floor is None else {TABLE: at(floor)})
+        writer.delete_between({} if floor is None else {TABLE: (NOTHING, at(floor))})
         writer.sweep({TABLE: due} if due else {})
     return replace(record, last_commit=number) if target.has_commit(number) else record
 

@@ -1,4 +1,4 @@
-"""What every sink does that has loads (`SinkTarget.worker_load`): one suite, as `behaviour` is. Loads run in this process."""
+"""What every sink does that has loads (`WorkerLoads`): one suite, as `behaviour` is. Loads run in this process."""
 
 from __future__ import annotations
 

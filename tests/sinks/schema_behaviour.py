@@ -43,7 +43,6 @@ class SchemaBehaviour:
         assert list(lab.target(lab.open()).columns() or ()) == list(NARROW)
 
     def test_rows_below_a_position_are_kept_by_floors_and_sweeps(self, lab: Lab) -> None:
-        assert lab.open().can.keeps_rows
         record = lab.play(Batch(0, [change(key, 100 * key, 7) for key in (1, 2, 3, 4)]))
         target = lab.target(lab.open())
         target.trust(record, 1)

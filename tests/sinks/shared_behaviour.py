@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812
 
 from schemas.identity import SourceId, SourceTable
-from schemas.merge_rule import DueSweep
+from schemas.merge_rule import NOTHING, DueSweep
 from spark_jobs.decode.record_columns import DELETED, POSITION, SOURCE
 from spark_jobs.sinks.contract import Columns, Evolution, TargetRecord, Winners
 from tests.sinks.behaviour import AMOUNT, FIRST, ID, NAME, SWEEP_TWO, TABLE, Batch, Lab, at
@@ -44,7 +44,7 @@ def put_shared(
     with target.commit(stamp) as writer:
         if rows:
             writer.put(Winners(lab.frame(found, typed), (SOURCE, "id"), columns))
-        writer.delete_below(floors or {})
+        writer.delete_between({table: (NOTHING, floor) for table, floor in (floors or {}).items()})
         writer.sweep(due or {})
     return replace(record, last_commit=number) if target.has_commit(number) else record
 

@@ -14,7 +14,7 @@ from devservers import Kafka
 from schemas.errors import SinkError
 from schemas.settings import from_mapping
 from spark_jobs.sinks.contract import Sink
-from spark_jobs.sinks.faulty import Faults, FaultySink, InjectedCrashError
+from spark_jobs.sinks.faulty import Faults, InjectedCrashError, faulty
 from spark_jobs.sinks.files.files_sink import FilesSink
 from spark_jobs.sinks.kafka.commit_records import CommitRecords
 from spark_jobs.sinks.kafka.kafka_sink import KafkaSink
@@ -46,7 +46,7 @@ class FilesLab(SparkLab):
 
     def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
         sink = FilesSink(self.layout, lambda: query, self.form)
-        return sink if faults is None else FaultySink(sink, faults)
+        return sink if faults is None else faulty(sink, faults)
 
     def events_seen(self) -> list[dict[str, Any]]:
         return events_of_files(self.layout.table("ods", "orders"))
@@ -67,7 +67,7 @@ class KafkaLab(SparkLab):
 
     def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
         sink = KafkaSink(self.layout, lambda: query, self._settings)
-        return sink if faults is None else FaultySink(sink, faults)
+        return sink if faults is None else faulty(sink, faults)
 
     def events_seen(self) -> list[dict[str, Any]]:
         return events_of_topic(self._servers, f"{self._sink}-orders")

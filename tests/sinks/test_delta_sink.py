@@ -17,7 +17,7 @@ from pyspark.sql import types as T  # noqa: N812
 from spark_jobs.sinks.contract import Columns, Sink
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.writer_choice import WriterRules, WriterSetting
-from spark_jobs.sinks.faulty import Faults, FaultySink
+from spark_jobs.sinks.faulty import Faults, faulty
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.sinks.behaviour import COLUMNS, QUERY, TABLE, Batch, Lab, SinkBehaviour, change
 from tests.sinks.kept_behaviour import KeptRowsBehaviour
@@ -38,7 +38,7 @@ class DeltaLab(Lab):
 
     def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
         sink = DeltaSink(self._layout, lambda: query, WriterRules(self._writer))
-        return sink if faults is None else FaultySink(sink, faults)
+        return sink if faults is None else faulty(sink, faults)
 
     def frame(self, rows: Sequence[tuple[Any, ...]], columns: Columns) -> Any:
         return self.spark.createDataFrame(list(rows), T.StructType([T.StructField(name, kind) for name, kind in columns]))

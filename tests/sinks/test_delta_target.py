@@ -75,5 +75,5 @@ def test_a_conflict_stays_one_that_a_retry_solves(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(targets, "delete_where", loses)
     with pytest.raises(CommitFailedError) as caught, one.commit(Stamp(QUERY, 1, "shop.t", {})) as writer:
-        writer.delete_below({TABLE: "p5"})
+        writer.delete_between({TABLE: ("", "p5")})
     assert is_conflict(caught.value)

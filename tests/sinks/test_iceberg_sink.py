@@ -18,7 +18,7 @@ from pyspark.sql import types as T  # noqa: N812
 from schemas.errors import SinkError
 from spark_jobs.sinks.contract import Columns, Evolution, Sink, TargetRecord
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
-from spark_jobs.sinks.faulty import Faults, FaultySink
+from spark_jobs.sinks.faulty import Faults, faulty
 from spark_jobs.sinks.iceberg.iceberg_sink import IcebergSink, catalog_name
 from spark_jobs.sinks.iceberg.snapshot_log import COMPACT, STEP, newest_stamp, read_metadata
 from spark_jobs.sinks.target_shape import TargetShape
@@ -56,7 +56,7 @@ class IcebergLab(Lab):
 
     def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
         sink = IcebergSink(self._layout, lambda: query, "lake")
-        return sink if faults is None else FaultySink(sink, faults)
+        return sink if faults is None else faulty(sink, faults)
 
     def frame(self, rows: Sequence[tuple[Any, ...]], columns: Columns) -> Any:
         return self.spark.createDataFrame(list(rows), T.StructType([T.StructField(name, kind) for name, kind in columns]))
@@ -102,7 +102,7 @@ class TestIceberg(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, Schem
     """Each step is one snapshot: a crash before one leaves what a crash after the step before it leaves."""
 
     crash_points: ClassVar[tuple[str, ...]] = tuple(
-        f"after {step}" for step in ("quarantine", "evolve", "put", "delete_below", "sweep", "compact")
+        f"after {step}" for step in ("quarantine", "evolve", "put", "delete_between", "sweep", "compact")
     )
 
     @pytest.fixture

@@ -26,7 +26,7 @@ from schemas.overriding import override
 from schemas.settings import from_mapping
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.sinks.contract import Evolution, Sink, TargetRecord
-from spark_jobs.sinks.faulty import Faults, FaultySink, InjectedCrashError
+from spark_jobs.sinks.faulty import Faults, InjectedCrashError, faulty
 from spark_jobs.sinks.kafka.commit_records import CommitRecords
 from spark_jobs.sinks.kafka.kafka_sink import KafkaSink
 from spark_jobs.sinks.kafka.kept_changes import CHANGES, KeptChanges
@@ -76,7 +76,7 @@ class MirrorLab(DeltaLab):
     @override
     def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
         sink = KafkaSink(self._layout, lambda: query, self._settings)
-        return sink if faults is None else FaultySink(sink, faults)
+        return sink if faults is None else faulty(sink, faults)
 
     def folded(self) -> list[dict[str, Any]]:
         return list(folded_in_order(messages(self.servers, self.topic), self.form).values())
@@ -156,7 +156,7 @@ def play_history(lab: MirrorLab, seed: int, batches: int) -> None:
     """Random batches, most of which die somewhere and are run again; after each the fold must be the rows."""
     chance, model = random.Random(seed), dict[int, tuple[str, dict[str, Any]]]()
     record, columns, position = TargetRecord(), FIRST.columns, 100
-    deaths = ("kept", "recorded", "committed", "after put", "after delete_below", "after sweep", "before save", "after evolve")
+    deaths = ("kept", "recorded", "committed", "after put", "after delete_between", "after sweep", "before save", "after evolve")
     for number in range(batches):
         position += 100
         changed = chance.sample(range(12), chance.randint(0, 8))

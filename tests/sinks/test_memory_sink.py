@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_jobs.sinks.contract import Columns, Sink
-from spark_jobs.sinks.faulty import Faults, FaultySink
+from spark_jobs.sinks.faulty import Faults, faulty
 from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, MemoryTable
 from tests.sinks.append_behaviour import AppendBehaviour, AppendLab
 from tests.sinks.behaviour import COLUMNS, NAME, QUERY, Lab, SinkBehaviour
@@ -43,7 +43,7 @@ class MemoryLab(Lab):
 
     def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
         sink = MemorySink(self._storage, lambda: query)
-        return FaultySink(sink, faults or Faults()) if faults is not None or self._is_faulty else sink
+        return faulty(sink, faults or Faults()) if faults is not None or self._is_faulty else sink
 
     def frame(self, rows: Sequence[tuple[Any, ...]], columns: Columns) -> Any:
         return LocalFrame(rows, columns)
@@ -103,7 +103,7 @@ class MemoryAppendLab(AppendLab):
         self._storage = MemoryStorage()
 
     def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
-        return FaultySink(MemorySink(self._storage, lambda: query), faults or Faults())
+        return faulty(MemorySink(self._storage, lambda: query), faults or Faults())
 
     def frame(self, rows: Sequence[tuple[Any, ...]], columns: Columns) -> Any:
         return LocalFrame(rows, columns)

@@ -157,7 +157,6 @@ def test_the_driver_opens_a_table_once_for_all_batches_that_workers_put(
         assert offered is not None
         if has_succeeded:
             offered.run(batch_of(number, model, rng))
-            with target.commit(stamp(number)) as writer:
-                writer.note_put(COLUMNS)
+            target.note_put(COLUMNS)
     assert len(opened) == 2, "at first, and after a worker that has not done it"
     assert by_delta_rs(path) == model

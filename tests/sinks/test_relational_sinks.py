@@ -25,7 +25,7 @@ from schemas.errors import RetriableSinkError, SinkError
 from schemas.identity import TableName, Target
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.sinks.contract import Columns, Evolution, FencedSinkError, Sink, TargetRecord, Winners
-from spark_jobs.sinks.faulty import Faults, FaultySink
+from spark_jobs.sinks.faulty import Faults, faulty
 from spark_jobs.sinks.jdbc.relational_sink import RelationalSink, access_of
 from spark_jobs.sinks.jdbc.staged_rows import staging_prefix
 from spark_jobs.store.sink_layout import SinkLayout
@@ -79,7 +79,7 @@ class RelationalLab(Lab):
 
     def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
         sink = self.of_layout(self._layout, query)
-        return sink if faults is None else FaultySink(sink, faults)
+        return sink if faults is None else faulty(sink, faults)
 
     def of_layout(self, layout: SinkLayout, query: str) -> Sink:
         access = access_of(self.kind, self.url, self.server.user, self.server.password)

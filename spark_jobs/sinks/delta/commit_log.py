@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from schemas.errors import SinkError
 from spark_jobs.sinks.arrival import NOT_SHARED
 from spark_jobs.sinks.contract import REMEDY
+from spark_jobs.sinks.own_target import newest_own_commit
 
 _LOG: Final = "_delta_log"
 _OF_PROPERTIES: Final = "SET TBLPROPERTIES"
@@ -34,33 +35,13 @@ def table_exists(path: Path) -> bool:
 def require_own_table(path: Path, query_id: str, last_commit: int, batch_id: int) -> int:
     """Return the version of a table; `SinkError` if another query has written it, or if it was put back or forward.
 
-    Commits of others (OPTIMIZE, a person) are looked through, unless they put back or replaced the whole table; of ours
-    only the newest counts.
+    Commits of others (OPTIMIZE, a person) are looked through, unless they put back or replaced the whole table.
     """
-    redriven, commits = False, _newest_first(path)
-    for commit in commits:
-        stamp = _stamp(path, commit)
-        if stamp is None:
-            continue
-        if stamp["query_id"] == query_id and "redrive" in stamp:  # between two batches
-            redriven = True
-            continue
-        if stamp["query_id"] != query_id or stamp["batch_id"] not in (last_commit, batch_id):
-            message = (
-                f"table {path} was last written by batch {stamp['batch_id']} of query {stamp['query_id']}; "
-                f"query {query_id}, now at batch {batch_id}, wrote to it in batch {last_commit}: {REMEDY}"
-            )
-            raise SinkError(message)
-        return int(commit.stem)
-    if last_commit < 0 and not redriven:
-        message = (
-            f"there is a table at {path} that no merge job has written: move it away, or change sinks.path"
-        )
-        raise SinkError(message)
-    if not redriven and _version_file(path, 0).exists():  # the whole log is there, and nothing of ours in it
-        message = f"the table {path} is not the one this merge job wrote to in batch {last_commit}: {REMEDY}"
-        raise SinkError(message)
-    return int(commits[0].stem) if commits else -1
+    commits = _newest_first(path)
+    stamped = ((commit, _stamp(path, commit)) for commit in commits)
+    own = newest_own_commit(str(path), stamped, (query_id, last_commit, batch_id), lambda: not has_version(path, 0))
+    newest = own or next(iter(commits), None)
+    return -1 if newest is None else int(newest.stem)
 
 
 def was_written_by(path: Path, query_id: str, batch_id: int) -> bool:

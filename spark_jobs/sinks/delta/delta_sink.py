@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from schemas.identity import SourceTable, Target
 from schemas.overriding import override
-from spark_jobs.sinks.contract import Capabilities, SinkTarget
+from spark_jobs.sinks.contract import Capabilities, OldFilesSink, WorkerSink
 from spark_jobs.sinks.delta import writes
 from spark_jobs.sinks.delta.commit_log import is_of_query, table_exists
 from spark_jobs.sinks.delta.old_files import remove_old_files
@@ -24,14 +24,11 @@ from spark_jobs.store.sink_layout import SinkLayout
 CAN: Final = Capabilities(
     modes=frozenset({"mirror"}),
     shapes=frozenset({"soft_delete", "partition_by", "options", "key"}),
-    worker_put=True,
     schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
-    keeps_rows=True,
-    leaves_old_files=True,
 )
 
 
-class DeltaSink(FolderSink):
+class DeltaSink(FolderSink, WorkerSink, OldFilesSink):
     """Delta tables below a folder.
 
     By `rules` one of two writers puts rows; what delta-rs cannot write exactly is the JVM's in any case.
@@ -51,7 +48,7 @@ class DeltaSink(FolderSink):
     @override
     def target(
         self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
-    ) -> SinkTarget:
+    ) -> DeltaTarget:
         with self._lock:
             known = self._known.setdefault(name, KnownTable())
         return DeltaTarget(spark, self._path(name), name, tables, self._query_id(), known, self._rules, shape)

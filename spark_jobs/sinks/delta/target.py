@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
@@ -23,13 +22,14 @@ from spark_jobs.sinks.contract import (
     Columns,
     CompactionError,
     Evolution,
+    MirrorTarget,
+    MirrorWriter,
     PutShape,
-    SinkTarget,
-    TargetRecord,
     Winners,
     WorkerLoad,
+    WorkerLoads,
     WorkerPut,
-    Writer,
+    WorkerPuts,
     of_tables,
 )
 from spark_jobs.sinks.delta import alter, writes
@@ -56,13 +56,11 @@ from spark_jobs.sinks.delta.commit_log import (
 )
 from spark_jobs.sinks.delta.table_schema import add_columns, create_table
 from spark_jobs.sinks.delta.writer_choice import NOTHING, WriterRules, chosen_writer
+from spark_jobs.sinks.own_target import OwnTarget
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.table_rows import key_pruning
 from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.spark_errors import is_lost_executor, lost_class
-
-_FIRST: Final = ""
-"""Before every position."""
 
 
 @dataclass(slots=True)
@@ -93,7 +91,7 @@ def _said_of(path: Path | str) -> Iterator[None]:
         raise SinkError(message) from error
 
 
-class DeltaTarget(SinkTarget):
+class DeltaTarget(OwnTarget, MirrorTarget, WorkerPuts, WorkerLoads):
     """A Delta table. `known` is shared by the batches of one run."""
 
     def __init__(
@@ -107,21 +105,13 @@ class DeltaTarget(SinkTarget):
         rules: WriterRules,
         shape: TargetShape,
     ) -> None:
-        self._rules = rules
-        self._shape = shape
-        self._spark = spark
+        super().__init__(name, tables, query_id)
+        self.rules = rules
+        self.shape = shape
+        self.spark = spark
         self._path = path
-        self._name = name
-        self._tables = tuple(tables)
-        self._query_id = query_id
         self._known = known
-        self._record = TargetRecord()
         self._offered: tuple[tuple[str, ...], tuple[str, ...]] | None = None
-
-    @property
-    @override
-    def name(self) -> Target:
-        return self._name
 
     @override
     def location(self) -> str:
@@ -136,33 +126,23 @@ class DeltaTarget(SinkTarget):
         if not self.exists():
             return None
         if self._known.columns is None:
-            found = alter.table_columns(self._spark, str(self._path)) or ()
+            found = alter.table_columns(self.spark, str(self._path)) or ()
             self._known.columns = [(name, kind) for name, kind in found if name != POSITION]
         return self._known.columns
 
     @override
     def fitting(self, columns: Columns) -> Columns:
-        return alter.without_loss(self._spark, str(self._path), columns)
+        return alter.without_loss(self.spark, str(self._path), columns)
 
     @override
-    def require_not_gone(self, record: TargetRecord) -> None:
-        if record.last_commit >= 0 and not self.exists():
-            message = (
-                f"the table {self._path} was written up to batch {record.last_commit} and is gone: what is "
-                f"in Kafka now would be a part of it only. Put it back, or move the whole sink away (or give "
-                f"another sinks.path), start the merge job, and snapshot the tables again"
-            )
-            raise SinkError(message)
-
-    @override
-    def trust(self, record: TargetRecord, batch_id: int) -> None:
-        self._record, known = record, self._known
+    def trust_again(self, batch_id: int) -> None:
+        known, last_commit = self._known, self._record.last_commit
         if known.written >= 0 and has_version(self._path, known.written):
-            version = require_nothing_put_back(self._path, self._query_id, known.checked)
+            version = require_nothing_put_back(self._path, self.query_id, known.checked)
         else:
-            version = require_own_table(self._path, self._query_id, record.last_commit, batch_id)
+            version = require_own_table(self._path, self.query_id, last_commit, batch_id)
             # of an attempt before, whose steps are skipped, and of a batch that failed after it had written
-            require_files_of_batches(self._path, self._query_id, (batch_id, record.last_commit))
+            require_files_of_batches(self._path, self.query_id, (batch_id, last_commit))
         known.checked = known.written = version
 
     @override
@@ -170,9 +150,9 @@ class DeltaTarget(SinkTarget):
         known = self._known
         try:
             since = range(max(known.checked, 0), known.written + 1)
-            if any(is_commit_of(self._path, version, self._query_id, batch_id) for version in since):
+            if any(is_commit_of(self._path, version, self.query_id, batch_id) for version in since):
                 return True
-            return was_written_by(self._path, self._query_id, batch_id)  # others may have written since, and `trust` looked at it
+            return was_written_by(self._path, self.query_id, batch_id)  # others may have written since, and `trust` looked at it
         except SinkError:  # somebody replaced the table
             return False
 
@@ -183,23 +163,23 @@ class DeltaTarget(SinkTarget):
         missing = change.missing_in(columns)
         if missing:
             added = [(name, kind) for name, kind, _ in missing.added]
-            by_jvm = self._rules.forced == "jvm" or missing.touches_rows
+            by_jvm = self.rules.forced == "jvm" or missing.touches_rows
             with _said_of(self._path):
                 is_done = not by_jvm and add_columns(str(self._path), columns, added, stamp)
             if not is_done:
-                stamping = writes.committing(self._spark, stamp, FILL) if missing.filled else writes.stamped(self._spark, stamp)
+                stamping = writes.committing(self.spark, stamp, FILL) if missing.filled else writes.stamped(self.spark, stamp)
                 with stamping:
-                    alter.apply(self._spark, str(self._path), missing)
+                    alter.apply(self.spark, str(self._path), missing)
             self.wrote(missing.applied_to(columns))
 
     @override
     @contextmanager
-    def commit(self, stamp: Stamp) -> Iterator[Writer]:
-        yield DeltaWriter(self, self._spark, self._path, self._tables, stamp, self._rules, self._shape)
+    def commit(self, stamp: Stamp) -> Iterator[MirrorWriter]:
+        yield DeltaWriter(self, stamp)
 
     @override
     def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:
-        is_new, rules = not self.exists(), self._rules
+        is_new, rules = not self.exists(), self.rules
         put = self._arrow_put(shape, stamp, ROWS)
         if put is None:
             return None
@@ -209,13 +189,13 @@ class DeltaTarget(SinkTarget):
 
     def _arrow_put(self, shape: PutShape, stamp: Stamp, step: str, lane: int | None = None) -> ArrowPut | None:
         """Return a put of delta-rs by a worker, into a table that is made for it; None where the JVM is to write."""
-        path, rules = str(self._path), self._rules
+        path, rules = str(self._path), self.rules
         if chosen_writer(NOTHING, NOTHING, why_not_path(path), rules) == "jvm":
             return None
         names = tuple(name for name, _ in shape.columns)
         with _said_of(self._path):
             if not self.exists():
-                create_table(path, shape.columns, stamp, self._shape)
+                create_table(path, shape.columns, stamp, self.shape)
                 self.wrote(shape.columns)
             if self._known.fits != (names, shape.keys) and why_not(path, names, shape.keys) is not None:
                 return None
@@ -239,8 +219,8 @@ class DeltaTarget(SinkTarget):
     def compact(self, stamp: Stamp) -> None:
         try:
             names = [name for name, _ in self.columns() or ()]
-            if self._rules.forced == "jvm" or not compact_files(str(self._path), names, stamp):
-                writes.compact(self._spark, str(self._path), stamp)
+            if self.rules.forced == "jvm" or not compact_files(str(self._path), names, stamp):
+                writes.compact(self.spark, str(self._path), stamp)
             self.wrote()
             remove_expired_commits(str(self._path))
         except (PySparkException, Py4JError, DeltaError) as error:
@@ -248,17 +228,14 @@ class DeltaTarget(SinkTarget):
                 raise
             raise CompactionError(str(error).partition("\n")[0]) from error
 
-    def trust_again(self, batch_id: int) -> None:
-        """Refuse what happened since the last step of this batch (`SinkError`), before a further one."""
-        self.trust(self._record, batch_id)
-
-    def was_put_by_worker(self) -> None:
-        """Note that a worker has done the put it was offered."""
+    @override
+    def note_put(self, columns: Columns) -> None:
+        self.wrote(columns)
         self._known.fits, self._known.is_declined = self._offered, False
 
     def use_vectors(self, stamp: Stamp) -> None:
         """Have the JVM mark rows as deleted, instead of writing files again, where a worker left the table to it for its cost."""
-        if self._known.is_declined and self._rules.has_vectors and writes.enable_vectors(self._spark, str(self._path), stamp):
+        if self._known.is_declined and self.rules.has_vectors and writes.enable_vectors(self.spark, str(self._path), stamp):
             self.wrote()
 
     def wrote(self, columns: Columns | None = None) -> None:
@@ -269,25 +246,15 @@ class DeltaTarget(SinkTarget):
         require_files(self._path, range(before + 1, self._known.written + 1))
 
 
-class DeltaWriter(Writer):
+class DeltaWriter(MirrorWriter):
     """The steps of a batch in a Delta table: each is one commit, which Delta skips if the batch made it before."""
 
-    def __init__(
-        self,
-        target: DeltaTarget,
-        spark: SparkSession,
-        path: Path,
-        tables: tuple[SourceTable, ...],
-        stamp: Stamp,
-        rules: WriterRules,
-        shape: TargetShape,
-    ) -> None:
-        self._rules = rules
-        self._shape = shape
+    def __init__(self, target: DeltaTarget, stamp: Stamp) -> None:
+        self._rules = target.rules
+        self._shape = target.shape
         self._target = target
-        self._spark = spark
-        self._path = str(path)
-        self._tables = tables
+        self._spark = target.spark
+        self._path = target.location()
         self._stamp = stamp
 
     @override
@@ -305,11 +272,6 @@ class DeltaWriter(Writer):
             pruned = key_pruning(winners.range_column, winners.batch_range, winners.target_range)
             writes.merge(winners.rows, self._path, winners.keys, winners.names, self._stamp, pruned)
         self._target.wrote(winners.columns)
-
-    @override
-    def note_put(self, columns: Columns) -> None:
-        self._target.wrote(columns)
-        self._target.was_put_by_worker()
 
     def _is_for_arrow(self, winners: Winners) -> bool:
         """Return whether delta-rs puts these rows: where it is forced, until the session hands Arrow to a worker of its own."""
@@ -333,18 +295,14 @@ class DeltaWriter(Writer):
         )
 
     @override
-    def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
-        self.delete_between({table: (_FIRST, floor) for table, floor in floors.items() if floor})
-
-    @override
     def delete_between(self, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
-        found = of_tables(spans, self._tables)
+        found = of_tables(spans, self._target.tables)
         if found:
             self._target.trust_again(self._stamp.batch_id)
             stamp, names = self._stamp, [name for name, _ in self._target.columns() or ()]
             app_id = transaction_name(stamp.query_id, stamp.table, FLOOR, stamp.redrive)
             condition = " OR ".join(
-                writes.rows_between(first, below, self._source_of(table)) for table, (first, below) in sorted(found.items())
+                writes.rows_between(first, below, self._target.source_of(table)) for table, (first, below) in sorted(found.items())
             )
             with _said_of(self._path):
                 by_worker = self._rules.forced != "jvm" and "\\" not in condition and self._shape.soft_delete is None
@@ -355,13 +313,9 @@ class DeltaWriter(Writer):
 
     @override
     def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
-        for table, sweeps in sorted(of_tables(due, self._tables).items()):
+        for table, sweeps in sorted(of_tables(due, self._target.tables).items()):
             self._target.trust_again(self._stamp.batch_id)
             types: dict[str, T.DataType] = {name.lower(): kind for name, kind in self._target.columns() or ()}
             mark = self._shape.soft_delete
-            writes.sweep(self._spark, self._path, sweeps, types, self._stamp, source=self._source_of(table), mark=mark)
+            writes.sweep(self._spark, self._path, sweeps, types, self._stamp, source=self._target.source_of(table), mark=mark)
             self._target.wrote()
-
-    def _source_of(self, table: SourceTable) -> str | None:
-        """Return how the rows of a table are known in this target; None where there are no others."""
-        return table.text if len(self._tables) > 1 else None

@@ -26,9 +26,10 @@ from spark_jobs.formats.event_texts import VALUE, EventSource, notice, texts
 from spark_jobs.formats.row_kinds import notice_rows, table_rows
 from spark_jobs.sinks.arrival import require_all
 from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.changelog_only import ChangelogTarget, ChangelogWriter, in_order, notices_of
-from spark_jobs.sinks.contract import REMEDY, TargetRecord, Writer
+from spark_jobs.sinks.changelog_only import in_order, notices_of
+from spark_jobs.sinks.contract import REMEDY, ChangelogTarget, ChangelogWriter
 from spark_jobs.sinks.files.manifest import FOLDER, Manifest, Manifests, Part
+from spark_jobs.sinks.own_target import OwnTarget
 from spark_jobs.sinks.stamp import Stamp
 
 PARQUET: Final = "parquet"
@@ -37,24 +38,17 @@ _BLOCK_BYTES: Final = 1 << 20
 _BATCH: Final = re.compile(r"batch=\d+")
 
 
-class FilesTarget(ChangelogTarget):
+class FilesTarget(OwnTarget, ChangelogTarget):
     """The folder of one target."""
 
     def __init__(
         self, spark: SparkSession, path: Path, name: Target, tables: Sequence[SourceTable], query_id: str, form: str
     ) -> None:
+        super().__init__(name, tables, query_id)
         self.spark = spark
         self.path = path
         self.form = form
-        self._name = name
-        self._tables = tuple(tables)
-        self._query_id = query_id
         self._manifests = Manifests(path)
-
-    @property
-    @override
-    def name(self) -> Target:
-        return self._name
 
     @override
     def location(self) -> str:
@@ -65,15 +59,9 @@ class FilesTarget(ChangelogTarget):
         return self._manifests.newest() is not None
 
     @override
-    def require_not_gone(self, record: TargetRecord) -> None:
-        if record.last_commit >= 0 and not self.exists():
-            message = f"the changelog {self.path} was written up to batch {record.last_commit} and is gone: put it back"
-            raise SinkError(message)
-
-    @override
-    def trust(self, record: TargetRecord, batch_id: int) -> None:
+    def trust_again(self, batch_id: int) -> None:
         newest = self._newest()
-        self.require_own(self._query_id, (newest.query_id, newest.batch_id), record, batch_id)
+        self.require_own(newest.query_id, newest.batch_id, batch_id)
         lost = next((part for part in newest.parts if part.events and not part.files), None)
         if lost is not None:  # by a version of this job that did not count what arrived
             message = f"the manifest of batch {newest.batch_id} in {self.path} has {lost.events} events of {lost.table} and no file"
@@ -86,7 +74,7 @@ class FilesTarget(ChangelogTarget):
     @override
     def has_commit(self, batch_id: int) -> bool:
         newest = self._manifests.newest()
-        return newest is not None and (newest.query_id, newest.batch_id) == (self._query_id, batch_id)
+        return newest is not None and (newest.query_id, newest.batch_id) == (self.query_id, batch_id)
 
     @override
     def appended(self, table: SourceTable) -> Appended:
@@ -95,7 +83,7 @@ class FilesTarget(ChangelogTarget):
 
     @override
     @contextmanager
-    def commit(self, stamp: Stamp) -> Iterator[Writer]:
+    def commit(self, stamp: Stamp) -> Iterator[ChangelogWriter]:
         before = self._manifests.newest()
         if before is None:
             self._require_own_folder()
@@ -106,8 +94,8 @@ class FilesTarget(ChangelogTarget):
 
     def event_source(self, events: Events) -> EventSource:
         """Return what texts of events say of their source and their target."""
-        is_shared = len(self._tables) > 1
-        return EventSource(events.table, TableName.parse(self._name.name), events.keys, is_shared=is_shared)
+        is_shared = len(self.tables) > 1
+        return EventSource(events.table, TableName.parse(self.name.name), events.keys, is_shared=is_shared)
 
     def _newest(self) -> Manifest:
         newest = self._manifests.newest()
@@ -133,10 +121,6 @@ class FilesWriter(ChangelogWriter):
         self.manifest: Manifest | None = None
         fresh = Manifest(stamp.query_id, stamp.batch_id, target.form, appended={} if before is None else before.appended)
         self._so_far = before if before is not None and before.batch_id == stamp.batch_id else fresh
-
-    @override
-    def restamp(self, stamp: Stamp) -> None:
-        self._stamp = stamp
 
     @override
     def append(self, events: Events) -> None:

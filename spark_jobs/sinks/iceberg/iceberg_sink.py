@@ -32,7 +32,6 @@ CAN: Final = Capabilities(
     modes=frozenset({"mirror"}),
     shapes=frozenset({"soft_delete", "partition_by", "options", "key"}),
     schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
-    keeps_rows=True,
     reserved_names=frozenset({POSITION, SOURCE}) | METADATA_COLUMNS,
 )
 _CATALOGS: Final = "spark.sql.catalog."

@@ -26,10 +26,9 @@ from spark_jobs.sinks.contract import (
     Columns,
     CompactionError,
     Evolution,
-    SinkTarget,
-    TargetRecord,
+    MirrorTarget,
+    MirrorWriter,
     Winners,
-    Writer,
     of_tables,
 )
 from spark_jobs.sinks.iceberg import iceberg_writes as writes
@@ -50,6 +49,7 @@ from spark_jobs.sinks.iceberg.snapshot_log import (
     require_own_table,
     table_exists,
 )
+from spark_jobs.sinks.own_target import OwnTarget
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.table_rows import evolved_rows, key_pruning, lossless_columns
 from spark_jobs.sinks.target_shape import TargetShape
@@ -60,8 +60,6 @@ METADATA_COLUMNS: Final = frozenset(
 )
 """Names of Iceberg's metadata columns: it makes a table with such a column, and cannot merge into it."""
 
-_FIRST: Final = ""
-"""Before every position."""
 COMPACTION: Final[Mapping[str, str]] = {"delete-ratio-threshold": "0.2", "max-concurrent-file-group-rewrites": "1"}
 
 
@@ -81,7 +79,7 @@ class TableAddress:
     sql: str
 
 
-class IcebergTarget(SinkTarget):
+class IcebergTarget(OwnTarget, MirrorTarget):
     """An Iceberg table. `known` is shared by the batches of one run."""
 
     def __init__(
@@ -94,19 +92,11 @@ class IcebergTarget(SinkTarget):
         known: KnownIceberg,
         shape: TargetShape,
     ) -> None:
+        super().__init__(name, tables, query_id)
         self.spark = spark
         self.address = address
-        self.tables = tuple(tables)
         self.shape = shape
-        self._name = name
-        self._query_id = query_id
         self._known = known
-        self._record = TargetRecord()
-
-    @property
-    @override
-    def name(self) -> Target:
-        return self._name
 
     @override
     def location(self) -> str:
@@ -132,32 +122,21 @@ class IcebergTarget(SinkTarget):
         return lossless_columns(self.spark.table(self.address.sql), others) if others else []
 
     @override
-    def require_not_gone(self, record: TargetRecord) -> None:
-        if record.last_commit >= 0 and not self.exists():
-            message = (
-                f"the table {self.address.path} was written up to batch {record.last_commit} and is gone: what is "
-                f"in Kafka now would be a part of it only. Put it back, or move the whole sink away (or give "
-                f"another sinks.path), start the merge job, and snapshot the tables again"
-            )
-            raise SinkError(message)
-
-    @override
-    def trust(self, record: TargetRecord, batch_id: int) -> None:
-        self._record = record
-        metadata = self.metadata()
+    def trust_again(self, batch_id: int) -> None:
+        metadata, last_commit = self.metadata(), self._record.last_commit
         if self._known.seen is not None:
             require_nothing_put_back(self.address.path, metadata, self._known.seen)
-        require_own_table(self.address.path, metadata, self._query_id, record.last_commit, batch_id)
+        require_own_table(self.address.path, metadata, self.query_id, last_commit, batch_id)
         if self._known.seen is None:
             # of an attempt before, whose steps are skipped, and of a batch that failed after it had written
-            batches = (batch_id, record.last_commit)
-            self._require_files(one for one in metadata.lineage() if any(one.is_of(self._query_id, batch) for batch in batches))
+            batches = (batch_id, last_commit)
+            self._require_files(one for one in metadata.lineage() if any(one.is_of(self.query_id, batch) for batch in batches))
         self._note(metadata)
 
     @override
     def has_commit(self, batch_id: int) -> bool:
         metadata = read_metadata(self.address.path)
-        return metadata is not None and has_commit_of(metadata, self._query_id, batch_id)
+        return metadata is not None and has_commit_of(metadata, self.query_id, batch_id)
 
     @override
     def evolve(self, change: Evolution, stamp: Stamp) -> None:
@@ -167,7 +146,7 @@ class IcebergTarget(SinkTarget):
         missing = replace(change, retyped=tuple(stored)).missing_in(columns)
         if missing.filled and metadata.has_step(stamp, writes.FILL):
             missing = replace(missing, filled=())
-        if missing.filled and not missing.added and is_forgotten(metadata, self._query_id):
+        if missing.filled and not missing.added and is_forgotten(metadata, self.query_id):
             filled = ", ".join(sorted({name for name, _, _ in missing.filled}))
             message = (
                 f"all snapshots of this job in {self.address.path} were expired before batch {stamp.batch_id} was repeated: it is "
@@ -191,7 +170,7 @@ class IcebergTarget(SinkTarget):
 
     @override
     @contextmanager
-    def commit(self, stamp: Stamp) -> Iterator[Writer]:
+    def commit(self, stamp: Stamp) -> Iterator[MirrorWriter]:
         yield IcebergWriter(self, stamp)
 
     @override
@@ -218,10 +197,6 @@ class IcebergTarget(SinkTarget):
             message = f"the table {self.address.path} was removed while a batch was written to it"
             raise SinkError(message)
         return found
-
-    def trust_again(self, batch_id: int) -> None:
-        """Refuse what happened since the last step of this batch (`SinkError`), before a further one."""
-        self.trust(self._record, batch_id)
 
     def wrote(self, *, is_changed: bool = False) -> None:
         """Note that a step may have made a snapshot, and whether it changed the columns. `SinkError` if files of it are missing."""
@@ -252,7 +227,7 @@ class IcebergTarget(SinkTarget):
         self._known.seen = SeenTable(metadata.uuid, metadata.current, metadata.last_sequence)
 
 
-class IcebergWriter(Writer):
+class IcebergWriter(MirrorWriter):
     """The steps of a batch in an Iceberg table: each is one snapshot, and skipped if the batch made it before."""
 
     def __init__(self, target: IcebergTarget, stamp: Stamp) -> None:
@@ -281,12 +256,8 @@ class IcebergWriter(Writer):
         self._target.wrote(is_changed=not is_there)
 
     @override
-    def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
-        self.delete_between({table: (_FIRST, floor) for table, floor in floors.items() if floor})
-
-    @override
     def delete_between(self, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
-        found = {self._source_of(table): span for table, span in of_tables(spans, self._target.tables).items()}
+        found = {self._target.source_of(table): span for table, span in of_tables(spans, self._target.tables).items()}
         if not found:
             return
         self._target.trust_again(self._stamp.batch_id)
@@ -302,7 +273,7 @@ class IcebergWriter(Writer):
         for table, found in sorted(of_tables(due, self._target.tables).items()):
             self._target.trust_again(self._stamp.batch_id)
             types: dict[str, T.DataType] = {name.lower(): kind for name, kind in self._target.columns() or ()}
-            source, mark = self._source_of(table), self._target.shape.soft_delete
+            source, mark = self._target.source_of(table), self._target.shape.soft_delete
             for step, statement in writes.sweeps(self._spark, self._address.sql, found, types, source, mark):
                 if not self._is_done(step):
                     with writes.stamped(self._spark, writes.summary_of(self._stamp, step)):
@@ -311,7 +282,3 @@ class IcebergWriter(Writer):
 
     def _is_done(self, step: str) -> bool:
         return self._target.metadata().has_step(self._stamp, step)
-
-    def _source_of(self, table: SourceTable) -> str | None:
-        """Return how the rows of a table are known in this target; None where there are no others."""
-        return table.text if len(self._target.tables) > 1 else None

@@ -1,6 +1,6 @@
 """The metadata of an Iceberg table, read as a file: who made its snapshots, and whether the table is the one that this query left.
 
-Each snapshot of ours carries the stamp (`contract.Stamp`) and the step in its summary.
+Each snapshot of ours carries the stamp (`sinks.stamp.Stamp`) and the step in its summary.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final
 from schemas.errors import SinkError
 from spark_jobs.sinks.contract import REMEDY
 from spark_jobs.sinks.iceberg.metadata_files import newest_metadata
+from spark_jobs.sinks.own_target import newest_own_commit
 from spark_jobs.sinks.stamp import Stamp
 
 STAMP: Final = "tidemark"
@@ -148,33 +149,18 @@ def read_metadata(path: Path) -> TableMetadata | None:
 def require_own_table(path: Path, metadata: TableMetadata, query_id: str, last_commit: int, batch_id: int) -> None:
     """Raise `SinkError` if another query has written a table, or if it was put back or forward, or replaced.
 
-    Snapshots of others (a compaction, a change of a person) are looked through, unless they put back or replaced the whole table;
-    of ours only the newest counts.
+    Snapshots of others (a compaction, a change of a person) are looked through, unless they put back or replaced the whole table.
     """
-    redriven = False
-    for snapshot in metadata.lineage():
-        stamp = snapshot.stamp
-        if stamp is None:
-            _require_no_replacement(path, metadata, snapshot)
-            continue
-        if stamp["query_id"] == query_id and "redrive" in stamp:  # between two batches
-            redriven = True
-            continue
-        if stamp["query_id"] != query_id or stamp["batch_id"] not in (last_commit, batch_id):
-            message = (
-                f"table {path} was last written by batch {stamp['batch_id']} of query {stamp['query_id']}; "
-                f"query {query_id}, now at batch {batch_id}, wrote to it in batch {last_commit}: {REMEDY}"
-            )
-            raise SinkError(message)
-        return
-    if redriven:
-        return
-    if last_commit < 0:
-        message = f"there is a table at {path} that no merge job has written: move it away, or change sinks.path"
-        raise SinkError(message)
-    if not _is_ours_with_expired_snapshots(metadata, query_id):
-        message = f"the table {path} is not the one this merge job wrote to in batch {last_commit}: {REMEDY}"
-        raise SinkError(message)
+
+    def stamped() -> Iterator[tuple[Snapshot, Mapping[str, Any] | None]]:
+        for snapshot in metadata.lineage():
+            stamp = snapshot.stamp
+            if stamp is None:
+                _require_no_replacement(path, metadata, snapshot)
+            yield snapshot, stamp
+
+    own = (query_id, last_commit, batch_id)
+    newest_own_commit(str(path), stamped(), own, lambda: _is_ours_with_expired_snapshots(metadata, query_id))
 
 
 def require_nothing_put_back(path: Path, metadata: TableMetadata, seen: SeenTable) -> None:

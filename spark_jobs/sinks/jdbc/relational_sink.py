@@ -35,7 +35,6 @@ CAN: Final = Capabilities(
     modes=frozenset({"mirror"}),
     shapes=frozenset({"soft_delete", "key"}),
     schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
-    keeps_rows=True,
 )
 
 

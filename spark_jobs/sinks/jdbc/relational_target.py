@@ -19,7 +19,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, TableName, Target
-from schemas.merge_rule import NOTHING, DueSweep
+from schemas.merge_rule import DueSweep
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.sinks.contract import (
@@ -27,10 +27,9 @@ from spark_jobs.sinks.contract import (
     Columns,
     CompactionError,
     Evolution,
-    SinkTarget,
-    TargetRecord,
+    MirrorTarget,
+    MirrorWriter,
     Winners,
-    Writer,
     of_tables,
 )
 from spark_jobs.sinks.jdbc.checkpoint_rows import EMPTY, Checkpoint, CheckpointRows
@@ -39,6 +38,7 @@ from spark_jobs.sinks.jdbc.sql_dialect import SERVICE, Dialect, TableColumn
 from spark_jobs.sinks.jdbc.sql_values import INTEGERS, parsed
 from spark_jobs.sinks.jdbc.staged_rows import Staged, StagedRows
 from spark_jobs.sinks.jdbc.table_keys import TableKeys
+from spark_jobs.sinks.own_target import OwnTarget
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
@@ -70,28 +70,20 @@ class Pending:
     run: Callable[[Connection], None]
 
 
-class RelationalTarget(SinkTarget):
+class RelationalTarget(OwnTarget, MirrorTarget):
     """A table of a database, in one batch."""
 
     def __init__(
         self, relation: Relation, name: Target, tables: Sequence[SourceTable], query_id: str, shape: TargetShape = PLAIN_SHAPE
     ) -> None:
+        super().__init__(name, tables, query_id)
         self._relation = relation
         self._shape = shape
-        self._name = name
         self._table = TableName.parse(name.name)
-        self._tables = tuple(tables)
-        self._query_id = query_id
-        self._record = TargetRecord()
         self._known: list[TableColumn] | None = None
         if self._table.database == SERVICE:
             message = f"{name.name}: {SERVICE} has the sink's own tables in this database: route the table into another one"
             raise SinkError(message)
-
-    @property
-    @override
-    def name(self) -> Target:
-        return self._name
 
     @property
     def sql_name(self) -> str:
@@ -128,38 +120,19 @@ class RelationalTarget(SinkTarget):
                     found.append((name, kind))
         return found
 
-    @override
-    def require_not_gone(self, record: TargetRecord) -> None:
-        if record.last_commit >= 0 and not self.exists():
-            message = (
-                f"the table {self.location()} was written up to batch {record.last_commit} and is gone: what is in Kafka now would "
-                "be a part of it only. Put it back, or rebuild the target (tidemark rebuild)"
-            )
-            raise SinkError(message)
-
     # ── trust ────────────────────
 
     @override
-    def trust(self, record: TargetRecord, batch_id: int) -> None:
-        self._record = record
-        with self._relation.database.connection() as connection:
-            self.require_own(connection, self._relation.rows.read(connection, self._name), batch_id)
-
     def trust_again(self, batch_id: int) -> None:
-        """Refuse what happened since the last step of this batch (`SinkError`)."""
-        self.trust(self._record, batch_id)
+        with self._relation.database.connection() as connection:
+            self.require_unchanged(connection, self._relation.rows.read(connection, self._name), batch_id)
 
-    def require_own(self, connection: Connection, found: Checkpoint | None, batch_id: int) -> Checkpoint:
+    def require_unchanged(self, connection: Connection, found: Checkpoint | None, batch_id: int) -> Checkpoint:
         """Return what the target has; `SinkError` unless it is as this query left it."""
         if found is None:
             message = f"there is a table at {self.location()} that this merge job has not written: {REMEDY}"
             raise SinkError(message)
-        if found.query_id != self._query_id or found.batch_id not in (self._record.last_commit, batch_id):
-            message = (
-                f"table {self.location()} was last written by batch {found.batch_id} of query {found.query_id}, and this is query "
-                f"{self._query_id}, whose last batch there is {self._record.last_commit}: {REMEDY}"
-            )
-            raise SinkError(message)
+        self.require_own(found.query_id, found.batch_id, batch_id)
         if not self._is_witnessed(connection, found.witness):
             message = f"somebody replaced the table {self.location()}, or put it back to an earlier state: {REMEDY}"
             raise SinkError(message)
@@ -188,7 +161,7 @@ class RelationalTarget(SinkTarget):
     def has_commit(self, batch_id: int) -> bool:
         with self._relation.database.connection() as connection:
             found = self._relation.rows.read(connection, self._name)
-            if found is None or not found.has_batch(self._query_id, batch_id):
+            if found is None or not found.has_batch(self.query_id, batch_id):
                 return False
             return self._relation.dialect.exists(connection, self._table) and self._is_witnessed(connection, found.witness)
 
@@ -196,7 +169,7 @@ class RelationalTarget(SinkTarget):
 
     @override
     def evolve(self, change: Evolution, stamp: Stamp) -> None:
-        """As `SinkTarget.evolve` says. Where definitions are no part of a transaction, one changes and fills all columns."""
+        """As `MirrorTarget.evolve` says. Where definitions are no part of a transaction, one changes and fills all columns."""
         dialect, missing = self._relation.dialect, change.missing_in(self.columns() or ())
         dialect.require_names(self.location(), [name for name, _, _ in missing.added])
         with self.transaction(stamp) as (connection, found):
@@ -276,7 +249,7 @@ class RelationalTarget(SinkTarget):
         with relation.database.connection() as connection:
             with connection.transaction():
                 relation.rows.require_epoch(connection, epoch)
-                relation.rows.write(connection, self._name, Checkpoint(self._query_id))
+                relation.rows.write(connection, self._name, Checkpoint(self.query_id))
             schema = dialect.schema_statement(connection, self._table.database)
         made = dialect.create_table(self._table, columns, self._keys_of(keys))
         self._apart([schema, *made] if schema is not None else made)
@@ -292,7 +265,7 @@ class RelationalTarget(SinkTarget):
             with given as connection, connection.transaction():
                 relation.rows.require_epoch(connection, epoch)
                 found = relation.rows.read(connection, self._name, lock="FOR UPDATE")
-                yield connection, self.require_own(connection, found, stamp.batch_id)
+                yield connection, self.require_unchanged(connection, found, stamp.batch_id)
         except DatabaseError as error:
             raise error.at(self.location()) from error
 
@@ -304,10 +277,10 @@ class RelationalTarget(SinkTarget):
 
     @override
     @contextmanager
-    def commit(self, stamp: Stamp) -> Iterator[Writer]:
-        """As `Writer` says. Rows are staged as the steps are called, and all steps take effect at the end, at once."""
+    def commit(self, stamp: Stamp) -> Iterator[MirrorWriter]:
+        """As `MirrorTarget.commit` says. Rows are staged as the steps are called, and all steps take effect at the end, at once."""
         with ExitStack() as session:  # an error closes its connection, and the staging table goes with it
-            writer = RelationalWriter(self, self._relation, self._tables, stamp, self._shape.soft_delete, session)
+            writer = RelationalWriter(self, self._relation, stamp, self._shape.soft_delete, session)
             yield writer
             writer.apply()
 
@@ -350,24 +323,17 @@ class RelationalTarget(SinkTarget):
         return {"key": dict(zip(keys, map(str, values), strict=True)), "position": str(position)}
 
 
-class RelationalWriter(Writer):
+class RelationalWriter(MirrorWriter):
     """The steps of a batch in a table: they wait for the one transaction at the end."""
 
     def __init__(
-        self,
-        target: RelationalTarget,
-        relation: Relation,
-        tables: tuple[SourceTable, ...],
-        stamp: Stamp,
-        mark: str | None,
-        session: ExitStack,
+        self, target: RelationalTarget, relation: Relation, stamp: Stamp, mark: str | None, session: ExitStack
     ) -> None:
         self._session = session
         self._own: Connection | None = None  # has the staging table
         self._mark = mark
         self._target = target
         self._relation = relation
-        self._tables = tables
         self._stamp = stamp
         self._pending: list[Pending] = []
         self._staged: Staged | None = None
@@ -414,12 +380,8 @@ class RelationalWriter(Writer):
             raise DatabaseError(_TWICE, passes=_TWICE)
 
     @override
-    def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
-        self.delete_between({table: (NOTHING, floor) for table, floor in floors.items() if floor})
-
-    @override
     def delete_between(self, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
-        found: dict[SourceTable, tuple[str, str]] = of_tables(spans, self._tables)
+        found: dict[SourceTable, tuple[str, str]] = of_tables(spans, self._target.tables)
         if found:
             self._target.trust_again(self._stamp.batch_id)
             parts = [f"({self._between(first, below, table)})" for table, (first, below) in sorted(found.items())]
@@ -427,7 +389,7 @@ class RelationalWriter(Writer):
 
     @override
     def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
-        for table, sweeps in sorted(of_tables(due, self._tables).items()):
+        for table, sweeps in sorted(of_tables(due, self._target.tables).items()):
             self._target.trust_again(self._stamp.batch_id)
             statements = [sql for one in sweeps for sql in self._swept(table, one)]
             self._pending.append(Pending(f"sweep {table.text}", self._stamp, partial(self._run, statements)))
@@ -458,7 +420,7 @@ class RelationalWriter(Writer):
         """Return the condition for the rows of a source table from a position on, and below another."""
         dialect = self._relation.dialect
         older = f"{dialect.quoted(POSITION)} >= '{first}' AND {dialect.quoted(POSITION)} < '{below}'"
-        if len(self._tables) == 1:
+        if self._target.source_of(table) is None:
             return older
         return f"{older} AND {dialect.quoted(SOURCE)} = {dialect.literal(table.text, T.StringType())}"
 

@@ -26,7 +26,7 @@ from spark_jobs.sinks.kafka.committed_topic import CommittedTopic
 from spark_jobs.sinks.kafka.kafka_client import KafkaClient
 from spark_jobs.sinks.kafka.kafka_target import KafkaTarget
 from spark_jobs.sinks.kafka.kept_changes import KeptChanges
-from spark_jobs.sinks.kafka.mirror_target import MirrorTarget
+from spark_jobs.sinks.kafka.mirror_target import MirroredTopic
 from spark_jobs.sinks.target_shape import CHANGELOG_OF, PLAIN_SHAPE, TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
@@ -36,7 +36,6 @@ MIRROR: Final = Capabilities(
     modes=_MODES,
     reserved_names=CHANGELOG_ONLY.reserved_names,
     schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
-    keeps_rows=True,
 )
 _CHANGELOG_CONFIG: Final = {"cleanup.policy": "delete", "max.message.bytes": str(RECORD_BYTES)}
 _MIRROR_CONFIG: Final = {**_CHANGELOG_CONFIG, "retention.ms": "-1", "retention.bytes": "-1"}
@@ -127,7 +126,7 @@ class KafkaSink(FolderSink):
         committed = CommittedTopic(self._commits, name, topic, self._query_id(), rules.partitions, config)
         if not is_mirror:
             return KafkaTarget(spark, committed, tables, rules.form)
-        return MirrorTarget(spark, self._rows.target(spark, name, tables), committed, self._kept(name), tables, rules.form)
+        return MirroredTopic(spark, self._rows.target(spark, name, tables), committed, self._kept(name), tables, rules.form)
 
     @override
     def remove(self, name: Target) -> None:

@@ -11,35 +11,31 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
-from schemas.identity import SourceTable, TableName, Target
+from schemas.identity import SourceTable, TableName
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.formats.event_texts import KEY, VALUE, EventSource, notice, texts
 from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.changelog_only import ChangelogTarget, ChangelogWriter, in_order, notices_of
-from spark_jobs.sinks.contract import REMEDY, TargetRecord, Writer
+from spark_jobs.sinks.changelog_only import in_order, notices_of
+from spark_jobs.sinks.contract import REMEDY, ChangelogTarget, ChangelogWriter, TargetRecord
 from spark_jobs.sinks.kafka.commit_records import CommitRecord
 from spark_jobs.sinks.kafka.committed_topic import CommittedTopic
 from spark_jobs.sinks.kafka.kafka_client import Transaction
+from spark_jobs.sinks.own_target import OwnTarget
 from spark_jobs.sinks.stamp import Stamp
 
 _EVENTS_AT_ONCE: Final = 50_000
 
 
-class KafkaTarget(ChangelogTarget):
+class KafkaTarget(OwnTarget, ChangelogTarget):
     """The topic of one target."""
 
     def __init__(self, spark: SparkSession, topic: CommittedTopic, tables: Sequence[SourceTable], form: str) -> None:
+        super().__init__(topic.target, tables, topic.query_id)
         self.spark = spark
         self.form = form
         self.topic = topic.name
         self._topic = topic
-        self._tables = tuple(tables)
-
-    @property
-    @override
-    def name(self) -> Target:
-        return self._topic.target
 
     @override
     def location(self) -> str:
@@ -59,17 +55,17 @@ class KafkaTarget(ChangelogTarget):
             raise SinkError(message)
 
     @override
-    def trust(self, record: TargetRecord, batch_id: int) -> None:
+    def trust_again(self, batch_id: int) -> None:
         commit = self._topic.commit()
         if commit is None:
             raise SinkError(f"{self._topic.commits.topic} has no commit of topic {self.topic}: {REMEDY}")
-        self.require_own(self._topic.query_id, (commit.query_id, commit.batch_id), record, batch_id)
+        self.require_own(commit.query_id, commit.batch_id, batch_id)
         self._topic.require_same(commit, is_mirror=False)
 
     @override
     def has_commit(self, batch_id: int) -> bool:
         commit = self._topic.commit()
-        return commit is not None and (commit.query_id, commit.batch_id) == (self._topic.query_id, batch_id)
+        return commit is not None and (commit.query_id, commit.batch_id) == (self.query_id, batch_id)
 
     @override
     def appended(self, table: SourceTable) -> Appended:
@@ -78,37 +74,32 @@ class KafkaTarget(ChangelogTarget):
 
     @override
     @contextmanager
-    def commit(self, stamp: Stamp) -> Iterator[Writer]:
+    def commit(self, stamp: Stamp) -> Iterator[ChangelogWriter]:
         commits = self._topic.commits
         with commits.lock:
             before = self._topic.commit() or self._topic.made(stamp, is_mirror=False)
             with commits.client.transaction() as transaction:
-                writer = KafkaWriter(self, transaction, before.appended, stamp)
+                writer = KafkaWriter(self, transaction, before.appended)
                 yield writer
                 after = CommitRecord(
-                    stamp.query_id, stamp.batch_id, self.topic, before.topic_id, writer.appended, json.loads(writer.stamp.metadata)
+                    stamp.query_id, stamp.batch_id, self.topic, before.topic_id, writer.appended, json.loads(stamp.metadata)
                 )
                 commits.add(transaction, self.name, after)
             commits.note(self.name, after)
 
     def event_source(self, events: Events) -> EventSource:
         """Return what texts of events say of their source and their target."""
-        is_shared = len(self._tables) > 1
+        is_shared = len(self.tables) > 1
         return EventSource(events.table, TableName.parse(self.name.name), events.keys, is_shared=is_shared)
 
 
 class KafkaWriter(ChangelogWriter):
     """The messages of one batch. Rows come to the driver a partition at a time, and leave as they come."""
 
-    def __init__(self, target: KafkaTarget, transaction: Transaction, appended: Mapping[str, Appended], stamp: Stamp) -> None:
+    def __init__(self, target: KafkaTarget, transaction: Transaction, appended: Mapping[str, Appended]) -> None:
         self._target = target
         self._transaction = transaction
         self.appended = dict(appended)
-        self.stamp = stamp
-
-    @override
-    def restamp(self, stamp: Stamp) -> None:
-        self.stamp = stamp
 
     @override
     def append(self, events: Events) -> None:

@@ -29,10 +29,10 @@ from spark_jobs.formats.event_texts import EventSource, texts
 from spark_jobs.sinks.contract import (
     Columns,
     Evolution,
-    SinkTarget,
+    MirrorTarget,
+    MirrorWriter,
     TargetRecord,
     Winners,
-    Writer,
     of_tables,
 )
 from spark_jobs.sinks.delta.commit_identity import FILL, FLOOR, ROWS
@@ -55,13 +55,13 @@ _SWEEP: Final = "sweep"
 _WHOLE: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
 
-class MirrorTarget(SinkTarget):
+class MirroredTopic(MirrorTarget):
     """A topic in one batch, with the table that has its rows, and the messages that are kept."""
 
     def __init__(
         self,
         spark: SparkSession,
-        rows: SinkTarget,
+        rows: MirrorTarget,
         topic: CommittedTopic,
         kept: KeptChanges,
         tables: Sequence[SourceTable],
@@ -164,10 +164,10 @@ class MirrorTarget(SinkTarget):
 
     @override
     @contextmanager
-    def commit(self, stamp: Stamp) -> Iterator[Writer]:
+    def commit(self, stamp: Stamp) -> Iterator[MirrorWriter]:
         self.begin(stamp)
         with self._rows.commit(stamp) as rows:
-            writer = MirrorWriter(self, rows, self._tables, stamp)
+            writer = MirroredTopicWriter(self, rows, self._tables, stamp)
             yield writer
         self._send(writer.stamp)
         self._is_sent = True
@@ -244,10 +244,10 @@ class MirrorTarget(SinkTarget):
         self.kept.release(mirrored.sent)
 
 
-class MirrorWriter(Writer):
+class MirroredTopicWriter(MirrorWriter):
     """The steps of a batch in a mirror: each keeps its messages, then changes the rows."""
 
-    def __init__(self, target: MirrorTarget, rows: Writer, tables: tuple[SourceTable, ...], stamp: Stamp) -> None:
+    def __init__(self, target: MirroredTopic, rows: MirrorWriter, tables: tuple[SourceTable, ...], stamp: Stamp) -> None:
         self._target = target
         self._rows = rows
         self._tables = tables
@@ -274,10 +274,6 @@ class MirrorWriter(Writer):
             first = replace(winners, rows=rows)
             messages = target.messages(first_events(rows, self._only_source), keys)
             self._step(ROWS, lambda: messages, lambda: self._rows.put(first), keys)
-
-    @override
-    def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
-        self.delete_between({table: ("", floor) for table, floor in floors.items() if floor})
 
     @override
     def delete_between(self, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
