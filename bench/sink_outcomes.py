@@ -151,7 +151,7 @@ class FilesOutcome(ChangelogOutcome):
         for manifest in Manifests(self._target).all():
             if manifest.batch_id > self._seen:
                 self._seen = manifest.batch_id
-                for name in (name for part in manifest.parts for name, _ in part.files):
+                for name in (name for part in manifest.parts for name in (file.path for file in part.files)):
                     yield pq.ParquetFile(self._target / name).read(_KEPT.names).cast(_KEPT)
 
 

@@ -1,15 +1,24 @@
-"""What a batch appends to a changelog, and how far one was appended: the values between the merge and a sink."""
+"""What a batch appends to a changelog, and how far one was appended: values between the merge and a sink, and in its documents."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.identity import SourceTable
+from schemas.json_codec import Form, decode, json_field
 from schemas.merge_rule import NOTHING
+
+_VERSION: Final = 1
+VERSIONED: Final = Form(head=lambda _: {"v": _VERSION})
+"""The form of a document that says how far tables are appended: `read_versioned` reads it."""
+
+_Document = TypeVar("_Document")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +30,9 @@ class Appended:
     documents of older versions; `sweeps` are texts of the sweeps of the last batch that had some.
     """
 
-    ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    floor: str = NOTHING
-    sweeps: tuple[str, ...] = ()
+    ends: Mapping[str, Mapping[int, int]] = json_field(factory=dict, required=True)
+    floor: str = json_field(NOTHING, required=True)
+    sweeps: tuple[str, ...] = json_field((), required=True)
     floors: tuple[str, ...] = ()
 
     def has_floor(self, name: str, position: str) -> bool:
@@ -50,3 +59,11 @@ class Events:
     until: Appended
     floors: tuple[str, ...] = ()
     sweeps: tuple[str, ...] = ()
+
+
+def read_versioned(kind: type[_Document], text: str | bytes) -> _Document:
+    """Return a document of the form `VERSIONED`; `KeyError`, `TypeError` or `ValueError` for any other text."""
+    document = json.loads(text)
+    if document["v"] != _VERSION:
+        raise ValueError(f"it has version {document['v']}, this job knows {_VERSION}: upgrade it")
+    return decode(kind, document)

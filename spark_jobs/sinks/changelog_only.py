@@ -1,17 +1,16 @@
-"""What sinks with changelogs have in common: what they can do, the order of events, and how far tables are appended, as JSON."""
+"""What sinks with changelogs have in common: what they can do, and the order of events."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.formats.event_columns import DETAIL, FLOOR, OP, SWEEP
-from spark_jobs.sinks.changelog_events import Appended, Events
+from spark_jobs.sinks.changelog_events import Events
 from spark_jobs.sinks.contract import Capabilities
 
 CHANGELOG_ONLY: Final = Capabilities(
@@ -41,25 +40,3 @@ def in_order(rows: DataFrame, notices: DataFrame, parts: int) -> DataFrame:
     number = F.monotonically_increasing_id()
     ranked = [frame.withColumns({_RANK: F.lit(rank), _NUMBER: number}) for rank, frame in enumerate((notices, rows))]
     return ranked[1].unionByName(ranked[0]).repartitionByRange(parts, *order).sortWithinPartitions(*order).drop(_RANK, _NUMBER)
-
-
-def appended_document(appended: Mapping[str, Appended]) -> dict[str, Any]:
-    """Return how far tables are appended, by their texts, as JSON that `appended_of` reads."""
-    return {
-        table: {"ends": {topic: {str(n): end for n, end in ends.items()} for topic, ends in one.ends.items()},
-                "floor": one.floor, "sweeps": list(one.sweeps), "floors": list(one.floors)}
-        for table, one in sorted(appended.items())
-    }  # fmt: skip
-
-
-def appended_of(document: Mapping[str, Any]) -> dict[str, Appended]:
-    """Return how far tables are appended; `KeyError`, `TypeError` or `ValueError` for JSON of another kind."""
-    return {
-        table: Appended(
-            {topic: {int(n): int(end) for n, end in ends.items()} for topic, ends in one["ends"].items()},
-            str(one["floor"]),
-            tuple(one["sweeps"]),
-            tuple(one.get("floors", ())),
-        )
-        for table, one in document.items()
-    }

@@ -50,7 +50,7 @@ def events_of_files(target: Path) -> list[dict[str, Any]]:
     """All events of a changelog in files, in the order of its manifests: Parquet, or lines of `changelog-json`."""
     found: list[dict[str, Any]] = []
     for manifest in Manifests(target).all():
-        for path in (target / name for part in manifest.parts for name, _ in part.files):
+        for path in (target / name for part in manifest.parts for name in (file.path for file in part.files)):
             if manifest.format == "parquet":
                 found += pq.ParquetFile(path).read().to_pylist()
             else:

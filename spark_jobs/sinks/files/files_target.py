@@ -28,7 +28,7 @@ from spark_jobs.sinks.arrival import require_all
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.changelog_only import in_order, notices_of
 from spark_jobs.sinks.contract import REMEDY, ChangelogTarget, ChangelogWriter
-from spark_jobs.sinks.files.manifest import FOLDER, Manifest, Manifests, Part
+from spark_jobs.sinks.files.manifest import FOLDER, EventFile, Manifest, Manifests, Part
 from spark_jobs.sinks.own_target import OwnTarget
 from spark_jobs.sinks.stamp import Stamp
 
@@ -64,11 +64,12 @@ class FilesTarget(OwnTarget, ChangelogTarget):
         self.require_own(newest.query_id, newest.batch_id, batch_id)
         lost = next((part for part in newest.parts if part.events and not part.files), None)
         if lost is not None:  # by a version of this job that did not count what arrived
-            message = f"the manifest of batch {newest.batch_id} in {self.path} has {lost.events} events of {lost.table} and no file"
+            lacks = f"has {lost.events} events of {lost.source} and no file"
+            message = f"the manifest of batch {newest.batch_id} in {self.path} {lacks}"
             raise SinkError(f"{message}: {REMEDY}")
-        for path, size in (file for part in newest.parts for file in part.files):
-            file = self.path / path
-            if not file.is_file() or file.stat().st_size != size:
+        for named in (file for part in newest.parts for file in part.files):
+            file = self.path / named.path
+            if not file.is_file() or file.stat().st_size != named.bytes:
                 raise SinkError(f"{file}, which its manifest names, is gone or was replaced: {REMEDY}")
 
     @override
@@ -125,12 +126,12 @@ class FilesWriter(ChangelogWriter):
     @override
     def append(self, events: Events) -> None:
         so_far = self.manifest or self._so_far
-        taken = sum(part.table == events.table.text for part in so_far.parts)
+        taken = sum(part.source == events.table.text for part in so_far.parts)
         folder = folder_name(events.table.text) + (f"-{taken}" if taken else "")
         path = self._target.path / self._batch / folder
         shutil.rmtree(path, ignore_errors=True)
         files = self._written(events, path)
-        part = Part(events.table.text, files, events.count)
+        part = Part(events.table.text, events.count, files)
         self.manifest = replace(
             so_far,
             parts=(*so_far.parts, part),
@@ -138,7 +139,7 @@ class FilesWriter(ChangelogWriter):
             stamp=json.loads(self._stamp.metadata),
         )
 
-    def _written(self, events: Events, path: Path) -> tuple[tuple[str, int], ...]:
+    def _written(self, events: Events, path: Path) -> tuple[EventFile, ...]:
         """Write the events, and return the files, durable, with their sizes."""
         notices = notices_of(events)
         if not events.count and not notices:
@@ -177,11 +178,11 @@ def _events_in(file: Path) -> int:
         return sum(block.count(b"\n") for block in iter(partial(opened.read, _BLOCK_BYTES), b""))
 
 
-def _durable(file: Path, root: Path) -> tuple[str, int]:
+def _durable(file: Path, root: Path) -> EventFile:
     """Have a file outlast a crash of the machine; return its path below the root and its size."""
     descriptor = os.open(file, os.O_RDONLY)
     try:
         os.fsync(descriptor)
-        return file.relative_to(root).as_posix(), os.fstat(descriptor).st_size
+        return EventFile(file.relative_to(root).as_posix(), os.fstat(descriptor).st_size)
     finally:
         os.close(descriptor)

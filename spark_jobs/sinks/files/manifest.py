@@ -8,57 +8,48 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from schemas.errors import SinkError
-from spark_jobs.sinks.changelog_events import Appended
-from spark_jobs.sinks.changelog_only import appended_document, appended_of
+from schemas.json_codec import Form, encode, json_field
+from spark_jobs.sinks.changelog_events import VERSIONED, Appended, read_versioned
 from spark_jobs.sinks.contract import REMEDY
 from spark_jobs.store.files import LocalFiles
 
 FOLDER: Final = "_manifests"
-_VERSION: Final = 1
 _DIGITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """The files of one source table in one batch: their folder and names, below the target, and how many events they have."""
+class EventFile:
+    """A file of events: its path below the target, and its size."""
 
-    table: str
-    files: tuple[tuple[str, int], ...]
+    path: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The files of one source table in one batch, and how many events they have."""
+
+    source: str
     events: int
+    files: tuple[EventFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """What a batch has appended to a target, and how far each source table is appended after it."""
 
+    JSON: ClassVar[Form] = VERSIONED
     query_id: str
     batch_id: int
     format: str
-    parts: tuple[Part, ...] = ()
-    appended: Mapping[str, Appended] = field(default_factory=dict)
-    stamp: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        """The JSON text that `parsed` reads."""
-        document = {
-            "v": _VERSION,
-            "query_id": self.query_id,
-            "batch_id": self.batch_id,
-            "format": self.format,
-            "parts": [
-                {"source": one.table, "events": one.events, "files": [{"path": path, "bytes": size} for path, size in one.files]}
-                for one in self.parts
-            ],
-            "appended": appended_document(self.appended),
-            "stamp": dict(self.stamp),
-        }
-        return json.dumps(document, indent=1, ensure_ascii=False)
+    parts: tuple[Part, ...] = json_field((), required=True)
+    appended: Mapping[str, Appended] = json_field(factory=dict, required=True)
+    stamp: Mapping[str, Any] = json_field(factory=dict, required=True)
 
 
 class Manifests:
@@ -80,7 +71,8 @@ class Manifests:
 
     def write(self, manifest: Manifest) -> None:
         """Have what a manifest names count from now on."""
-        self._files.write(f"{FOLDER}/{manifest.batch_id:0{_DIGITS}}.json", manifest.text)
+        text = json.dumps(encode(manifest), indent=1, ensure_ascii=False)
+        self._files.write(f"{FOLDER}/{manifest.batch_id:0{_DIGITS}}.json", text)
 
     def _names(self) -> list[str]:
         return sorted(name for name in self._files.names(FOLDER) if name.endswith(".json") and name[0].isdigit())
@@ -88,19 +80,7 @@ class Manifests:
     def _read(self, name: str) -> Manifest:
         path = f"{FOLDER}/{name}"
         try:
-            return parsed(json.loads(self._files.read(path)))
+            return read_versioned(Manifest, self._files.read(path))
         except (OSError, ValueError, KeyError, TypeError) as error:
             message = f"cannot read the manifest {self._files.location(path)}: {error}; {REMEDY}"
             raise SinkError(message) from error
-
-
-def parsed(document: Mapping[str, Any]) -> Manifest:
-    """Return the manifest of its JSON; `KeyError`, `TypeError` or `ValueError` if it is none."""
-    if document["v"] != _VERSION:
-        raise ValueError(f"it has version {document['v']}, this job knows {_VERSION}: upgrade it")
-    parts = tuple(
-        Part(one["source"], tuple((file["path"], int(file["bytes"])) for file in one["files"]), int(one["events"]))
-        for one in document["parts"]
-    )
-    appended = appended_of(document["appended"])
-    return Manifest(document["query_id"], int(document["batch_id"]), document["format"], parts, appended, document["stamp"])

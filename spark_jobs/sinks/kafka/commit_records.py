@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from threading import RLock
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from schemas.errors import SinkError
 from schemas.identity import Target
+from schemas.json_codec import Form, encode, json_field
 from schemas.topics import RECORD_BYTES
-from spark_jobs.sinks.changelog_events import Appended
-from spark_jobs.sinks.changelog_only import appended_document, appended_of
+from spark_jobs.sinks.changelog_events import VERSIONED, Appended, read_versioned
 from spark_jobs.sinks.contract import REMEDY
 from spark_jobs.sinks.kafka.kafka_client import KafkaClient, Transaction
 
-_VERSION: Final = 1
 _TOPIC_CONFIG: Final = {
     "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "max.message.bytes": str(RECORD_BYTES),
 }  # fmt: skip
@@ -42,29 +41,14 @@ class CommitRecord:
     batch `MADE`, has no messages: it says that the topic is ours.
     """
 
+    JSON: ClassVar[Form] = VERSIONED
     query_id: str
     batch_id: int
     topic: str
     topic_id: str
-    appended: Mapping[str, Appended] = field(default_factory=dict)
-    stamp: Mapping[str, Any] = field(default_factory=dict)
-    mirrored: Mirrored | None = None
-
-    @property
-    def text(self) -> str:
-        """The JSON text that `parsed` reads."""
-        document: dict[str, Any] = {
-            "v": _VERSION,
-            "query_id": self.query_id,
-            "batch_id": self.batch_id,
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "appended": appended_document(self.appended),
-            "stamp": dict(self.stamp),
-        }
-        if self.mirrored is not None:
-            document["mirrored"] = asdict(self.mirrored)
-        return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    appended: Mapping[str, Appended] = json_field(factory=dict, required=True)
+    stamp: Mapping[str, Any] = json_field(factory=dict, required=True)
+    mirrored: Mirrored | None = json_field(None, omits_default=True)
 
 
 class CommitRecords:
@@ -90,7 +74,8 @@ class CommitRecords:
 
     def add(self, transaction: Transaction, target: Target, record: CommitRecord | None) -> None:
         """Add the record of a target to the transaction that it commits; None has the target forgotten."""
-        transaction.produce(self.topic, target.text, None if record is None else record.text, partition=0)
+        text = None if record is None else json.dumps(encode(record), separators=(",", ":"), ensure_ascii=False)
+        transaction.produce(self.topic, target.text, text, partition=0)
 
     def note(self, target: Target, record: CommitRecord | None) -> None:
         """Remember a record whose transaction is committed."""
@@ -123,12 +108,6 @@ class CommitRecords:
 
     def _parsed(self, value: bytes) -> CommitRecord:
         try:
-            document = json.loads(value)
-            if document["v"] != _VERSION:
-                raise ValueError(f"it has version {document['v']}, this job knows {_VERSION}: upgrade it")
-            query_id, batch_id, topic, topic_id = (document[name] for name in ("query_id", "batch_id", "topic", "topic_id"))
-            appended, stamp = appended_of(document["appended"]), document["stamp"]
-            mirrored = Mirrored(**document["mirrored"]) if "mirrored" in document else None
-            return CommitRecord(query_id, batch_id, topic, topic_id, appended, stamp, mirrored)
+            return read_versioned(CommitRecord, value)
         except (ValueError, KeyError, TypeError) as error:
             raise SinkError(f"topic {self.topic} has a record that is no commit of a sink: {error}; {REMEDY}") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow.parquet as pq
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
+from schemas.json_codec import decode, encode
 from spark_jobs.formats.event_texts import KEY, VALUE
 from spark_jobs.sinks.arrival import require_all
 from spark_jobs.store.sink_layout import SinkLayout
@@ -107,7 +108,7 @@ class KeptChanges:
             require_all(f"messages to {self._files.location(folder)}", written, found)
             counts.append(found)
         kept = KeptStep(number, batch_id, step, tuple(keys), tuple(counts))
-        self._files.write(f"{self._path(number)}.json", json.dumps(asdict(kept), separators=(",", ":"), ensure_ascii=False))
+        self._files.write(f"{self._path(number)}.json", json.dumps(encode(kept), separators=(",", ":"), ensure_ascii=False))
         self.steps.append(kept)
         return kept
 
@@ -131,8 +132,7 @@ class KeptChanges:
 
     def _read(self, number: int) -> KeptStep:
         try:
-            document = json.loads(self._files.read(f"{self._path(number)}.json"))
-            return KeptStep(number, document["batch_id"], document["step"], tuple(document["keys"]), tuple(document["messages"]))
+            return decode(KeptStep, json.loads(self._files.read(f"{self._path(number)}.json")))
         except (ValueError, KeyError, TypeError) as error:
             raise SinkError(f"{self._files.location(self._path(number))}.json is no step of a mirror: {error}") from error
 
