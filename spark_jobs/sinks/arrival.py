@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from schemas.errors import SinkError
@@ -18,3 +19,9 @@ def require_all(what: str, written: int, found: int) -> None:
     if found != written:
         reason = NOT_SHARED if found < written else _TWICE
         raise SinkError(f"executors have written {written} {what}, and the driver sees {found} there: {reason}")
+
+
+def not_arrived(commit: str, file: Path, size: int) -> SinkError:
+    """Return the error of a commit that names a file which the driver does not see whole."""
+    seen = f"{commit} names {file}, and the driver sees no such file of {size} bytes"
+    return SinkError(f"{seen}: {NOT_SHARED}. Then rebuild the target (tidemark rebuild)")

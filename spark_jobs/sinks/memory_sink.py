@@ -47,7 +47,7 @@ from spark_jobs.sinks.contract import (
     WorkerLoads,
     of_tables,
 )
-from spark_jobs.sinks.memory_values import converted, parsed
+from spark_jobs.sinks.jdbc.sql_values import parsed
 from spark_jobs.sinks.own_target import OwnTarget, newest_own_commit
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
@@ -58,6 +58,7 @@ CAN: Final = Capabilities(
     schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
 )
 
+_INTEGER_BITS: Final = ((T.ByteType, 8), (T.ShortType, 16), (T.IntegerType, 32), (T.LongType, 64))
 Row = dict[str, Any]
 
 
@@ -241,7 +242,7 @@ class MemoryTarget(OwnTarget, MirrorTarget, ChangelogTarget, WorkerLoads):
 
         def fits(name: str, kind: T.DataType) -> bool:
             values = [row[name] for row in table.rows.values() if row[name] is not None]
-            return all(converted(converted(value, kind), types[name]) == value for value in values)
+            return all(_converted(_converted(value, kind), types[name]) == value for value in values)
 
         return [(name, kind) for name, kind in columns if fits(name, kind)]
 
@@ -444,7 +445,19 @@ class MemoryLoad(WorkerLoad):
 def _evolved(row: Row, change: Evolution) -> Row:
     """Return a row after a change of the columns."""
     retyped = dict(change.retyped)
-    found = {name: converted(value, retyped[name]) if name in retyped else value for name, value in row.items()}
+    found = {name: _converted(value, retyped[name]) if name in retyped else value for name, value in row.items()}
     found |= {name: value for name, _, value in change.added}
     found |= {name: value for name, source, value in change.filled if found[SOURCE] == source}
     return {name: value for name, value in found.items() if name not in change.dropped}
+
+
+def _converted(value: Any, kind: T.DataType) -> Any:
+    """Return a value as a column of another type has it; None for one that the type does not have."""
+    if value is None:
+        return None
+    if isinstance(kind, T.StringType):
+        return str(value)
+    for integer, bits in _INTEGER_BITS:
+        if isinstance(kind, integer):
+            return int(value) if -(1 << bits - 1) <= int(value) < 1 << bits - 1 else None
+    return value

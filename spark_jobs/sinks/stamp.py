@@ -36,3 +36,17 @@ class Stamp:
         if self.redrive:
             head["redrive"] = self.redrive
         return json.dumps(head | dict(self.progress), separators=(",", ":"))
+
+
+def parsed_stamp(text: str | None) -> dict[str, Any] | None:
+    """Return the stamp of a text (`Stamp.metadata`); None for a text of somebody else."""
+    try:
+        document = json.loads(text or "")
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) and "tidemark" in document else None
+
+
+def is_of_batch(stamp: Mapping[str, Any] | None, query_id: str, batch_id: int) -> bool:
+    """Return whether a batch of a query has made a stamp. A write between two batches is of none."""
+    return stamp is not None and (stamp["query_id"], stamp["batch_id"]) == (query_id, batch_id) and "redrive" not in stamp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,6 +18,19 @@ from spark_jobs.sinks.contract import Columns, Evolution, KeyRange
 _LEAST_RANGE_BITS: Final = 16
 _FEW_RANGES: Final = 8
 _LARGEST: Final = 2**63 - 1
+_SWEEPS: Final = "tidemark_sweeps"
+
+
+@contextmanager
+def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Have settings count for what is done inside. No other thread may use the session."""
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
 
 
 def live_rows(rows: DataFrame) -> DataFrame:
@@ -62,6 +76,28 @@ def sweep_frames(
         match = " AND ".join(f"t.{quoted(c)} = s.{n}" for n, c in zip(names, columns, strict=True))
         kept = f" AND t.{POSITION} >= '{above}'" if above else ""
         yield (*columns, *([above] if above else [])), frame, f"{match}{kept} AND t.{POSITION} < s.below"
+
+
+def sweep_statements(
+    spark: SparkSession, table: str, due: Sequence[DueSweep], types: Mapping[str, T.DataType], source: str | None, mark: str | None
+) -> Iterator[tuple[str, str]]:
+    """Yield the step and the MERGE of sweeps of the same columns, of one of several source tables if it is named.
+
+    `table` is quoted. With `mark` it sets that column of the rows that it would delete. Each deletes a row once however many sweeps
+    take it. Its view lasts until the next one is asked for.
+    """
+    for columns, values, match in sweep_frames(spark, due, types):
+        values.createOrReplaceTempView(_SWEEPS)
+        of_source = "" if source is None else f" AND t.{is_of(source)}"
+        step = "/".join(("sweep", *columns, *([source] if source else [])))
+        yield step, f"MERGE INTO {table} t USING {_SWEEPS} s ON {match}{of_source} {rows_taken(mark)}"
+
+
+def rows_taken(mark: str | None) -> str:
+    """Return what becomes of a row `t` that a floor or a sweep takes, as a clause of MERGE."""
+    if mark is None:
+        return "WHEN MATCHED THEN DELETE"
+    return f"WHEN MATCHED AND NOT t.{quoted(mark)} THEN UPDATE SET t.{quoted(mark)} = true"
 
 
 def _of_text(text: Column, kind: T.DataType) -> Column:

@@ -37,7 +37,7 @@ from spark_jobs.merge.job_state import JobState, JobStates, Naming, SourceRecord
 from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.sinks.delta.commit_log import require_nothing_put_back, require_own_table
-from spark_jobs.sinks.state_files import StateFiles
+from spark_jobs.sinks.folder_sink import StateFiles
 from spark_jobs.sinks.table_rows import key_pruning
 from spark_jobs.store.files import LocalFiles
 

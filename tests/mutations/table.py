@@ -163,8 +163,8 @@ MUTATIONS: Final = (
     Mutation(
         "transaction of the JVM's writer",
         "spark_jobs.sinks.delta.writes",
-        "        spark.conf.set(key, value)\n    try:\n        with stamped",
-        "        pass\n    try:\n        with stamped",
+        "with configured(spark, transaction), stamped",
+        "with stamped",
         ("tests/merge/test_tables_by_workers.py::test_killed_after_the_commit_of_the_jvm_a_worker_makes_none",),
     ),
     Mutation(

@@ -107,20 +107,17 @@ class ArrowLoad(WorkerLoad):
                 for rows in ahead:
                     yield from _fitting(rows, schema)
 
-            try:
-                write_deltalake(
-                    table,
-                    pa.RecordBatchReader.from_batches(schema, batches()),
-                    mode="append",
-                    writer_properties=writer_properties(schema),
-                    commit_properties=CommitProperties(
-                        custom_metadata={"userMetadata": self.over.metadata},
-                        app_transactions=[Transaction(self.app_id, self.over.version)],
-                    ),
-                    post_commithook_properties=HOOKS,
-                )
-            except Exception as error:  # noqa: BLE001 - whatever it is, its cause is raised
-                raise (ahead.error or error) from None  # delta-rs has the text alone of what the stream raised
+            write_deltalake(
+                table,
+                pa.RecordBatchReader.from_batches(schema, batches()),
+                mode="append",
+                writer_properties=writer_properties(schema),
+                commit_properties=CommitProperties(
+                    custom_metadata={"userMetadata": self.over.metadata},
+                    app_transactions=[Transaction(self.app_id, self.over.version)],
+                ),
+                post_commithook_properties=HOOKS,
+            )
         return True
 
 
@@ -183,7 +180,8 @@ def _fitting(rows: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
 class _Ahead(Iterable[_Item]):
     """Items that a thread of its own computes, a few ahead of the reader: delta-rs cannot be asked for keys while it writes.
 
-    `error` is what the computation raised; the reader gets it, too.
+    The reader gets the error of the computation, and so does the end of the context: delta-rs has the text alone of an error of its
+    stream.
     """
 
     def __init__(self, items: Iterator[_Item]) -> None:
@@ -191,7 +189,7 @@ class _Ahead(Iterable[_Item]):
         self._queue: Queue[_Item | None] = Queue(_AHEAD)
         self._ends = Event()
         self._thread = Thread(target=self._compute, name="load-ahead", daemon=True)
-        self.error: Exception | None = None
+        self._error: Exception | None = None
 
     def __enter__(self) -> _Ahead[_Item]:
         self._thread.start()
@@ -200,13 +198,15 @@ class _Ahead(Iterable[_Item]):
     def __exit__(self, *_: object) -> None:
         self._ends.set()
         self._thread.join()
+        if self._error is not None:
+            raise self._error from None
 
     @override
     def __iter__(self) -> Iterator[_Item]:
         while (item := self._queue.get()) is not None:
             yield item
-        if self.error is not None:
-            raise self.error
+        if self._error is not None:
+            raise self._error
 
     def _compute(self) -> None:
         try:
@@ -214,7 +214,7 @@ class _Ahead(Iterable[_Item]):
                 if not self._put(item):
                     return
         except BaseException as error:  # noqa: BLE001 - raised where the items are read; a panic in Rust is no Exception
-            self.error = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+            self._error = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
         self._put(None)
 
     def _put(self, item: _Item | None) -> bool:

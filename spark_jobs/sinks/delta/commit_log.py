@@ -9,14 +9,16 @@ import base64
 import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from schemas.errors import SinkError
-from spark_jobs.sinks.arrival import NOT_SHARED
+from spark_jobs.sinks.arrival import NOT_SHARED, not_arrived
 from spark_jobs.sinks.contract import REMEDY
 from spark_jobs.sinks.own_target import newest_own_commit
+from spark_jobs.sinks.stamp import is_of_batch, parsed_stamp
 
 _LOG: Final = "_delta_log"
 _OF_PROPERTIES: Final = "SET TBLPROPERTIES"
@@ -46,9 +48,7 @@ def require_own_table(path: Path, query_id: str, last_commit: int, batch_id: int
 
 def was_written_by(path: Path, query_id: str, batch_id: int) -> bool:
     """Return whether the newest of our commits in a table is of this batch."""
-    for stamp, _ in _ours(path):
-        return (stamp["query_id"], stamp["batch_id"]) == (query_id, batch_id) and "redrive" not in stamp
-    return False
+    return any(is_of_batch(stamp, query_id, batch_id) for stamp, _ in islice(_ours(path), 1))
 
 
 def is_of_query(path: Path, query_id: str) -> bool:
@@ -81,8 +81,7 @@ def require_nothing_put_back(path: Path, query_id: str, version: int) -> int:
 def is_commit_of(path: Path, version: int, query_id: str, batch_id: int) -> bool:
     """Return whether a batch made the commit of a version. One that changes no row may make none."""
     commit = _version_file(path, version)
-    stamp = _stamp(path, commit) if commit.exists() else None
-    return stamp is not None and (stamp["query_id"], stamp["batch_id"]) == (query_id, batch_id) and "redrive" not in stamp
+    return commit.exists() and is_of_batch(_stamp(path, commit), query_id, batch_id)
 
 
 def newest_version(path: Path, version: int) -> int:
@@ -135,11 +134,7 @@ def require_transaction(path: Path, app_id: str, batch_id: int) -> None:
 def _require_files(path: Path, commit: Path, kinds: Sequence[str] = ("add", "cdc")) -> None:
     for rows, file, size in _files_of(path, _actions(commit), kinds):
         if (not file.is_file() or file.stat().st_size != size) and not _is_removed(path, commit, rows):
-            message = (
-                f"version {int(commit.stem)} of the table {path} names {file}, and the driver sees no such file of {size} bytes: "
-                f"{NOT_SHARED}. Then rebuild the target (tidemark rebuild)"
-            )
-            raise SinkError(message)
+            raise not_arrived(f"version {int(commit.stem)} of the table {path}", file, size)
 
 
 def _is_removed(path: Path, commit: Path, file: Path) -> bool:
@@ -207,7 +202,7 @@ def _read(path: Path, commit: Path) -> tuple[dict[str, Any] | None, str]:
     for action in actions:
         if "commitInfo" in action:
             info = action["commitInfo"]
-            stamp = _parsed(info.get("userMetadata"))
+            stamp = parsed_stamp(info.get("userMetadata"))
             if stamp is None and _replaces(info, actions):
                 message = f"{info['operation']} replaced the table {path} (version {int(commit.stem)}): {REMEDY}"
                 raise SinkError(message)
@@ -231,11 +226,3 @@ def _replaces(info: Mapping[str, Any], actions: Iterable[Mapping[str, Any]]) -> 
         changes = [item.get("dataChange", True) for item in files if item]
         return not changes or any(changes)
     return operation in ("RESTORE", "CLONE") or "REPLACE TABLE" in operation
-
-
-def _parsed(text: str | None) -> dict[str, Any] | None:
-    try:
-        document = json.loads(text or "")
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) and "tidemark" in document else None

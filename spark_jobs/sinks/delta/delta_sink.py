@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -14,7 +13,6 @@ from spark_jobs.sinks.contract import Capabilities, OldFilesSink, WorkerSink
 from spark_jobs.sinks.delta import writes
 from spark_jobs.sinks.delta.commit_log import is_of_query, table_exists
 from spark_jobs.sinks.delta.old_files import remove_old_files
-from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
 from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.sinks.folder_sink import FolderSink
@@ -35,10 +33,8 @@ class DeltaSink(FolderSink, WorkerSink, OldFilesSink):
     """
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], rules: WriterRules | None = None) -> None:
-        super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
+        super().__init__(layout, query_id)
         self._rules = rules or WriterRules()
-        self._known: dict[Target, KnownTable] = {}
-        self._lock = Lock()
 
     @property
     @override
@@ -49,8 +45,7 @@ class DeltaSink(FolderSink, WorkerSink, OldFilesSink):
     def target(
         self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
     ) -> DeltaTarget:
-        with self._lock:
-            known = self._known.setdefault(name, KnownTable())
+        known = self._known_of(name, KnownTable)
         return DeltaTarget(spark, self._path(name), name, tables, self._query_id(), known, self._rules, shape)
 
     @override
@@ -60,11 +55,6 @@ class DeltaSink(FolderSink, WorkerSink, OldFilesSink):
             return False
         remove_old_files(spark, str(path))
         return True
-
-    @override
-    def forget(self, name: Target) -> None:
-        with self._lock:
-            self._known.pop(name, None)
 
     @override
     def passing(self, error: Exception) -> str | None:

@@ -18,6 +18,7 @@ from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import POSITION
+from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import (
     Columns,
     CompactionError,
@@ -58,7 +59,7 @@ from spark_jobs.sinks.delta.table_schema import add_columns, create_table
 from spark_jobs.sinks.delta.writer_choice import NOTHING, WriterRules, chosen_writer
 from spark_jobs.sinks.own_target import OwnTarget
 from spark_jobs.sinks.stamp import Stamp
-from spark_jobs.sinks.table_rows import key_pruning
+from spark_jobs.sinks.table_rows import key_pruning, sweep_statements
 from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.spark_errors import is_lost_executor, lost_class
 
@@ -316,6 +317,8 @@ class DeltaWriter(MirrorWriter):
         for table, sweeps in sorted(of_tables(due, self._target.tables).items()):
             self._target.trust_again(self._stamp.batch_id)
             types: dict[str, T.DataType] = {name.lower(): kind for name, kind in self._target.columns() or ()}
-            mark = self._shape.soft_delete
-            writes.sweep(self._spark, self._path, sweeps, types, self._stamp, source=self._target.source_of(table), mark=mark)
+            source, mark = self._target.source_of(table), self._shape.soft_delete
+            for step, statement in sweep_statements(self._spark, f"delta.{quoted(self._path)}", sweeps, types, source, mark):
+                with writes.committing(self._spark, self._stamp, step):
+                    self._spark.sql(statement)
             self._target.wrote()

@@ -7,14 +7,12 @@ transaction name: a batch that made the table finds it when it is repeated, and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T  # noqa: N812 - the usual name
 
-from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME
@@ -22,7 +20,7 @@ from spark_jobs.sinks.delta.arrow_put import UnsupportedTableError
 from spark_jobs.sinks.delta.commit_identity import FLOOR, ROWS, transaction_name
 from spark_jobs.sinks.delta.table_schema import PROPERTIES
 from spark_jobs.sinks.stamp import Stamp
-from spark_jobs.sinks.table_rows import guarded_merge, is_of, live_rows, sweep_frames
+from spark_jobs.sinks.table_rows import configured, guarded_merge, is_of, live_rows
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -30,7 +28,6 @@ _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
-_SWEEPS: Final = "tidemark_sweeps"
 _CONFLICTS: Final = (
     "DELTA_CONCURRENT",
     "DELTA_METADATA_CHANGED",
@@ -42,20 +39,12 @@ _CONFLICTS: Final = (
 _TABLE_PROPERTIES: Final[Mapping[str, str]] = {**PROPERTIES, FEATURE_OF_DATETIME: "supported"}  # a DATETIME may come later
 
 
-@contextmanager
-def stamped(spark: SparkSession, stamp: Stamp) -> Iterator[None]:
+def stamped(spark: SparkSession, stamp: Stamp) -> AbstractContextManager[None]:
     """Stamp the commits of this session, which no other thread may use, with the batch and its progress.
 
     Timestamps are written as numbers of 64 bits: in Spark's default format, INT96, delta-rs misreads those of before 1678.
     """
-    settings = {_USER_METADATA: stamp.metadata, _TIMESTAMPS: "TIMESTAMP_MICROS"}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key in settings:
-            spark.conf.unset(key)
+    return configured(spark, {_USER_METADATA: stamp.metadata, _TIMESTAMPS: "TIMESTAMP_MICROS"})
 
 
 @contextmanager
@@ -64,18 +53,12 @@ def committing(spark: SparkSession, stamp: Stamp, step: str) -> Iterator[None]:
 
     `step` keeps the writes of one batch apart: Delta skips what has a version it has seen of the same name.
     """
-    settings = {
+    transaction = {
         _TXN_APP: transaction_name(stamp.query_id, stamp.table, step, stamp.redrive),
         _TXN_VERSION: str(stamp.batch_id),
     }
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    try:
-        with stamped(spark, stamp):
-            yield
-    finally:
-        for key in settings:
-            spark.conf.unset(key)
+    with configured(spark, transaction), stamped(spark, stamp):
+        yield
 
 
 def append(rows: DataFrame, path: str, stamp: Stamp, shape: TargetShape = PLAIN_SHAPE) -> None:
@@ -98,18 +81,9 @@ def merge(
     view = "tidemark_batch"
     rows.createOrReplaceTempView(view)
     statement = guarded_merge(f"delta.{quoted(path)}", view, keys, columns, pruned)
-    with _computed_source(spark), committing(spark, stamp, ROWS):
+    # MERGE reads its source as it is; it would compute it again to be safe from rows that change
+    with configured(spark, {_MATERIALIZE: "none"}), committing(spark, stamp, ROWS):
         spark.sql(statement)
-
-
-@contextmanager
-def _computed_source(spark: SparkSession) -> Iterator[None]:
-    """Have MERGE read its source as it is: it would compute it again to be safe from rows that change."""
-    spark.conf.set(_MATERIALIZE, "none")
-    try:
-        yield
-    finally:
-        spark.conf.unset(_MATERIALIZE)
 
 
 def rows_between(first: str, below: str, source: str | None) -> str:
@@ -133,31 +107,6 @@ def delete_where(spark: SparkSession, path: str, condition: str, stamp: Stamp, m
         statement = f"UPDATE delta.{quoted(path)} SET {column} = true WHERE NOT {column} AND ({condition})"  # noqa: S608 - as above
     with committing(spark, stamp, FLOOR):
         spark.sql(statement)
-
-
-def sweep(
-    spark: SparkSession,
-    path: str,
-    due: Sequence[DueSweep],
-    types: Mapping[str, T.DataType],
-    stamp: Stamp,
-    *,
-    source: str | None = None,
-    mark: str | None = None,
-) -> None:
-    """Delete the rows that sweeps take, of one of several source tables if it is named; with `mark` set that column of theirs.
-
-    `types` are those of the table's columns, by lower-case name.
-
-    Sweeps of the same columns are one MERGE, which deletes a row once however many sweeps take it.
-    """
-    taken = "DELETE" if mark is None else f"UPDATE SET t.{quoted(mark)} = true"
-    for columns, values, match in sweep_frames(spark, due, types):
-        values.createOrReplaceTempView(_SWEEPS)
-        of_source = "" if source is None else f" AND t.{is_of(source)}"
-        statement = f"MERGE INTO delta.{quoted(path)} t USING {_SWEEPS} s ON {match}{of_source} WHEN MATCHED THEN {taken}"
-        with committing(spark, stamp, "/".join(("sweep", *columns, *([source] if source else [])))):
-            spark.sql(statement)
 
 
 def compact(spark: SparkSession, path: str, stamp: Stamp) -> None:

@@ -10,7 +10,6 @@ from schemas.identity import SourceTable, Target
 from schemas.overriding import override
 from spark_jobs.sinks.changelog_only import CHANGELOG_ONLY
 from spark_jobs.sinks.contract import Capabilities, SinkTarget
-from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.files.files_target import FilesTarget
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
@@ -21,7 +20,7 @@ class FilesSink(FolderSink):
     """Changelogs below a folder, in one format."""
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], form: str) -> None:
-        super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
+        super().__init__(layout, query_id)
         self._form = form
 
     @property
@@ -34,7 +33,3 @@ class FilesSink(FolderSink):
         self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
     ) -> SinkTarget:
         return FilesTarget(spark, self._path(name), name, tables, self._query_id(), self._form)
-
-    @override
-    def forget(self, name: Target) -> None:
-        """Do nothing: manifests are read again each time."""

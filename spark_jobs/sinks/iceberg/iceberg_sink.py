@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -16,7 +15,6 @@ from schemas.overriding import override
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import Capabilities, SinkTarget
-from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.iceberg import iceberg_writes
 from spark_jobs.sinks.iceberg.iceberg_target import (
@@ -42,10 +40,8 @@ class IcebergSink(FolderSink):
     """Iceberg tables below a folder. `name` is that of the sink: it gives Spark's catalog its name."""
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], name: str) -> None:
-        super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
+        super().__init__(layout, query_id)
         self._catalog = catalog_name(name)
-        self._known: dict[Target, KnownIceberg] = {}
-        self._lock = Lock()
 
     @property
     @override
@@ -56,15 +52,9 @@ class IcebergSink(FolderSink):
     def target(
         self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
     ) -> SinkTarget:
-        with self._lock:
-            known = self._known.setdefault(name, KnownIceberg())
+        known = self._known_of(name, KnownIceberg)
         self._add_catalog(spark)
         return IcebergTarget(spark, self._address(name), name, tables, self._query_id(), known, shape)
-
-    @override
-    def forget(self, name: Target) -> None:
-        with self._lock:
-            self._known.pop(name, None)
 
     @override
     def passing(self, error: Exception) -> str | None:

@@ -51,7 +51,7 @@ from spark_jobs.sinks.iceberg.snapshot_log import (
 )
 from spark_jobs.sinks.own_target import OwnTarget
 from spark_jobs.sinks.stamp import Stamp
-from spark_jobs.sinks.table_rows import evolved_rows, key_pruning, lossless_columns
+from spark_jobs.sinks.table_rows import evolved_rows, key_pruning, lossless_columns, sweep_statements
 from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.spark_errors import is_lost_executor, lost_class
 
@@ -274,7 +274,7 @@ class IcebergWriter(MirrorWriter):
             self._target.trust_again(self._stamp.batch_id)
             types: dict[str, T.DataType] = {name.lower(): kind for name, kind in self._target.columns() or ()}
             source, mark = self._target.source_of(table), self._target.shape.soft_delete
-            for step, statement in writes.sweeps(self._spark, self._address.sql, found, types, source, mark):
+            for step, statement in sweep_statements(self._spark, self._address.sql, found, types, source, mark):
                 if not self._is_done(step):
                     with writes.stamped(self._spark, writes.summary_of(self._stamp, step)):
                         self._spark.sql(statement)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -12,13 +12,12 @@ from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
-from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import Columns
 from spark_jobs.sinks.iceberg.snapshot_log import QUERY_PROPERTY, STAMP, STEP
 from spark_jobs.sinks.stamp import Stamp
-from spark_jobs.sinks.table_rows import guarded_merge, is_of, live_rows, sweep_frames
+from spark_jobs.sinks.table_rows import configured, guarded_merge, live_rows, rows_taken
 from spark_jobs.sinks.target_shape import TargetShape
 
 PROPERTIES: Final[Mapping[str, str]] = {
@@ -48,7 +47,6 @@ COLUMNS: Final = "columns"
 
 _SUMMARY: Final = "spark.sql.iceberg.snapshot-property."
 _BATCH: Final = "tidemark_batch"
-_SWEEPS: Final = "tidemark_sweeps"
 _FLOORS: Final = "tidemark_floors"
 _CONFLICTS: Final = (
     "CommitFailedException",
@@ -67,16 +65,9 @@ def summary_of(stamp: Stamp, step: str) -> dict[str, str]:
     return {STAMP: stamp.metadata, STEP: step}
 
 
-@contextmanager
-def stamped(spark: SparkSession, summary: Mapping[str, str]) -> Iterator[None]:
+def stamped(spark: SparkSession, summary: Mapping[str, str]) -> AbstractContextManager[None]:
     """Have the snapshot made inside carry this summary. No other thread may use the session."""
-    for key, value in summary.items():
-        spark.conf.set(f"{_SUMMARY}{key}", value)
-    try:
-        yield
-    finally:
-        for key in summary:
-            spark.conf.unset(f"{_SUMMARY}{key}")
+    return configured(spark, {f"{_SUMMARY}{key}": value for key, value in summary.items()})
 
 
 def create(rows: DataFrame, table: str, stamp: Stamp, shape: TargetShape) -> None:
@@ -121,37 +112,7 @@ def delete_between(
     of_source = "" if None in spans else f"t.{SOURCE} = s.source AND "
     match = f"{of_source}t.{POSITION} >= s.first AND t.{POSITION} < s.below"
     with stamped(spark, summary):
-        spark.sql(f"MERGE INTO {table} t USING {_FLOORS} s ON {match} {_taken(mark)}")
-
-
-def _taken(mark: str | None) -> str:
-    """Return what becomes of a row that a floor or a sweep takes."""
-    if mark is None:
-        return "WHEN MATCHED THEN DELETE"
-    return f"WHEN MATCHED AND NOT t.{quoted(mark)} THEN UPDATE SET t.{quoted(mark)} = true"
-
-
-def sweep_step(columns: Sequence[str], source: str | None) -> str:
-    """Return the name of the step of sweeps of the same columns, of one of several source tables if it is named."""
-    return "/".join(("sweep", *columns, *([source] if source else [])))
-
-
-def sweeps(
-    spark: SparkSession,
-    table: str,
-    due: Sequence[DueSweep],
-    types: Mapping[str, T.DataType],
-    source: str | None,
-    mark: str | None,
-) -> Iterator[tuple[str, str]]:
-    """Yield the step and the statement of the sweeps of the same columns. Its view lasts until the next one is asked for.
-
-    With `mark` they set that column of the rows that they would take.
-    """
-    for columns, values, match in sweep_frames(spark, due, types):
-        values.createOrReplaceTempView(_SWEEPS)
-        of_source = "" if source is None else f" AND t.{is_of(source)}"
-        yield sweep_step(columns, source), f"MERGE INTO {table} t USING {_SWEEPS} s ON {match}{of_source} {_taken(mark)}"
+        spark.sql(f"MERGE INTO {table} t USING {_FLOORS} s ON {match} {rows_taken(mark)}")
 
 
 def is_conflict(error: Exception) -> bool:

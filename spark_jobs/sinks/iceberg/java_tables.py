@@ -16,10 +16,9 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
-from schemas.errors import SinkError
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import literal
-from spark_jobs.sinks.arrival import NOT_SHARED
+from spark_jobs.sinks.arrival import not_arrived
 from spark_jobs.sinks.contract import Columns, Evolution
 
 _PARTLY_MATCHES: Final = "Cannot delete file where some, but not all, rows match filter"
@@ -134,11 +133,7 @@ def require_files(spark: SparkSession, path: Path, snapshots: Sequence[int]) -> 
             for found in files:
                 file, size = Path(str(found.location()).removeprefix("file:")), found.fileSizeInBytes()
                 if not file.is_file() or file.stat().st_size != size:
-                    message = (
-                        f"snapshot {number} of the table {path} names {file}, and the driver sees no such file of {size} bytes: "
-                        f"{NOT_SHARED}. Then rebuild the target (tidemark rebuild)"
-                    )
-                    raise SinkError(message)
+                    raise not_arrived(f"snapshot {number} of the table {path}", file, size)
 
 
 def expire_snapshots(spark: SparkSession, path: Path) -> None:

@@ -16,7 +16,7 @@ from schemas.errors import SinkError
 from spark_jobs.sinks.contract import REMEDY
 from spark_jobs.sinks.iceberg.metadata_files import newest_metadata
 from spark_jobs.sinks.own_target import newest_own_commit
-from spark_jobs.sinks.stamp import Stamp
+from spark_jobs.sinks.stamp import Stamp, is_of_batch, parsed_stamp
 
 STAMP: Final = "tidemark"
 """The key of the stamp in the summary of a snapshot."""
@@ -46,16 +46,11 @@ class Snapshot:
     @property
     def stamp(self) -> Mapping[str, Any] | None:
         """The stamp; None if somebody else made the snapshot."""
-        try:
-            document = json.loads(self.summary.get(STAMP, ""))
-        except ValueError:
-            return None
-        return document if isinstance(document, dict) and "tidemark" in document else None
+        return parsed_stamp(self.summary.get(STAMP))
 
     def is_of(self, query_id: str, batch_id: int) -> bool:
         """Return whether a batch of a query made it. A write between two batches is of none."""
-        stamp = self.stamp
-        return stamp is not None and (stamp["query_id"], stamp["batch_id"]) == (query_id, batch_id) and "redrive" not in stamp
+        return is_of_batch(self.stamp, query_id, batch_id)
 
     def is_step(self, stamp: Stamp, step: str) -> bool:
         """Return whether it is a step of the batch that a stamp names, also of the same write between two batches."""

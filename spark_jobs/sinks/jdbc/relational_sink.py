@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Lock
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -14,7 +13,6 @@ from schemas.identity import SourceTable, TableName, Target
 from schemas.overriding import override
 from schemas.settings.database_url import parse_url
 from spark_jobs.sinks.contract import Capabilities, SinkTarget
-from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.jdbc import mysql_dialect, postgres_dialect
 from spark_jobs.sinks.jdbc.checkpoint_rows import CheckpointRows
@@ -49,12 +47,11 @@ class RelationalSink(FolderSink):
     """The tables of a database. `name` distinguishes it from other sinks in this database."""
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], access: Access, name: str) -> None:
-        super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
+        super().__init__(layout, query_id)
         self._access = access
         self._name = name
         self._opened: Relation | None = None
         self._epoch: int | None = None
-        self._lock = Lock()
 
     @property
     @override
@@ -100,10 +97,6 @@ class RelationalSink(FolderSink):
                 relation.rows.require_epoch(connection, epoch)
             connection.run(f"DROP TABLE IF EXISTS {table}")
             relation.rows.remove(connection, name)
-
-    @override
-    def forget(self, name: Target) -> None:
-        """Do nothing: what is known of a target ends with its batch."""
 
     @override
     def passing(self, error: Exception) -> str | None:
