@@ -11,7 +11,12 @@ from schemas.names import folder_name
 from schemas.settings.database_url import DATABASES, parse_url
 from schemas.settings.declaration import checking, found_by, problem, setting
 from schemas.settings.route_section import RouteSettings, TransformSettings, check_routes
-from schemas.settings.schema_change_section import SchemaChangeSettings, check_schema_changes, is_plain
+from schemas.settings.schema_change_section import (
+    SchemaChangeSettings,
+    applied_kinds,
+    check_schema_changes,
+    is_plain,
+)
 from schemas.settings.text_forms import memory, sink_name
 
 _NO_SERVER: Final = "no server of it is at hand to prove that rows are exact there"
@@ -44,9 +49,8 @@ SHAPES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("delta", "iceberg"), ("soft_delete", "partition_by", "options", "key")),
     **dict.fromkeys(DATABASES, ("soft_delete", "key")),
     "files": ("key",),
-    "kafka": ("key",),
 }
-"""What transforms may say of a target, by the type of the sink."""
+"""What transforms may say of a target, by the type of the sink. A changelog in Kafka is as in files, a mirror there has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,12 +256,16 @@ def _check_mode(where: str, sink: SinkSettings) -> Iterator[str]:
     if sink.type == "kafka" and sink.format == "parquet":
         yield problem(f"{where}.format", "parquet is for files; a topic has one of the JSON formats")
     for number, transform in enumerate(sink.transforms):
-        given = {"soft_delete": transform.soft_delete, "partition_by": transform.partition_by, "options": transform.options}
-        for name in [name for name, value in given.items() if value and name not in SHAPES[sink.type]]:
+        shapes = SHAPES.get("files" if sink.mode == "changelog" else sink.type, ())
+        given = {name: getattr(transform, name) for name in ("soft_delete", "partition_by", "options", "key")}
+        for name in [name for name, value in given.items() if value and name not in shapes]:
             reason = f"a sink of type {sink.type} has no such setting"
             yield problem(f"{where}.transforms.{number}.{name}", reason)
     if sink.mode == "changelog" and not is_plain(sink.schema_changes):
         reason = "each event has the columns that its table had then: take lenient with all columns, or exception"
+        yield problem(f"{where}.schema_changes", reason)
+    elif sink.mode == "changelog" and not {"truncate.table", "drop.table"} <= applied_kinds(sink.schema_changes):
+        reason = f"a sink of type {sink.type} cannot keep rows: apply truncate.table and drop.table"
         yield problem(f"{where}.schema_changes", reason)
 
 

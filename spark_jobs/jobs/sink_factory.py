@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from schemas.errors import ConfigError
-from schemas.settings import Settings, SinkSettings
-from schemas.settings.schema_change_section import is_plain
+from schemas.settings import Settings
 from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
-from spark_jobs.pipeline.schema_rules import DROP, SchemaRule
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.writer_choice import WriterRules
@@ -17,7 +15,6 @@ from spark_jobs.sinks.files.files_sink import FilesSink
 from spark_jobs.sinks.iceberg.iceberg_sink import IcebergSink
 from spark_jobs.sinks.iceberg.iceberg_writes import FIXED
 from spark_jobs.sinks.jdbc.relational_sink import RelationalSink, access_of
-from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
 QueryId = Callable[[], str]
@@ -71,32 +68,4 @@ OPENERS: Final[Mapping[str, Callable[[Settings, SinkLayout, QueryId], Sink]]] = 
 
 def open_sink(job: Settings, layout: SinkLayout, checkpoint: SparkCheckpoint) -> Sink:
     """Return the only sink of the settings, for the query of this checkpoint; `ConfigError` for what its type does not have."""
-    settings = job.sink
-    sink = OPENERS[settings.type](job, layout, lambda: checkpoint.query_id or "")
-    if settings.mode not in sink.can.modes:
-        modes = ", ".join(sorted(sink.can.modes))
-        message = f"sinks: {settings.name}: mode: a sink of type {settings.type} has no mode {settings.mode}, only {modes}"
-        raise ConfigError(message)
-    for number, transform in enumerate(settings.transforms):
-        shape = TargetShape(transform.soft_delete, transform.partition_by, transform.options, transform.key)
-        for name in shape.given:
-            if name not in sink.can.shapes:
-                message = f"sinks: {settings.name}: transforms.{number}.{name}: a sink of type {settings.type} has no such setting"
-                raise ConfigError(message)
-    _require_schema_changes(settings, sink)
-    return sink
-
-
-def _require_schema_changes(settings: SinkSettings, sink: Sink) -> None:
-    """Raise `ConfigError` for a behaviour at schema changes that a sink of this type cannot have."""
-    rule = SchemaRule.of(settings.schema_changes)
-    where = f"sinks: {settings.name}: schema_changes"
-    if not sink.can.schema_changes and not is_plain(settings.schema_changes):
-        message = f"{where}: each event has the columns that its table had then: take lenient with all columns, or exception"
-        raise ConfigError(message)
-    if rule.insists and rule.drops and DROP not in sink.can.schema_changes:
-        message = f"{where}: a sink of type {settings.type} cannot drop columns: exclude drop.column, or take try_evolve"
-        raise ConfigError(message)
-    if rule.keeps and not sink.can.schema_changes:
-        message = f"{where}: a sink of type {settings.type} cannot keep rows: apply truncate.table and drop.table"
-        raise ConfigError(message)
+    return OPENERS[job.sink.type](job, layout, lambda: checkpoint.query_id or "")

@@ -17,7 +17,7 @@ from spark_jobs.merge.job_state import Naming
 from spark_jobs.merge.schema_sources import SchemaSources
 from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.pipeline.row_images import Image, image_of
-from spark_jobs.pipeline.schema_rules import DROP, SchemaRule
+from spark_jobs.pipeline.schema_rules import SchemaRule
 from spark_jobs.pipeline.table_plan import Plan
 from spark_jobs.pipeline.table_routes import Feed, Routes
 from spark_jobs.sinks.contract import FedBy, Sink
@@ -59,8 +59,8 @@ class JobContext:
 
     @property
     def drops_columns(self) -> bool:
-        """Whether columns go from targets when they go from the source: the rule wants it, and the sink can."""
-        return self.schema_rule.drops and DROP in self.sink.can.schema_changes
+        """Whether columns go from targets when they go from the source."""
+        return self.schema_rule.drops
 
     def folder_of(self, table: SourceTable) -> str:
         """Return the folder of a table, below the sink and below the folders of what is kept of it."""

@@ -1,4 +1,4 @@
-"""What sinks with changelogs have in common: what they can do, and the order of events."""
+"""What sinks with changelogs have in common: the order of events."""
 
 from __future__ import annotations
 
@@ -8,17 +8,10 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from spark_jobs.decode.record_columns import POSITION, SOURCE
-from spark_jobs.formats.event_columns import DETAIL, FLOOR, OP, SWEEP
+from spark_jobs.decode.record_columns import POSITION
+from spark_jobs.formats.event_columns import FLOOR, SWEEP
 from spark_jobs.sinks.changelog_events import Events
-from spark_jobs.sinks.contract import Capabilities
 
-CHANGELOG_ONLY: Final = Capabilities(
-    modes=frozenset({"changelog"}),
-    shapes=frozenset({"key"}),
-    reserved_names=frozenset({OP, POSITION, SOURCE, DETAIL}),
-    schema_changes=frozenset(),
-)
 _RANK: Final = "_tm_rank "
 _NUMBER: Final = "_tm_number "
 MADE: Final = -1

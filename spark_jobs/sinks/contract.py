@@ -26,7 +26,6 @@ from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.json_codec import json_field
 from schemas.merge_rule import DueSweep
-from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
@@ -62,20 +61,6 @@ class PutDeclinedError(SinkError):
 
 
 @dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a sink can do.
-
-    The modes it offers, the fields of `TargetShape` that it knows, and the names that no source column may have. `schema_changes`
-    are the changes of columns that its targets can make (`Evolution`), none if each event has columns of its own.
-    """
-
-    modes: frozenset[str]
-    shapes: frozenset[str] = frozenset()
-    reserved_names: frozenset[str] = frozenset({POSITION, SOURCE})
-    schema_changes: frozenset[str] = frozenset({"add.column", "alter.column.type"})
-
-
-@dataclass(frozen=True, slots=True)
 class FedBy:
     """What a source table has in a target: the columns of its key there, and all columns that it ever had there."""
 
@@ -105,7 +90,7 @@ class Evolution:
 
     `filled` are values that the rows of one source table get (by `SOURCE`, in a target that several go into), in a column that is
     added or was there: column, text of the source table, value. `dropped` are columns that go, with their values: never one of the
-    key, and none unless the sink can (`Capabilities.schema_changes`).
+    key.
     """
 
     added: tuple[tuple[str, T.DataType, Any], ...]
@@ -457,11 +442,6 @@ class WorkerLoads(ABC):
 
 class Sink(ABC):
     """A configured sink. Opened once per run of its query; called on the driver, `target` by any thread."""
-
-    @property
-    @abstractmethod
-    def can(self) -> Capabilities:
-        """What the sink can do."""
 
     @abstractmethod
     def exclusive(self, spark: SparkSession, wait_s: int) -> AbstractContextManager[None]:

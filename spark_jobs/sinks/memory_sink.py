@@ -28,7 +28,6 @@ from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.changelog_only import notices_of
 from spark_jobs.sinks.contract import (
     REMEDY,
-    Capabilities,
     ChangelogTarget,
     ChangelogWriter,
     Columns,
@@ -51,12 +50,6 @@ from spark_jobs.sinks.jdbc.sql_values import parsed
 from spark_jobs.sinks.own_target import OwnTarget, newest_own_commit
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
-
-CAN: Final = Capabilities(
-    modes=frozenset({"mirror", "changelog"}),
-    shapes=frozenset({"soft_delete", "key"}),
-    schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
-)
 
 _INTEGER_BITS: Final = ((T.ByteType, 8), (T.ShortType, 16), (T.IntegerType, 32), (T.LongType, 64))
 Row = dict[str, Any]
@@ -110,11 +103,6 @@ class MemorySink(Sink):
         self._storage = storage
         self._query_id = query_id
         self._quarantine = MemoryQuarantine(storage)
-
-    @property
-    @override
-    def can(self) -> Capabilities:
-        return CAN
 
     @override
     @contextmanager

@@ -12,7 +12,7 @@ CHANGELOG_OF: Final = "__changelog"
 
 @dataclass(frozen=True, slots=True)
 class TargetShape:
-    """How a target is made and kept, beside its columns; a sink knows the fields that its `Capabilities.shapes` name.
+    """How a target is made and kept, beside its columns; `SHAPES` of the settings says which types of sinks have which fields.
 
     `partition_by` and `options` are those of the table that is made. `soft_delete` is a boolean column: `delete_between` and
     `sweep` set it in the rows that they would take, which stay. `key` is the primary key if it has the identity, to which `SOURCE`

@@ -197,14 +197,9 @@ def test_topics_of_somebody_else_and_topics_that_are_gone_are_refused(spark: Spa
 
 def test_settings_that_no_topic_can_have_are_refused(merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = streamed(merge_settings())
-    cases = (
-        ({"format": "parquet"}, "format: parquet is for files"),
-        ({"name": f"{settings.name}.x"}, "which the merge job would read as a table"),
-    )
-    for changed, words in cases:
-        wrong = replace(settings, sinks=(replace(settings.sink, **changed),))
-        with pytest.raises(ConfigError, match=words):
-            MergeJob(wrong)
+    wrong = replace(settings, sinks=(replace(settings.sink, name=f"{settings.name}.x"),))
+    with pytest.raises(ConfigError, match="which the merge job would read as a table"):
+        MergeJob(wrong)
     for name in [one for one in sys.modules if one.startswith(("spark_jobs.sinks.kafka", "kafkaio"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)

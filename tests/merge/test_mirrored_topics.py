@@ -6,13 +6,11 @@ Each look at the rows folds the topic, and requires of each message that retract
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from schemas.errors import ConfigError
 from schemas.identity import TableName
 from schemas.markers import CompleteMarker, HeartbeatMarker
 from schemas.settings import RouteSettings, Settings, TransformSettings
@@ -164,17 +162,3 @@ def test_a_history_with_deaths_folds_in_order_to_the_rows_of_the_source(
     merge_all(spark, settings)
     assert amounts(settings) == history.source
     assert dying.deaths > 0
-
-
-@pytest.mark.slow
-def test_what_a_mirror_in_a_topic_cannot_do_is_refused_before_anything_is_written(merge_settings: SinkFactory) -> None:
-    settings = streamed(merge_settings(), "mirror")
-    soft = TransformSettings(tables=r".*", soft_delete="gone")
-    cases: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"format": "parquet"}, "format: parquet is for files"),
-        ({"transforms": (soft,)}, r"transforms\.0\.soft_delete: a sink of type kafka has no such setting"),
-    )
-    for changed, words in cases:
-        with pytest.raises(ConfigError, match=words):
-            MergeJob(replace(settings, sinks=(replace(settings.sink, **changed),)))
-    assert not Path(settings.sink.path).exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,25 +12,21 @@ from pyspark.sql import types as T  # noqa: N812
 
 from schemas.errors import ConfigError, SchemaChangeError
 from schemas.identity import SourceId, SourceTable, Target
-from schemas.overriding import override
 from schemas.settings import SchemaChangeSettings, Settings, SinkSettings, from_mapping
 from schemas.settings.schema_change_section import applied_kinds, check_schema_changes
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import Field
 from spark_jobs.decode.table_layout import TableLayout, kept_to, layout
 from spark_jobs.decode.writer_schemas import WriterSchema
-from spark_jobs.jobs import sink_factory
-from spark_jobs.merge.context import checkpoint_of
 from spark_jobs.merge.evolution import evolution
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.pipeline.row_images import Image, Item
 from spark_jobs.pipeline.schema_rules import SchemaRule, differences, dropped_columns, emptied, require_key
 from spark_jobs.pipeline.table_routes import Feed
 from spark_jobs.pipeline.target_evolution import TargetImages
-from spark_jobs.sinks.contract import Capabilities, Evolution, FedBy, TargetRecord
+from spark_jobs.sinks.contract import Evolution, FedBy, TargetRecord
 from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, MemoryTable
 from spark_jobs.sinks.stamp import Stamp
-from spark_jobs.store.sink_layout import SinkLayout
 
 INT, LONG, TEXT = T.IntegerType(), T.LongType(), T.StringType()
 ALL = frozenset({"create.table", "add.column", "alter.column.type", "drop.column", "rename.column", "truncate.table", "drop.table"})
@@ -235,63 +230,6 @@ def test_layouts_of_targets_that_do_not_exist_are_as_the_source() -> None:
     for behaviour in TABLE:
         assert isinstance(new.layout(rule(behaviour), drops=True), TableLayout)
         assert new.layout(rule(behaviour), drops=True).types["a"] == LONG
-
-
-# ── what a sink cannot do ────────────────────
-
-
-class EventSink(MemorySink):
-    """A sink that is appended to."""
-
-    @property
-    @override
-    def can(self) -> Capabilities:
-        return Capabilities(modes=frozenset({"mirror"}), schema_changes=frozenset())
-
-
-class PlainSink(MemorySink):
-    """A sink that neither drops columns nor keeps rows."""
-
-    @property
-    @override
-    def can(self) -> Capabilities:
-        return Capabilities(modes=frozenset({"mirror"}))
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"behaviour": "evolve"}, "schema_changes: a sink of type delta cannot drop columns: exclude drop.column, or take try_evolve"),
-        ({"behaviour": "evolve", "exclude": ("drop.column",)}, None),
-        ({"behaviour": "try_evolve"}, None),
-        ({"exclude": ("truncate",)}, "schema_changes: a sink of type delta cannot keep rows: apply truncate.table and drop.table"),
-        ({"include": ("add", "truncate")}, "schema_changes: a sink of type delta cannot keep rows"),
-    ],
-)
-def test_what_a_sink_cannot_do_is_refused_before_anything_is_written(
-    given: dict[str, Any], message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sink_factory.OPENERS, "delta", lambda *_: PlainSink(MemoryStorage(), lambda: "query"))
-    settings, layout = job_of(tmp_path, given), SinkLayout(tmp_path)
-    with nullcontext() if message is None else pytest.raises(ConfigError, match=f"^sinks: lake: {message}"):
-        sink_factory.open_sink(settings, layout, checkpoint_of(layout))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("given", "is_allowed"),
-    [
-        ({}, True), ({"behaviour": "exception", "exclude": ("add.column",)}, True), ({"behaviour": "ignore"}, False),
-        ({"behaviour": "try_evolve"}, False), ({"exclude": ("alter",)}, False),
-    ],
-)  # fmt: skip
-def test_a_sink_of_events_has_no_columns_that_could_stay(
-    given: dict[str, Any], is_allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sink_factory.OPENERS, "delta", lambda *_: EventSink(MemoryStorage(), lambda: "query"))
-    settings, layout = job_of(tmp_path, given), SinkLayout(tmp_path)
-    with nullcontext() if is_allowed else pytest.raises(ConfigError, match="each event has the columns that its table had then"):
-        sink_factory.open_sink(settings, layout, checkpoint_of(layout))
 
 
 def test_evolve_ends_where_rows_that_were_read_again_do_not_fit_and_try_evolve_leaves_the_column_wide() -> None:

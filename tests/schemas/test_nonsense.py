@@ -67,6 +67,27 @@ def settings_with(path: str, value: object) -> dict[str, Any]:
             {**FILES, "mode": "changelog", "schema_changes": {"behaviour": "ignore"}},
             "sinks.0.schema_changes: each event has the columns that its table had then",
         ),
+        *[
+            (
+                "sinks.0",
+                {**FILES, "mode": "changelog", "schema_changes": given},
+                f"sinks.0.schema_changes: {reason}",
+            )
+            for given, reason in (
+                ({"behaviour": "try_evolve"}, "each event has the columns that its table had then"),
+                ({"exclude": ["alter"]}, "each event has the columns that its table had then"),
+                ({"exclude": ["truncate"]}, "a sink of type files cannot keep rows: apply truncate.table and drop.table"),
+                ({"include": ["add", "alter", "truncate"]}, "a sink of type files cannot keep rows"),
+            )
+        ],
+        *[
+            (
+                "sinks.0",
+                {**KAFKA, "mode": "mirror", "transforms": [{"tables": PATTERN, **given}]},
+                f"sinks.0.transforms.0.{name}: a sink of type kafka has no such setting",
+            )
+            for name, given in (("key", {"key": ["id"]}), ("soft_delete", {"soft_delete": "gone"}))
+        ],
         (
             "sinks.0",
             {**FILES, "mode": "changelog", "transforms": [{"tables": PATTERN, "soft_delete": "gone"}]},

@@ -134,6 +134,3 @@ class AppendBehaviour:
             lab.target(lab.open()).require_not_gone(record)
         lab.play(1, *self.first(lab))
         assert len(lab.ops()) == 3
-
-    def test_the_sink_has_changelogs(self, lab: AppendLab) -> None:
-        assert "changelog" in lab.open().can.modes

@@ -495,5 +495,3 @@ class SinkBehaviour:
 
     def test_an_error_of_ours_is_no_reason_for_a_retry(self, lab: Lab) -> None:
         assert lab.open().passing(SinkError("wrong")) is None
-        assert "mirror" in lab.open().can.modes
-        assert POSITION in lab.open().can.reserved_names

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from pyspark.sql import SparkSession
 
 from schemas.identity import SourceTable, Target
 from schemas.overriding import override
-from spark_jobs.sinks.contract import Capabilities, OldFilesSink, WorkerSink
+from spark_jobs.sinks.contract import OldFilesSink, WorkerSink
 from spark_jobs.sinks.delta import writes
 from spark_jobs.sinks.delta.commit_log import is_of_query, table_exists
 from spark_jobs.sinks.delta.old_files import remove_old_files
@@ -18,12 +17,6 @@ from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
-
-CAN: Final = Capabilities(
-    modes=frozenset({"mirror"}),
-    shapes=frozenset({"soft_delete", "partition_by", "options", "key"}),
-    schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
-)
 
 
 class DeltaSink(FolderSink, WorkerSink, OldFilesSink):
@@ -35,11 +28,6 @@ class DeltaSink(FolderSink, WorkerSink, OldFilesSink):
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], rules: WriterRules | None = None) -> None:
         super().__init__(layout, query_id)
         self._rules = rules or WriterRules()
-
-    @property
-    @override
-    def can(self) -> Capabilities:
-        return CAN
 
     @override
     def target(

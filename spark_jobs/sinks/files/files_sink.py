@@ -8,8 +8,7 @@ from pyspark.sql import SparkSession
 
 from schemas.identity import SourceTable, Target
 from schemas.overriding import override
-from spark_jobs.sinks.changelog_only import CHANGELOG_ONLY
-from spark_jobs.sinks.contract import Capabilities, SinkTarget
+from spark_jobs.sinks.contract import SinkTarget
 from spark_jobs.sinks.files.files_target import FilesTarget
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
@@ -22,11 +21,6 @@ class FilesSink(FolderSink):
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], form: str) -> None:
         super().__init__(layout, query_id)
         self._form = form
-
-    @property
-    @override
-    def can(self) -> Capabilities:
-        return CHANGELOG_ONLY
 
     @override
     def target(

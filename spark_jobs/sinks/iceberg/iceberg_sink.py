@@ -12,13 +12,11 @@ from pyspark.sql import SparkSession
 from schemas.identity import SourceTable, TableName, Target
 from schemas.names import folder_name
 from schemas.overriding import override
-from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import quoted
-from spark_jobs.sinks.contract import Capabilities, SinkTarget
+from spark_jobs.sinks.contract import SinkTarget
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.iceberg import iceberg_writes
 from spark_jobs.sinks.iceberg.iceberg_target import (
-    METADATA_COLUMNS,
     IcebergTarget,
     KnownIceberg,
     TableAddress,
@@ -26,12 +24,6 @@ from spark_jobs.sinks.iceberg.iceberg_target import (
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
-CAN: Final = Capabilities(
-    modes=frozenset({"mirror"}),
-    shapes=frozenset({"soft_delete", "partition_by", "options", "key"}),
-    schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
-    reserved_names=frozenset({POSITION, SOURCE}) | METADATA_COLUMNS,
-)
 _CATALOGS: Final = "spark.sql.catalog."
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 
@@ -42,11 +34,6 @@ class IcebergSink(FolderSink):
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], name: str) -> None:
         super().__init__(layout, query_id)
         self._catalog = catalog_name(name)
-
-    @property
-    @override
-    def can(self) -> Capabilities:
-        return CAN
 
     @override
     def target(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -12,7 +11,7 @@ from schemas.errors import SinkError
 from schemas.identity import SourceTable, TableName, Target
 from schemas.overriding import override
 from schemas.settings.database_url import parse_url
-from spark_jobs.sinks.contract import Capabilities, SinkTarget
+from spark_jobs.sinks.contract import SinkTarget
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.jdbc import mysql_dialect, postgres_dialect
 from spark_jobs.sinks.jdbc.checkpoint_rows import CheckpointRows
@@ -28,12 +27,6 @@ from spark_jobs.sinks.jdbc.sql_dialect import CHECKPOINT, OWNER, SERVICE, Dialec
 from spark_jobs.sinks.jdbc.staged_rows import StagedRows
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
-
-CAN: Final = Capabilities(
-    modes=frozenset({"mirror"}),
-    shapes=frozenset({"soft_delete", "key"}),
-    schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
-)
 
 
 def access_of(kind: str, url: str, user: str, password: str = "", password_file: str | None = None) -> Access:
@@ -52,11 +45,6 @@ class RelationalSink(FolderSink):
         self._name = name
         self._opened: Relation | None = None
         self._epoch: int | None = None
-
-    @property
-    @override
-    def can(self) -> Capabilities:
-        return CAN
 
     @override
     @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -16,8 +16,7 @@ from schemas.overriding import override
 from schemas.settings import Settings
 from schemas.topics import MAX_TOPIC_LENGTH, RECORD_BYTES, sanitise, target_topic
 from spark_jobs.kafka.read import topic_pattern
-from spark_jobs.sinks.changelog_only import CHANGELOG_ONLY
-from spark_jobs.sinks.contract import Capabilities, SinkTarget
+from spark_jobs.sinks.contract import SinkTarget
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.kafka.commit_records import CommitRecords
@@ -29,13 +28,6 @@ from spark_jobs.sinks.kafka.mirror_target import MirroredTopic
 from spark_jobs.sinks.target_shape import CHANGELOG_OF, PLAIN_SHAPE, TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
-_MODES: Final = frozenset({"mirror", "changelog", "both"})
-CHANGELOG: Final = replace(CHANGELOG_ONLY, modes=_MODES)
-MIRROR: Final = Capabilities(
-    modes=_MODES,
-    reserved_names=CHANGELOG_ONLY.reserved_names,
-    schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
-)
 _CHANGELOG_CONFIG: Final = {"cleanup.policy": "delete", "max.message.bytes": str(RECORD_BYTES)}
 _MIRROR_CONFIG: Final = {**_CHANGELOG_CONFIG, "retention.ms": "-1", "retention.bytes": "-1"}
 """A mirror is what all its messages say: none may expire."""
@@ -56,11 +48,9 @@ class TopicRules:
 
     @staticmethod
     def of(settings: Settings) -> TopicRules:
-        """Return the rules of the only sink of the settings; `ConfigError` for a format that messages cannot have."""
+        """Return the rules of the only sink of the settings."""
         sink = settings.sink
         form = sink.format or "changelog-json"
-        if form == "parquet":
-            raise ConfigError(f"sinks: {sink.name}: format: parquet is for files; a topic has one of the JSON formats")
         read = re.compile(topic_pattern(settings))
         return TopicRules(form, sink.topic, settings.kafka.partitions, read, has_both=sink.mode == "both")
 
@@ -98,11 +88,6 @@ class KafkaSink(FolderSink):
         commits = sanitise(f"{name}.tidemark")
         self._rules.require_not_read(commits, f"the topic of the commits of sink {name}")
         self._commits = CommitRecords(KafkaClient(settings.kafka, f"tidemark-sink-{name}"), commits)
-
-    @property
-    @override
-    def can(self) -> Capabilities:
-        return CHANGELOG if self._mode == "changelog" else MIRROR
 
     @override
     @contextmanager
