@@ -8,16 +8,23 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.identity import SourceTable
 from schemas.json_codec import Form, decode, json_field
 from schemas.merge_rule import NOTHING
+from spark_jobs.decode.record_columns import POSITION
+from spark_jobs.formats.event_columns import FLOOR, SWEEP
 
 _VERSION: Final = 1
+MADE: Final = -1
+"""The number of the batch of a commit that made a target, and appended nothing."""
 VERSIONED: Final = Form(head=lambda _: {"v": _VERSION})
 """The form of a document that says how far tables are appended: `read_versioned` reads it."""
 
+_RANK: Final = "_tm_rank "
+_NUMBER: Final = "_tm_number "
 _Document = TypeVar("_Document")
 
 
@@ -67,3 +74,20 @@ def read_versioned(kind: type[_Document], text: str | bytes) -> _Document:
     if document["v"] != _VERSION:
         raise ValueError(f"it has version {document['v']}, this job knows {_VERSION}: upgrade it")
     return decode(kind, document)
+
+
+def notices_of(events: Events) -> list[tuple[str, str, str | None]]:
+    """Return the floors and the sweeps of events: kind, position, and what a sweep takes, as JSON."""
+    floors: list[tuple[str, str, str | None]] = [(FLOOR, floor, None) for floor in events.floors]
+    return floors + [(SWEEP, json.loads(text)["below"], text) for text in events.sweeps]
+
+
+def in_order(rows: DataFrame, notices: DataFrame, parts: int) -> DataFrame:
+    """Return the rows of events and of notices by their positions, in partitions one after the other.
+
+    A notice comes before the rows at its position: it is about those below. Rows at one position keep their order.
+    """
+    order = (POSITION, _RANK, _NUMBER)
+    number = F.monotonically_increasing_id()
+    ranked = [frame.withColumns({_RANK: F.lit(rank), _NUMBER: number}) for rank, frame in enumerate((notices, rows))]
+    return ranked[1].unionByName(ranked[0]).repartitionByRange(parts, *order).sortWithinPartitions(*order).drop(_RANK, _NUMBER)

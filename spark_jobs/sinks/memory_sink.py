@@ -24,8 +24,7 @@ from schemas.merge_rule import NOTHING, DueSweep
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import CHANGE, DELETED, POSITION, SOURCE
 from spark_jobs.formats.event_columns import DETAIL
-from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.changelog_only import notices_of
+from spark_jobs.sinks.changelog_events import Appended, Events, notices_of
 from spark_jobs.sinks.contract import (
     REMEDY,
     ChangelogTarget,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,8 +17,8 @@ from schemas.markers import CompleteMarker, HeartbeatMarker, Sweep
 from schemas.settings import Settings
 from spark_jobs.jobs.redrive import Redrive
 from spark_jobs.merge.retried_table import Retried
-from spark_jobs.sinks.delta import quarantine_table as quarantine
 from spark_jobs.sinks.delta import writes as merge
+from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     Crash,
@@ -118,7 +117,7 @@ def test_retried_records_are_merged_as_if_they_had_never_been_unreadable(
     # The registry has them again. A crash between the rows and their leaving quarantine harms nothing.
     registry.hidden = set()
     with monkeypatch.context() as patched:
-        patched.setattr(quarantine, "remove", crash)
+        patched.setattr(DeltaQuarantine, "remove", crash)
         with pytest.raises(Crash):
             retry(spark, settings, registry, r"shop\.one")
     assert progress(settings, one.table)["quarantined"] == 8
@@ -272,7 +271,7 @@ def test_what_somebody_else_changes_meanwhile_is_retried_again(
     conflict = PySparkException("[DELTA_CONCURRENT_APPEND] files were added by a concurrent update")
     spoiled = {"append": conflict, "remove": conflict}
 
-    def spoil(module: ModuleType, name: str) -> None:
+    def spoil(module: Any, name: str) -> None:
         real = getattr(module, name)
 
         def spoilt(*arguments: Any) -> Any:
@@ -284,7 +283,7 @@ def test_what_somebody_else_changes_meanwhile_is_retried_again(
         monkeypatch.setattr(module, name, spoilt)
 
     spoil(merge, "append")
-    spoil(quarantine, "remove")
+    spoil(DeltaQuarantine, "remove")
     result = retry(spark, settings, registry)["shop.one"]
     assert not spoiled, "nothing came in between"
     assert (result.settled, result.left) == (1, 0)

@@ -170,8 +170,8 @@ MUTATIONS: Final = (
     Mutation(
         "transaction of a worker",
         "spark_jobs.sinks.delta.arrow_put",
-        'custom_metadata={"userMetadata": self.metadata}, app_transactions=[transaction]',
-        'custom_metadata={"userMetadata": self.metadata}, app_transactions=[]',
+        "return commit_properties(self.metadata, (self.app_id, self.version))",
+        "return commit_properties(self.metadata)",
         ("tests/sinks/test_arrow_put.py::test_a_batch_is_put_once_also_when_it_changes_nothing",),
     ),
     Mutation(

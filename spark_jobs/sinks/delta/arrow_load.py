@@ -23,13 +23,14 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import DELETED
 from spark_jobs.sinks.contract import KeyRange, LoadedRows, WorkerLoad
 from spark_jobs.sinks.delta.arrow_limits import arrow_schema, open_table
 from spark_jobs.sinks.delta.arrow_put import HOOKS, ArrowPut, writer_properties
+from spark_jobs.sinks.delta.commit_identity import commit_properties
 from spark_jobs.sinks.delta.commit_log import require_transaction
 from spark_jobs.sinks.delta.known_keys import KnownKeys, stored_range
 
@@ -112,10 +113,7 @@ class ArrowLoad(WorkerLoad):
                 pa.RecordBatchReader.from_batches(schema, batches()),
                 mode="append",
                 writer_properties=writer_properties(schema),
-                commit_properties=CommitProperties(
-                    custom_metadata={"userMetadata": self.over.metadata},
-                    app_transactions=[Transaction(self.app_id, self.over.version)],
-                ),
+                commit_properties=commit_properties(self.over.metadata, (self.app_id, self.over.version)),
                 post_commithook_properties=HOOKS,
             )
         return True

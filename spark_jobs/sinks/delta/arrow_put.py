@@ -17,7 +17,6 @@ from deltalake import (
     CommitProperties,
     DeltaTable,
     PostCommitHookProperties,
-    Transaction,
     WriterProperties,
     write_deltalake,
 )
@@ -34,6 +33,7 @@ from spark_jobs.sinks.delta.arrow_limits import (
     why_not_path,
     why_not_table,
 )
+from spark_jobs.sinks.delta.commit_identity import commit_properties
 from spark_jobs.sinks.delta.commit_log import require_transaction
 from spark_jobs.sinks.delta.touched_files import touched_files
 from spark_jobs.sinks.delta.writer_choice import NOTHING, Size, WriterRules, chosen_writer
@@ -182,8 +182,7 @@ class ArrowPut:
 
     @property
     def _commit(self) -> CommitProperties:
-        transaction = Transaction(self.app_id, self.version)
-        return CommitProperties(custom_metadata={"userMetadata": self.metadata}, app_transactions=[transaction])
+        return commit_properties(self.metadata, (self.app_id, self.version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +234,7 @@ def delete_where(path: str, columns: Sequence[str], condition: str, app_id: str,
     table.delete(
         condition,
         writer_properties=writer_properties(arrow_schema(table)),
-        commit_properties=CommitProperties(
-            custom_metadata={"userMetadata": stamp.metadata}, app_transactions=[Transaction(app_id, stamp.batch_id)]
-        ),
+        commit_properties=commit_properties(stamp.metadata, (app_id, stamp.batch_id)),
         post_commithook_properties=HOOKS,
     )
     return True
@@ -259,7 +256,7 @@ def compact_files(path: str, columns: Sequence[str], stamp: Stamp) -> bool:
     table.optimize.compact(
         target_size=_SMALL_BYTES,
         writer_properties=writer_properties(arrow_schema(table)),
-        commit_properties=CommitProperties(custom_metadata={"userMetadata": stamp.metadata}),
+        commit_properties=commit_properties(stamp.metadata),
         post_commithook_properties=HOOKS,
     )
     return True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from deltalake import CommitProperties, Transaction
+
 ROWS: Final = "merge"
 """The step that puts rows. `append` and `merge` share it: a batch that made the table finds its commit when it is repeated."""
 
@@ -25,3 +27,9 @@ def transaction_name(query_id: str, table: str, step: str, redrive: str = "") ->
     `step` keeps the writes of one batch apart: a table skips what has a version that it has seen of the same name.
     """
     return "/".join(("tidemark", query_id, table, step, *([redrive] if redrive else [])))
+
+
+def commit_properties(metadata: str, *transactions: tuple[str, int]) -> CommitProperties:
+    """Return what a commit of delta-rs has of us: a stamp as text, and the names of its transactions with their batches."""
+    named = [Transaction(app_id, batch_id) for app_id, batch_id in transactions]
+    return CommitProperties(custom_metadata={"userMetadata": metadata}, app_transactions=named or None)

@@ -33,7 +33,10 @@ class DeltaQuarantine(Quarantine):
     @override
     def append(self, rows: DataFrame, stamp: Stamp, step: QuarantineStep) -> None:
         with self._lock:
-            append(rows, str(self._path), stamp, step)
+            with committing(rows.sparkSession, stamp, step):
+                rows.write.format("delta").mode("append").option("mergeSchema", "true").save(str(self._path))
+            transaction = transaction_name(stamp.query_id, stamp.table, step, stamp.redrive)
+            require_transaction(self._path, transaction, stamp.batch_id)
 
     @override
     def records(self, spark: SparkSession) -> DataFrame | None:
@@ -41,7 +44,15 @@ class DeltaQuarantine(Quarantine):
 
     @override
     def remove(self, coordinates: DataFrame) -> int:
-        return remove(coordinates, str(self._path))
+        before = newest_version(self._path, 0)
+        coordinates.createOrReplaceTempView("tidemark_settled")
+        (done,) = coordinates.sparkSession.sql(
+            f"MERGE INTO delta.{quoted(str(self._path))} q USING tidemark_settled s "
+            "ON q.topic = s.topic AND q.partition = s.partition AND q.offset = s.offset "
+            "WHEN MATCHED THEN DELETE"
+        ).collect()
+        require_files(self._path, range(before + 1, newest_version(self._path, before) + 1))
+        return int(done["num_deleted_rows"])
 
     @override
     def has_commit(self, query_id: str, batch_id: int) -> bool:
@@ -49,23 +60,3 @@ class DeltaQuarantine(Quarantine):
             return was_written_by(self._path, query_id, batch_id)
         except SinkError:  # somebody replaced it: none of its commits is ours
             return False
-
-
-def append(rows: DataFrame, path: str, stamp: Stamp, step: str) -> None:
-    """Append records in one commit, which Delta skips if the batch made it before."""
-    with committing(rows.sparkSession, stamp, step):
-        rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
-    require_transaction(Path(path), transaction_name(stamp.query_id, stamp.table, step, stamp.redrive), stamp.batch_id)
-
-
-def remove(coordinates: DataFrame, path: str) -> int:
-    """Delete the records with these coordinates, and return how many; those that are not there do no harm."""
-    spark, before = coordinates.sparkSession, newest_version(Path(path), 0)
-    coordinates.createOrReplaceTempView("tidemark_settled")
-    (done,) = spark.sql(
-        f"MERGE INTO delta.{quoted(path)} q USING tidemark_settled s "
-        "ON q.topic = s.topic AND q.partition = s.partition AND q.offset = s.offset "
-        "WHEN MATCHED THEN DELETE"
-    ).collect()
-    require_files(Path(path), range(before + 1, newest_version(Path(path), before) + 1))
-    return int(done["num_deleted_rows"])

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.sinks.contract import Columns
 from spark_jobs.sinks.delta.arrow_limits import open_table, why_not, why_not_path
+from spark_jobs.sinks.delta.commit_identity import commit_properties
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
@@ -32,7 +33,7 @@ def create_table(path: str, columns: Columns, stamp: Stamp, shape: TargetShape =
         mode="error",
         partition_by=list(shape.partition_by) or None,
         configuration={**PROPERTIES, **shape.options},
-        commit_properties=_commit(stamp),
+        commit_properties=commit_properties(stamp.metadata),
     )
 
 
@@ -43,7 +44,7 @@ def add_columns(path: str, existing: Columns, added: Columns, stamp: Stamp) -> b
     """
     if why_not(path, tuple(name for name, _ in existing), ()) is not None:
         return False
-    open_table(path).alter.add_columns(list(_schema(added).fields), commit_properties=_commit(stamp))
+    open_table(path).alter.add_columns(list(_schema(added).fields), commit_properties=commit_properties(stamp.metadata))
     return True
 
 
@@ -60,7 +61,3 @@ def table_columns(path: str) -> tuple[tuple[str, T.DataType], ...] | None:
 
 def _schema(columns: Columns) -> Schema:
     return Schema.from_json(T.StructType([T.StructField(name, kind) for name, kind in columns]).json())
-
-
-def _commit(stamp: Stamp) -> CommitProperties:
-    return CommitProperties(custom_metadata={"userMetadata": stamp.metadata})

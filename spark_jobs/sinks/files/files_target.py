@@ -25,8 +25,7 @@ from spark_jobs.decode.record_columns import AFTER, POSITION
 from spark_jobs.formats.event_texts import VALUE, EventSource, notice, texts
 from spark_jobs.formats.row_kinds import notice_rows, table_rows
 from spark_jobs.sinks.arrival import require_all
-from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.changelog_only import in_order, notices_of
+from spark_jobs.sinks.changelog_events import Appended, Events, in_order, notices_of
 from spark_jobs.sinks.contract import REMEDY, ChangelogTarget, ChangelogWriter
 from spark_jobs.sinks.files.manifest import FOLDER, EventFile, Manifest, Manifests, Part
 from spark_jobs.sinks.own_target import OwnTarget

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from schemas.errors import SinkError
 from schemas.identity import TableName, Target
-from spark_jobs.sinks.changelog_only import MADE
+from spark_jobs.sinks.changelog_events import MADE
 from spark_jobs.sinks.kafka.commit_records import CommitRecord, CommitRecords, Mirrored
 from spark_jobs.sinks.stamp import Stamp
 

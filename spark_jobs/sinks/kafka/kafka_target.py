@@ -15,8 +15,7 @@ from schemas.identity import SourceTable, TableName
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.formats.event_texts import KEY, VALUE, EventSource, notice, texts
-from spark_jobs.sinks.changelog_events import Appended, Events
-from spark_jobs.sinks.changelog_only import in_order, notices_of
+from spark_jobs.sinks.changelog_events import Appended, Events, in_order, notices_of
 from spark_jobs.sinks.contract import REMEDY, ChangelogTarget, ChangelogWriter, TargetRecord
 from spark_jobs.sinks.kafka.commit_records import CommitRecord
 from spark_jobs.sinks.kafka.committed_topic import CommittedTopic
