@@ -36,7 +36,8 @@ from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_set_aside import half_written, is_of_one_table, result_or_own_error
 from spark_jobs.merge.worker_entries import load_worker, replacing_worker
 from spark_jobs.merge.worker_task import RESULTS, LoadDone, LoadFailure, LoadTask
-from spark_jobs.sinks.contract import LoadedRows, TargetRecord
+from spark_jobs.sinks.contract import TargetRecord
+from spark_jobs.sinks.worker_writes import LoadedRows
 from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.sink_layout import LOADS
 

@@ -33,8 +33,8 @@ from spark_jobs.merge.worker_entries import decoding_member, putting
 from spark_jobs.merge.worker_task import DECLINED, PUT_RESULT, MemberResult, MemberTask
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.sinks.arrival import NOT_SHARED
-from spark_jobs.sinks.contract import WorkerPut
 from spark_jobs.sinks.stamp import Stamp
+from spark_jobs.sinks.worker_writes import WorkerPut
 from spark_jobs.store.sink_layout import LOADS
 
 

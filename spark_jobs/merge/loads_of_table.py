@@ -25,8 +25,9 @@ from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_input import RawRecords, TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import LoadDone, LoadFailure, LoadTask, TombstonePaths
-from spark_jobs.sinks.contract import TargetRecord, WorkerSink
+from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.sinks.stamp import Stamp
+from spark_jobs.sinks.worker_writes import WorkerSink
 
 log = structlog.get_logger()
 

@@ -45,8 +45,9 @@ from spark_jobs.merge.table_input import TableInput
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.pipeline.table_plan import Group
 from spark_jobs.pipeline.target_evolution import TargetImages
-from spark_jobs.sinks.contract import MirrorWriter, WorkerSink
+from spark_jobs.sinks.contract import MirrorWriter
 from spark_jobs.sinks.stamp import Stamp
+from spark_jobs.sinks.worker_writes import WorkerSink
 
 log = structlog.get_logger()
 

@@ -17,7 +17,8 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.sinks.arrival import require_all
-from spark_jobs.sinks.contract import Columns, WorkerPut
+from spark_jobs.sinks.contract import Columns
+from spark_jobs.sinks.worker_writes import WorkerPut
 
 _GONE, _AT = "gone", "position"
 _GROUP_ROWS: Final = 1 << 16

@@ -37,8 +37,9 @@ from spark_jobs.merge.rows_file import RowsFile
 from spark_jobs.merge.table_input import RawRecords, TableInput
 from spark_jobs.merge.worker_task import Admission, MemberTask, MergeTask, TombstonePaths
 from spark_jobs.pipeline.schema_rules import emptied
-from spark_jobs.sinks.contract import Columns, QuarantineStep, WorkerPut, WorkerSink
+from spark_jobs.sinks.contract import Columns, QuarantineStep
 from spark_jobs.sinks.stamp import Stamp
+from spark_jobs.sinks.worker_writes import WorkerPut, WorkerSink
 
 log = structlog.get_logger()
 

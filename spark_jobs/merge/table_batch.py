@@ -23,7 +23,8 @@ from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import MergeTask, TaskResult
 from spark_jobs.pipeline.schema_rules import dropped_columns
 from spark_jobs.pipeline.table_plan import Group
-from spark_jobs.sinks.contract import MirrorWriter, TargetRecord, WorkerPut
+from spark_jobs.sinks.contract import MirrorWriter, TargetRecord
+from spark_jobs.sinks.worker_writes import WorkerPut
 
 
 @dataclass(frozen=True, slots=True)

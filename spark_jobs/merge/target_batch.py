@@ -33,16 +33,12 @@ from spark_jobs.sinks.contract import (
     KeyRange,
     MirrorTarget,
     MirrorWriter,
-    PutShape,
     SinkTarget,
     TargetRecord,
     Winners,
-    WorkerLoad,
-    WorkerLoads,
-    WorkerPut,
-    WorkerPuts,
 )
 from spark_jobs.sinks.stamp import Stamp
+from spark_jobs.sinks.worker_writes import PutShape, WorkerLoad, WorkerLoads, WorkerPut, WorkerPuts
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kafkaio.librdkafka import KafkaReadError
 from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.worker_task import KafkaReads, LoadTask, MemberTask, MergeTask
-from spark_jobs.sinks.contract import WorkerPut
+from spark_jobs.sinks.worker_writes import WorkerPut
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -45,7 +45,7 @@ from spark_jobs.merge.worker_task import (
     TaskResult,
     TombstonePaths,
 )
-from spark_jobs.sinks.contract import PutDeclinedError, WorkerPut
+from spark_jobs.sinks.worker_writes import PutDeclinedError, WorkerPut
 
 _BATCH_ROWS: Final = 1 << 16
 _LEAVES: Final = "_tm_leaves "

@@ -15,7 +15,8 @@ from kafkaio.slices import Slice
 from schemas.delay_histogram import DelayHistogram
 from schemas.markers import LoadMarker
 from spark_jobs.arrow.decoder_plan import DecoderPlan, Observed
-from spark_jobs.sinks.contract import KeyRange, WorkerLoad, WorkerPut
+from spark_jobs.sinks.contract import KeyRange
+from spark_jobs.sinks.worker_writes import WorkerLoad, WorkerPut
 
 RESULTS: Final = "number int, result binary"
 PUT_RESULT: Final = "rows bigint"
@@ -145,7 +146,7 @@ class LoadTask:
 
 @dataclass(frozen=True, slots=True)
 class LoadDone:
-    """What a task has done: it read `rows`, and gave `put` of them to the sink. The rest is that of `sinks.contract.LoadedRows`."""
+    """What a task has done: it read `rows`, and gave `put` of them to the sink. The rest is that of `worker_writes.LoadedRows`."""
 
     rows: int
     put: int

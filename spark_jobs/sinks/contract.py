@@ -6,8 +6,8 @@ the target, so every step must take effect once however often it is run.
     mirror       trust → evolve → commit: put, delete_between, sweep → compact → state
     changelog    trust → commit: append → state
 
-The interfaces of a sink and its targets say what it can do: `MirrorTarget`, `ChangelogTarget`, `WorkerPuts`, `WorkerLoads`, and of
-sinks `WorkerSink` and `OldFilesSink`. `tests/sinks/behaviour.py` and its neighbours test every implementation.
+The interfaces of a sink and its targets say what it can do: `MirrorTarget`, `ChangelogTarget`, `OldFilesSink`, and those of writes
+by workers (`worker_writes.py`). `tests/sinks/behaviour.py` and its neighbours test every implementation.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
@@ -29,11 +28,6 @@ from schemas.merge_rule import DueSweep
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
 
 Columns = Sequence[tuple[str, T.DataType]]
 KeyRange = tuple[int, int]
@@ -54,10 +48,6 @@ class CompactionError(SinkError):
 
 class FencedSinkError(SinkError):
     """Another job has opened the sink since: nothing that this one writes takes effect any more, whatever the table."""
-
-
-class PutDeclinedError(SinkError):
-    """A `put` that a worker has not begun, since `MirrorWriter.put` costs less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +138,6 @@ class Winners:
         return self.batch_range is not None and self.target_range is not None and self.batch_range[0] > self.target_range[1]
 
 
-@dataclass(frozen=True, slots=True)
-class PutShape:
-    """What is known of the winners of a batch before they are computed: as in `Winners`, and the number of records at most."""
-
-    keys: tuple[str, ...]
-    columns: Columns
-    range_column: str | None
-    target_range: KeyRange | None
-    records: int
-
-
 class StateStore(ABC):
     """The states of the last batches, each a text. Durable with the rows where the sink is transactional, else beside them."""
 
@@ -203,79 +182,6 @@ class Quarantine(ABC):
     @abstractmethod
     def has_commit(self, query_id: str, batch_id: int) -> bool:
         """Return whether the newest write is of this batch of this query."""
-
-
-class WorkerPut(ABC):
-    """A `put` that a Python worker carries out, without Spark: it is pickled and sent there."""
-
-    @property
-    def most_bytes(self) -> int | None:
-        """The bytes of records that a worker may hold for it; None for no limit."""
-        return None
-
-    @property
-    def takes_effect(self) -> bool:
-        """Whether the rows are in the target after `run`; else they are kept for a `MirrorWriter.put`."""
-        return True
-
-    @abstractmethod
-    def run(self, rows: pa.Table) -> None:
-        """Do what `MirrorWriter.put` does, with the same stamp: it takes effect once, whichever of the two runs first, or again.
-
-        `rows` has the columns of the target, `DELETED` and `POSITION`, each key once. `PutDeclinedError` leaves it to the writer.
-        """
-
-    @abstractmethod
-    def require_arrived(self, rows: int) -> None:
-        """Raise `SinkError` unless the driver, which calls this, sees what `run` did elsewhere with so many rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedRows:
-    """What a `WorkerLoad` has done: `rows` were given to it, and the range of the first key column spans them.
-
-    An earlier attempt may have put rows that are not among them: the range spans those as well, or is None. It is None for a
-    column that is no integer, and for no rows. `is_known` says whether the range is what it says. `older` are the rows that are
-    left to `replace_older`. `has_added` says whether rows of this load, of whichever attempt, are in the target.
-    """
-
-    rows: int
-    key_range: KeyRange | None = None
-    is_known: bool = True
-    older: int = 0
-    has_added: bool = field(default=False, compare=False)
-
-
-class WorkerLoad(ABC):
-    """Many snapshot rows of one version that a Python worker puts, as they come: it is pickled and sent there.
-
-    First `run` adds, then `replace_older` replaces, perhaps in another process.
-    """
-
-    @abstractmethod
-    def run(self, blocks: Iterator[pa.Table], version: str, kept: Path) -> LoadedRows:
-        """Add those rows of one version whose key is not in the target. Those whose key is there with an older version are `kept`.
-
-        `blocks` have the columns of the target and `POSITION`, which is `version`, and no key twice. They are read once, and
-        never all kept in memory where the keys of the target can be looked up by their range. Several loads with disjoint keys
-        may run at once.
-
-        A load that is run again with the same stamp and lane, also with rows that were read later, takes effect once: a row
-        that an attempt has added is not added again. Whatever `blocks` raises is raised, and the rows before it may be in the
-        target. `kept` is the path of a file of this load; what an earlier attempt left there is replaced.
-        """
-
-    @abstractmethod
-    def replace_older(self, kept: Path) -> int:
-        """Replace older rows by those that `run` has kept, once; return how many. No other load of the target runs meanwhile."""
-
-    @abstractmethod
-    def require_arrived(self, done: LoadedRows) -> None:
-        """Raise `SinkError` unless the driver, which calls this, sees what `run` and `replace_older` did elsewhere."""
-
-    @abstractmethod
-    def has_written(self) -> bool:
-        """Return whether an attempt has put rows: of a load that failed, the range of the keys is not known then."""
 
 
 class MirrorWriter(ABC):
@@ -409,37 +315,6 @@ class ChangelogTarget(SinkTarget):
         """Append what one batch has, all of it or nothing, with its stamp."""
 
 
-class WorkerPuts(ABC):
-    """A target whose rows Python workers put, without Spark."""
-
-    @abstractmethod
-    def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:
-        """Return the `put` of a batch for a worker; None where `MirrorWriter.put` is to be used: this target has no other.
-
-        A target that does not exist may be made for it, without rows, and exists then also where None is returned.
-        """
-
-    @abstractmethod
-    def note_put(self, columns: Columns) -> None:
-        """Note that workers have put rows, or loaded them, into the target, which has these columns."""
-
-    @abstractmethod
-    def note_declined(self) -> None:
-        """Note that a worker has declined the put of this batch, because `MirrorWriter.put` costs less."""
-
-
-class WorkerLoads(ABC):
-    """A target into which Python workers load many snapshot rows."""
-
-    @abstractmethod
-    def worker_load(self, shape: PutShape, stamp: Stamp, lane: int) -> WorkerLoad | None:
-        """Return a load of a batch for a worker; None where this target has none.
-
-        `lane` keeps the loads of one batch apart: the same load has the same lane when the batch is run again. A target that does
-        not exist is made for it, without rows.
-        """
-
-
 class Sink(ABC):
     """A configured sink. Opened once per run of its query; called on the driver, `target` by any thread."""
 
@@ -478,10 +353,6 @@ class Sink(ABC):
     @abstractmethod
     def passing(self, error: Exception) -> str | None:
         """Return why another attempt at the same step helps (a conflict, a lost executor); None if it does not."""
-
-
-class WorkerSink(Sink):
-    """A sink whose targets have `WorkerPuts` and `WorkerLoads`."""
 
 
 class OldFilesSink(Sink):

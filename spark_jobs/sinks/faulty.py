@@ -17,9 +17,8 @@ from spark_jobs.sinks.contract import (
     Sink,
     SinkTarget,
     StateStore,
-    WorkerLoad,
-    WorkerPuts,
 )
+from spark_jobs.sinks.worker_writes import WorkerLoad, WorkerPuts
 
 _T = TypeVar("_T")
 _POINTS: Final[Mapping[type, Mapping[str, str]]] = {

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from schemas.identity import TableName, Target
 from schemas.overriding import override
 from spark_jobs.sinks.contract import Quarantine, Sink, StateStore
-from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.spark_errors import is_lost_executor
 from spark_jobs.store.files import FileStore
 from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
@@ -58,10 +57,10 @@ class FolderSink(Sink):
     `remove` removes the folder of a target, which is for sinks whose targets are folders.
     """
 
-    def __init__(self, layout: SinkLayout, query_id: Callable[[], str]) -> None:
+    def __init__(self, layout: SinkLayout, query_id: Callable[[], str], quarantine: Quarantine) -> None:
         self._layout = layout
         self._query_id = query_id
-        self._quarantine = DeltaQuarantine(layout.quarantine)
+        self._quarantine = quarantine
         self._known: dict[Target, Any] = {}
         self._lock = Lock()
 

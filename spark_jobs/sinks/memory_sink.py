@@ -31,24 +31,21 @@ from spark_jobs.sinks.contract import (
     ChangelogWriter,
     Columns,
     Evolution,
-    LoadedRows,
     MirrorTarget,
     MirrorWriter,
-    PutShape,
     Quarantine,
     QuarantineStep,
     Sink,
     SinkTarget,
     StateStore,
     Winners,
-    WorkerLoad,
-    WorkerLoads,
     of_tables,
 )
-from spark_jobs.sinks.jdbc.sql_values import parsed
 from spark_jobs.sinks.own_target import OwnTarget, newest_own_commit
+from spark_jobs.sinks.sql_values import parsed
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
+from spark_jobs.sinks.worker_writes import LoadedRows, PutShape, WorkerLoad, WorkerLoads
 
 _INTEGER_BITS: Final = ((T.ByteType, 8), (T.ShortType, 16), (T.IntegerType, 32), (T.LongType, 64))
 Row = dict[str, Any]

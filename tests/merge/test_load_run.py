@@ -16,7 +16,7 @@ from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.merge.load_run import outcome
 from spark_jobs.merge.worker_task import LoadDone, LoadTask, TombstonePaths
-from spark_jobs.sinks.contract import LoadedRows, WorkerLoad
+from spark_jobs.sinks.worker_writes import LoadedRows, WorkerLoad
 from tests.arrow.test_arrow_decoder import PLAN, record
 from tests.merge.lake import at
 

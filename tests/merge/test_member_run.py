@@ -16,7 +16,7 @@ from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITIO
 from spark_jobs.merge.worker_records import TooManyRowsError
 from spark_jobs.merge.worker_run import newest_rows, put_rows
 from spark_jobs.merge.worker_task import DECLINED, Admission, MemberResult, MemberTask, TombstonePaths
-from spark_jobs.sinks.contract import PutDeclinedError, WorkerPut
+from spark_jobs.sinks.worker_writes import PutDeclinedError, WorkerPut
 from tests.arrow.test_arrow_decoder import PLAN, record
 from tests.merge.lake import at
 

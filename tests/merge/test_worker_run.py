@@ -27,7 +27,7 @@ from spark_jobs.merge.worker_records import (
 )
 from spark_jobs.merge.worker_run import attempted, outcome
 from spark_jobs.merge.worker_task import Admission, MergeTask, TaskFailure
-from spark_jobs.sinks.contract import PutDeclinedError
+from spark_jobs.sinks.worker_writes import PutDeclinedError
 from tests.arrow.test_arrow_decoder import decoder, record
 
 TASK = cast("MergeTask", None)

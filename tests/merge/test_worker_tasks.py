@@ -15,7 +15,7 @@ from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.merge import worker_run
 from spark_jobs.merge.worker_run import outcomes
 from spark_jobs.merge.worker_task import Admission, MergeTask, TaskFailure, TaskResult, TombstonePaths
-from spark_jobs.sinks.contract import WorkerPut
+from spark_jobs.sinks.worker_writes import WorkerPut
 from tests.arrow.test_arrow_decoder import PLAN, DecoderPlan, record
 from tests.merge.lake import Crash, at
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.decode.record_columns import POSITION
-from spark_jobs.sinks.contract import LoadedRows, PutShape, Sink, TargetRecord, WorkerLoad
+from spark_jobs.sinks.contract import Sink, TargetRecord
 from spark_jobs.sinks.faulty import Faults, InjectedCrashError
+from spark_jobs.sinks.worker_writes import LoadedRows, PutShape, WorkerLoad
 from tests.sinks.behaviour import COLUMNS, FIRST, Batch, Lab, at, change, delete
 
 LOW = 150

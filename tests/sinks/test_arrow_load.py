@@ -16,11 +16,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from schemas.errors import SinkError
 from spark_jobs.decode.record_columns import POSITION
-from spark_jobs.sinks.contract import LoadedRows
 from spark_jobs.sinks.delta import known_keys
 from spark_jobs.sinks.delta.arrow_limits import open_table
 from spark_jobs.sinks.delta.arrow_load import ArrowLoad
 from spark_jobs.sinks.delta.arrow_put import ArrowPut, UnsupportedTableError
+from spark_jobs.sinks.worker_writes import LoadedRows
 
 LOW = "p5"
 KINDS: Mapping[str, tuple[pa.DataType, Any]] = {

@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 from schemas.errors import SinkError
 from schemas.identity import SourceId, SourceTable, Target
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.sinks.contract import PutShape, TargetRecord
+from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.sinks.delta import target as targets
 from spark_jobs.sinks.delta.arrow_limits import open_table
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
@@ -21,6 +21,7 @@ from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.sinks.delta.writes import is_conflict
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE
+from spark_jobs.sinks.worker_writes import PutShape
 
 COLUMNS = (("id", T.LongType()),)
 QUERY = "q"

@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.identity import SourceId, SourceTable, Target
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.sinks.contract import PutDeclinedError, PutShape, Winners
+from spark_jobs.sinks.contract import Winners
 from spark_jobs.sinks.delta import arrow_put, writes
 from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, delete_where
 from spark_jobs.sinks.delta.table_schema import create_table
@@ -21,6 +21,7 @@ from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
 from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE
+from spark_jobs.sinks.worker_writes import PutDeclinedError, PutShape
 from tidemark.verify.delta_reader import DeltaRows as Reader
 from tidemark.verify.sink_reader import KeySpan
 

@@ -27,12 +27,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import DELETED
-from spark_jobs.sinks.contract import KeyRange, LoadedRows, WorkerLoad
+from spark_jobs.sinks.contract import KeyRange
 from spark_jobs.sinks.delta.arrow_limits import arrow_schema, open_table
 from spark_jobs.sinks.delta.arrow_put import HOOKS, ArrowPut, writer_properties
 from spark_jobs.sinks.delta.commit_identity import commit_properties
 from spark_jobs.sinks.delta.commit_log import require_transaction
 from spark_jobs.sinks.delta.known_keys import KnownKeys, stored_range
+from spark_jobs.sinks.worker_writes import LoadedRows, WorkerLoad
 
 _AHEAD: Final = 2
 _PATIENCE_S: Final = 0.2

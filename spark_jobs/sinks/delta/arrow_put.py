@@ -25,7 +25,7 @@ from deltalake.exceptions import CommitFailedError
 from schemas.errors import SinkError
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.sinks.contract import KeyRange, PutDeclinedError, WorkerPut
+from spark_jobs.sinks.contract import KeyRange
 from spark_jobs.sinks.delta.arrow_limits import (
     arrow_schema,
     is_without_statistics,
@@ -38,6 +38,7 @@ from spark_jobs.sinks.delta.commit_log import require_transaction
 from spark_jobs.sinks.delta.touched_files import touched_files
 from spark_jobs.sinks.delta.writer_choice import NOTHING, Size, WriterRules, chosen_writer
 from spark_jobs.sinks.stamp import Stamp
+from spark_jobs.sinks.worker_writes import PutDeclinedError, WorkerPut
 
 _ATTEMPTS: Final = 5
 _MOST_BYTES: Final = 256 * 1024 * 1024

@@ -8,14 +8,16 @@ from pyspark.sql import SparkSession
 
 from schemas.identity import SourceTable, Target
 from schemas.overriding import override
-from spark_jobs.sinks.contract import OldFilesSink, WorkerSink
+from spark_jobs.sinks.contract import OldFilesSink
 from spark_jobs.sinks.delta import writes
 from spark_jobs.sinks.delta.commit_log import is_of_query, table_exists
 from spark_jobs.sinks.delta.old_files import remove_old_files
+from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
 from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
+from spark_jobs.sinks.worker_writes import WorkerSink
 from spark_jobs.store.sink_layout import SinkLayout
 
 
@@ -26,7 +28,7 @@ class DeltaSink(FolderSink, WorkerSink, OldFilesSink):
     """
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], rules: WriterRules | None = None) -> None:
-        super().__init__(layout, query_id)
+        super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
         self._rules = rules or WriterRules()
 
     @override

@@ -25,12 +25,7 @@ from spark_jobs.sinks.contract import (
     Evolution,
     MirrorTarget,
     MirrorWriter,
-    PutShape,
     Winners,
-    WorkerLoad,
-    WorkerLoads,
-    WorkerPut,
-    WorkerPuts,
     of_tables,
 )
 from spark_jobs.sinks.delta import alter, writes
@@ -61,6 +56,7 @@ from spark_jobs.sinks.own_target import OwnTarget
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.table_rows import key_pruning, sweep_statements
 from spark_jobs.sinks.target_shape import TargetShape
+from spark_jobs.sinks.worker_writes import PutShape, WorkerLoad, WorkerLoads, WorkerPut, WorkerPuts
 from spark_jobs.spark_errors import is_lost_executor, lost_class
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from schemas.identity import SourceTable, Target
 from schemas.overriding import override
 from spark_jobs.sinks.contract import SinkTarget
+from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.files.files_target import FilesTarget
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
@@ -19,7 +20,7 @@ class FilesSink(FolderSink):
     """Changelogs below a folder, in one format."""
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], form: str) -> None:
-        super().__init__(layout, query_id)
+        super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
         self._form = form
 
     @override

@@ -14,6 +14,7 @@ from schemas.names import folder_name
 from schemas.overriding import override
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import SinkTarget
+from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.iceberg import iceberg_writes
 from spark_jobs.sinks.iceberg.iceberg_target import (
@@ -32,7 +33,7 @@ class IcebergSink(FolderSink):
     """Iceberg tables below a folder. `name` is that of the sink: it gives Spark's catalog its name."""
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], name: str) -> None:
-        super().__init__(layout, query_id)
+        super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
         self._catalog = catalog_name(name)
 
     @override

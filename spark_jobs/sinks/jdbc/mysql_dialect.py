@@ -36,9 +36,9 @@ from spark_jobs.sinks.jdbc.sql_dialect import (
     escaped,
     type_of_comment,
 )
-from spark_jobs.sinks.jdbc.sql_values import moment_text, number_text
-from spark_jobs.sinks.jdbc.sql_values import plain as plain_value
 from spark_jobs.sinks.jdbc.table_keys import TableKeys
+from spark_jobs.sinks.sql_values import moment_text, number_text
+from spark_jobs.sinks.sql_values import plain as plain_value
 
 log = structlog.get_logger()
 

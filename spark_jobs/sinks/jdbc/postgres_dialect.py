@@ -32,8 +32,8 @@ from spark_jobs.sinks.jdbc.sql_dialect import (
     escaped,
     type_of_comment,
 )
-from spark_jobs.sinks.jdbc.sql_values import moment_text, number_text, plain
 from spark_jobs.sinks.jdbc.table_keys import TableKeys
+from spark_jobs.sinks.sql_values import moment_text, number_text, plain
 
 DRIVER: Final = "org.postgresql.Driver"
 PROPERTIES: Final[Mapping[str, str]] = {

@@ -12,6 +12,7 @@ from schemas.identity import SourceTable, TableName, Target
 from schemas.overriding import override
 from schemas.settings.database_url import parse_url
 from spark_jobs.sinks.contract import SinkTarget
+from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.jdbc import mysql_dialect, postgres_dialect
 from spark_jobs.sinks.jdbc.checkpoint_rows import CheckpointRows
@@ -40,7 +41,7 @@ class RelationalSink(FolderSink):
     """The tables of a database. `name` distinguishes it from other sinks in this database."""
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], access: Access, name: str) -> None:
-        super().__init__(layout, query_id)
+        super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
         self._access = access
         self._name = name
         self._opened: Relation | None = None

@@ -35,10 +35,10 @@ from spark_jobs.sinks.contract import (
 from spark_jobs.sinks.jdbc.checkpoint_rows import EMPTY, Checkpoint, CheckpointRows
 from spark_jobs.sinks.jdbc.jvm_connection import Connection, Database, DatabaseError
 from spark_jobs.sinks.jdbc.sql_dialect import SERVICE, Dialect, TableColumn
-from spark_jobs.sinks.jdbc.sql_values import INTEGERS, parsed
 from spark_jobs.sinks.jdbc.staged_rows import Staged, StagedRows
 from spark_jobs.sinks.jdbc.table_keys import TableKeys
 from spark_jobs.sinks.own_target import OwnTarget
+from spark_jobs.sinks.sql_values import INTEGERS, parsed
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 

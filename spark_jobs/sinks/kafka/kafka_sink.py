@@ -18,6 +18,7 @@ from schemas.topics import MAX_TOPIC_LENGTH, RECORD_BYTES, sanitise, target_topi
 from spark_jobs.kafka.read import topic_pattern
 from spark_jobs.sinks.contract import SinkTarget
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
+from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.kafka.commit_records import CommitRecords
 from spark_jobs.sinks.kafka.committed_topic import CommittedTopic
@@ -80,7 +81,7 @@ class KafkaSink(FolderSink):
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], settings: Settings) -> None:
         name = settings.sink.name
-        super().__init__(layout, query_id)
+        super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
         self._mode = settings.sink.mode
         self._rows = DeltaSink(layout, query_id)
         self._rules = TopicRules.of(settings)
