@@ -61,7 +61,7 @@ class MemoryCommit:
 
 
 @dataclass(slots=True)
-class MemoryTable:
+class StoredTable:
     """One table: its columns, its rows by key, the commits that made it. Each row has its position.
 
     A changelog has `events` instead of rows, each with its source table, and how far each table is `appended`.
@@ -85,7 +85,7 @@ class MemoryTable:
 class MemoryStorage:
     """What is durable: tables, states, quarantined records with the writes that brought them, and who writes."""
 
-    tables: dict[Target, MemoryTable] = field(default_factory=dict)
+    tables: dict[Target, StoredTable] = field(default_factory=dict)
     states: dict[int, str] = field(default_factory=dict)
     quarantined: list[Row] = field(default_factory=list)
     quarantine_writes: list[tuple[str, str, str, int]] = field(default_factory=list)
@@ -242,7 +242,7 @@ class MemoryTarget(OwnTarget, MirrorTarget, ChangelogTarget, WorkerLoads):
 
     @override
     def has_commit(self, batch_id: int) -> bool:
-        commits = self._storage.tables.get(self._name, MemoryTable()).commits
+        commits = self._storage.tables.get(self._name, StoredTable()).commits
         if any(one.replaces for one in commits):
             return False
         stamps = [one.stamp for one in commits if one.stamp is not None and not one.stamp.redrive]
@@ -285,13 +285,13 @@ class MemoryTarget(OwnTarget, MirrorTarget, ChangelogTarget, WorkerLoads):
     def compact(self, stamp: Stamp) -> None:
         self.table().commits.append(MemoryCommit(stamp, "compact"))
 
-    def table(self) -> MemoryTable:
+    def table(self) -> StoredTable:
         """Return the stored table, which exists."""
         return self._storage.tables[self._name]
 
-    def made_table(self, columns: Columns) -> MemoryTable:
+    def made_table(self, columns: Columns) -> StoredTable:
         """Return the stored table; make it if it does not exist."""
-        return self._storage.tables.setdefault(self._name, MemoryTable(columns))
+        return self._storage.tables.setdefault(self._name, StoredTable(columns))
 
 
 class MemoryWriter(MirrorWriter, ChangelogWriter):

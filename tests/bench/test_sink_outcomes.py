@@ -23,7 +23,7 @@ from bench.scene import BenchError
 from bench.sink_outcomes import ChangelogOutcome, FilesOutcome, MirrorOutcome, Step, events_of
 from schemas.identity import TableName
 from schemas.overriding import override
-from spark_jobs.sinks.files.manifest import EventFile, Manifest, Manifests, Part
+from spark_jobs.sinks.files.manifest import EventFile, Manifest, ManifestPart, Manifests
 from tidemark.process import config
 from tidemark.verify.delta_reader import DeltaReader
 
@@ -112,7 +112,7 @@ def test_files_count_when_a_manifest_names_them_and_once(tmp_path: Path) -> None
         table = table.set_column(3, "c", table["c"].cast(pa.decimal128(12, 2)))
         pq.write_table(table, tmp_path / f"{batch}.parquet")
         pq.write_table(table, tmp_path / f"{batch}-of-a-dead-attempt.parquet")
-        manifests.write(Manifest("q", batch, "parquet", (Part("bench:a.b", len(events), (EventFile(f"{batch}.parquet", 1),)),)))
+        manifests.write(Manifest("q", batch, "parquet", (ManifestPart("bench:a.b", len(events), (EventFile(f"{batch}.parquet", 1),)),)))
         outcome.require((FIRST_STEP, SECOND_STEP)[batch])
 
 

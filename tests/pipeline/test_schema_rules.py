@@ -25,7 +25,7 @@ from spark_jobs.pipeline.schema_rules import SchemaRule, differences, dropped_co
 from spark_jobs.pipeline.table_routes import Feed
 from spark_jobs.pipeline.target_evolution import TargetImages
 from spark_jobs.sinks.contract import Evolution, FedBy, TargetRecord
-from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, MemoryTable
+from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, StoredTable
 from spark_jobs.sinks.stamp import Stamp
 
 INT, LONG, TEXT = T.IntegerType(), T.LongType(), T.StringType()
@@ -235,7 +235,7 @@ def test_layouts_of_targets_that_do_not_exist_are_as_the_source() -> None:
 def test_evolve_ends_where_rows_that_were_read_again_do_not_fit_and_try_evolve_leaves_the_column_wide() -> None:
     stamp = Stamp("query", 0, TARGET.name, {})
     rows = {(1,): {"id": 1, "a": 2**40, "b": 7, POSITION: "p"}}
-    table = MemoryTable([("id", INT), ("a", LONG), ("b", LONG)], rows, [MemoryCommit(stamp, "put")])
+    table = StoredTable([("id", INT), ("a", LONG), ("b", LONG)], rows, [MemoryCommit(stamp, "put")])
     target = MemorySink(MemoryStorage({TARGET: table}), lambda: "query").target(None, TARGET, (ONE,))  # type: ignore[arg-type]
     batch = TargetBatch(target, TargetRecord(last_commit=0), 1)
     today = [writer(1, id=INT, a=INT, b=INT)]

@@ -43,7 +43,7 @@ from spark_jobs.arrow.arrow_types import arrow_type
 from spark_jobs.arrow.column_readings import reading_of
 from spark_jobs.decode.spark_types import field_of, without_logical_type
 from spark_jobs.sinks.iceberg.java_tables import stored_type
-from spark_jobs.sinks.jdbc.mysql_dialect import MySqlDialect, MySqlServer
+from spark_jobs.sinks.jdbc.mysql_dialect import MySqlDialect, MySqlTraits
 from spark_jobs.sinks.jdbc.postgres_dialect import PostgresDialect
 from tidemark.type_reference import connect_text
 
@@ -155,7 +155,7 @@ def sink_line(column: Column, modes: ValueModes) -> str:
     fields = [field_of(member) for member in members]
     kind = fields[0].type
     arrow = reading_of(members[0]["type"], {})
-    mysql, postgres = MySqlDialect(MySqlServer("utf8mb4_0900_bin", has_invisible=True)), PostgresDialect()
+    mysql, postgres = MySqlDialect(MySqlTraits("utf8mb4_0900_bin", has_invisible=True)), PostgresDialect()
     delta = json.loads(Schema.from_json(T.StructType([T.StructField("c", kind)]).json()).to_json())["fields"][0]["type"]
     names = [kind.simpleString(), stored_type(kind).simpleString(), arrow_type(kind), mysql.column_type(kind), postgres.column_type(kind)]
     bare = [without_logical_type(next(part for part in member["type"] if part != "null") if isinstance(member["type"], list)

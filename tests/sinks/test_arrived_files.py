@@ -18,7 +18,7 @@ from spark_jobs.merge.tombstones import TombstoneFolder, require_whole
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.sinks.delta.commit_log import require_files, require_files_of_batches, require_transaction
 from spark_jobs.sinks.files.files_target import FilesTarget
-from spark_jobs.sinks.files.manifest import Manifest, Manifests, Part
+from spark_jobs.sinks.files.manifest import Manifest, ManifestPart, Manifests
 from spark_jobs.sinks.stamp import Stamp
 
 QUERY, BATCH = "q", 7
@@ -103,7 +103,7 @@ def test_a_deletion_vector_is_found_by_its_name(tmp_path: Path) -> None:
 def test_a_manifest_of_a_former_version_that_names_no_file_for_its_events_is_refused(tmp_path: Path) -> None:
     name = Target("lake", '"shop"."orders"')
     target = FilesTarget(None, tmp_path, name, (), QUERY, "parquet")  # type: ignore[arg-type] - it needs no Spark to be trusted
-    Manifests(tmp_path).write(Manifest(QUERY, BATCH, "parquet", (Part("p:shop.orders", 20, ()),)))
+    Manifests(tmp_path).write(Manifest(QUERY, BATCH, "parquet", (ManifestPart("p:shop.orders", 20, ()),)))
     with pytest.raises(SinkError, match=r"has 20 events of p:shop\.orders and no file"):
         target.trust(TargetRecord(last_commit=BATCH), BATCH)
 

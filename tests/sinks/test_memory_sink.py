@@ -11,7 +11,7 @@ import pytest
 
 from spark_jobs.sinks.contract import Columns, Sink
 from spark_jobs.sinks.faulty import Faults, faulty
-from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, MemoryTable
+from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, StoredTable
 from tests.sinks.append_behaviour import AppendBehaviour, AppendLab
 from tests.sinks.behaviour import COLUMNS, NAME, QUERY, Lab, SinkBehaviour
 from tests.sinks.kept_behaviour import KeptRowsBehaviour
@@ -39,7 +39,7 @@ class MemoryLab(Lab):
     def __init__(self, *, is_faulty: bool) -> None:
         self._storage = MemoryStorage()
         self._is_faulty = is_faulty
-        self._copy: MemoryTable | None = None
+        self._copy: StoredTable | None = None
 
     def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
         sink = MemorySink(self._storage, lambda: query)
@@ -49,7 +49,7 @@ class MemoryLab(Lab):
         return LocalFrame(rows, columns)
 
     @property
-    def _table(self) -> MemoryTable:
+    def _table(self) -> StoredTable:
         return self._storage.tables[NAME]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ class MemoryLab(Lab):
         self._table.commits.append(MemoryCommit(None, "OPTIMIZE"))
 
     def make_foreign(self) -> None:
-        self._storage.tables[NAME] = MemoryTable(COLUMNS, commits=[MemoryCommit(None, "CREATE")])
+        self._storage.tables[NAME] = StoredTable(COLUMNS, commits=[MemoryCommit(None, "CREATE")])
 
     def second_writer(self) -> AbstractContextManager[None]:
         return self.open(query="second").exclusive(self.spark, 0)
@@ -109,7 +109,7 @@ class MemoryAppendLab(AppendLab):
         return LocalFrame(rows, columns)
 
     def ops(self) -> list[tuple[str, str, str | None]]:
-        table = self._storage.tables.get(self.name, MemoryTable())
+        table = self._storage.tables.get(self.name, StoredTable())
         return [(one["_tm_source"], one["_tm_change "], one.get("_tm_position")) for one in table.events]
 
 

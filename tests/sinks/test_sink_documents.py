@@ -9,7 +9,7 @@ import pytest
 
 from schemas.json_codec import decode, encode
 from spark_jobs.sinks.changelog_events import Appended, read_versioned
-from spark_jobs.sinks.files.manifest import EventFile, Manifest, Part
+from spark_jobs.sinks.files.manifest import EventFile, Manifest, ManifestPart
 from spark_jobs.sinks.kafka.commit_records import CommitRecord, Mirrored
 from spark_jobs.sinks.kafka.kept_changes import KeptStep
 
@@ -34,7 +34,7 @@ FILES = (EventFile("batch=3/orders/part-0.parquet", 812),)
 @pytest.mark.parametrize(
     ("text", "document"),
     [
-        (MANIFEST, Manifest("q", 3, "parquet", (Part(TABLE, 5, FILES),), UNTIL, {"tidemark": 1, "batch_id": 3})),
+        (MANIFEST, Manifest("q", 3, "parquet", (ManifestPart(TABLE, 5, FILES),), UNTIL, {"tidemark": 1, "batch_id": 3})),
         (COMMIT, CommitRecord("q", 3, "ods", "Ab", UNTIL, {"tidemark": 1})),
         (MIRRORED, CommitRecord("q", 3, "ods", "Ab", {}, {"tidemark": 1}, Mirrored(7, 2))),
     ],

@@ -16,8 +16,8 @@ from spark_jobs.sinks.iceberg.snapshot_log import (
     REPLACES,
     STAMP,
     STEP,
+    IcebergMetadata,
     SeenTable,
-    TableMetadata,
     has_commit_of,
     newest_stamp,
     read_metadata,
@@ -40,7 +40,7 @@ def snapshot(number: int, of: Stamp | None, step: str = "merge", *, parent: int 
     return document if not before else document | {"parent-snapshot-id": before}
 
 
-def written(path: Path, snapshots: Sequence[dict[str, Any]], current: int | None = None, **more: Any) -> TableMetadata:
+def written(path: Path, snapshots: Sequence[dict[str, Any]], current: int | None = None, **more: Any) -> IcebergMetadata:
     (path / "metadata").mkdir(parents=True, exist_ok=True)
     newest = snapshots[-1] if snapshots else {"snapshot-id": -1, "sequence-number": 0}
     document = {
@@ -71,7 +71,7 @@ def test_the_newest_metadata_counts_also_where_it_is_compressed(tmp_path: Path) 
     file.write_bytes(gzip.compress(text.encode()))
     (tmp_path / "metadata" / "5f5c.metadata.json").write_text("{", encoding="utf-8")  # of a commit that was cut off
     found = read_metadata(tmp_path)
-    assert found == TableMetadata("z", None, 0, {}, {})
+    assert found == IcebergMetadata("z", None, 0, {}, {})
     file.write_bytes(b"{")
     with pytest.raises(SinkError, match=r"cannot be read \(v10\.gz"):
         read_metadata(tmp_path)

@@ -27,7 +27,7 @@ from spark_jobs.formats.row_kinds import notice_rows, table_rows
 from spark_jobs.sinks.arrival import require_all
 from spark_jobs.sinks.changelog_events import Appended, Events, in_order, notices_of
 from spark_jobs.sinks.contract import REMEDY, ChangelogTarget, ChangelogWriter
-from spark_jobs.sinks.files.manifest import FOLDER, EventFile, Manifest, Manifests, Part
+from spark_jobs.sinks.files.manifest import FOLDER, EventFile, Manifest, ManifestPart, Manifests
 from spark_jobs.sinks.own_target import OwnTarget
 from spark_jobs.sinks.stamp import Stamp
 
@@ -130,7 +130,7 @@ class FilesWriter(ChangelogWriter):
         path = self._target.path / self._batch / folder
         shutil.rmtree(path, ignore_errors=True)
         files = self._written(events, path)
-        part = Part(events.table.text, events.count, files)
+        part = ManifestPart(events.table.text, events.count, files)
         self.manifest = replace(
             so_far,
             parts=(*so_far.parts, part),

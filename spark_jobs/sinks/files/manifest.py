@@ -31,7 +31,7 @@ class EventFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ManifestPart:
     """The files of one source table in one batch, and how many events they have."""
 
     source: str
@@ -47,7 +47,7 @@ class Manifest:
     query_id: str
     batch_id: int
     format: str
-    parts: tuple[Part, ...] = json_field((), required=True)
+    parts: tuple[ManifestPart, ...] = json_field((), required=True)
     appended: Mapping[str, Appended] = json_field(factory=dict, required=True)
     stamp: Mapping[str, Any] = json_field(factory=dict, required=True)
 

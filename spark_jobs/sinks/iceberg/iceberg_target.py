@@ -38,9 +38,9 @@ from spark_jobs.sinks.iceberg.snapshot_log import (
     REPLACES,
     STAMP,
     STEP,
+    IcebergMetadata,
     SeenTable,
     Snapshot,
-    TableMetadata,
     has_commit_of,
     is_forgotten,
     newest_stamp,
@@ -190,7 +190,7 @@ class IcebergTarget(OwnTarget, MirrorTarget):
                 raise
             raise CompactionError(str(error).partition("\n")[0]) from error
 
-    def metadata(self) -> TableMetadata:
+    def metadata(self) -> IcebergMetadata:
         """Return the newest metadata; `SinkError` if the table is gone."""
         found = read_metadata(self.address.path)
         if found is None:
@@ -223,7 +223,7 @@ class IcebergTarget(OwnTarget, MirrorTarget):
             )
             raise SinkError(message)
 
-    def _note(self, metadata: TableMetadata) -> None:
+    def _note(self, metadata: IcebergMetadata) -> None:
         self._known.seen = SeenTable(metadata.uuid, metadata.current, metadata.last_sequence)
 
 

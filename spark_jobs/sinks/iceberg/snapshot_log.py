@@ -78,7 +78,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class TableMetadata:
+class IcebergMetadata:
     """What the metadata of a table says. `current` is the snapshot of now; None for a table without one."""
 
     uuid: str
@@ -117,7 +117,7 @@ def table_exists(path: Path) -> bool:
     return newest_metadata(path) is not None
 
 
-def read_metadata(path: Path) -> TableMetadata | None:
+def read_metadata(path: Path) -> IcebergMetadata | None:
     """Return the newest metadata of a table; None if there is no table. `SinkError` if it cannot be read."""
     file = newest_metadata(path)
     if file is None:
@@ -127,7 +127,7 @@ def read_metadata(path: Path) -> TableMetadata | None:
         document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
         current = document.get("current-snapshot-id", _NONE)
         snapshots = (_snapshot(item) for item in document.get("snapshots", ()))
-        return TableMetadata(
+        return IcebergMetadata(
             document["table-uuid"],
             None if current in (None, _NONE) else current,
             document.get("last-sequence-number", 0),
@@ -141,7 +141,7 @@ def read_metadata(path: Path) -> TableMetadata | None:
         raise SinkError(message) from error
 
 
-def require_own_table(path: Path, metadata: TableMetadata, query_id: str, last_commit: int, batch_id: int) -> None:
+def require_own_table(path: Path, metadata: IcebergMetadata, query_id: str, last_commit: int, batch_id: int) -> None:
     """Raise `SinkError` if another query has written a table, or if it was put back or forward, or replaced.
 
     Snapshots of others (a compaction, a change of a person) are looked through, unless they put back or replaced the whole table.
@@ -158,7 +158,7 @@ def require_own_table(path: Path, metadata: TableMetadata, query_id: str, last_c
     newest_own_commit(str(path), stamped(), own, lambda: _is_ours_with_expired_snapshots(metadata, query_id))
 
 
-def require_nothing_put_back(path: Path, metadata: TableMetadata, seen: SeenTable) -> None:
+def require_nothing_put_back(path: Path, metadata: IcebergMetadata, seen: SeenTable) -> None:
     """Raise `SinkError` if others put a table back, or replaced it, since a step of ours in this run."""
     if metadata.uuid != seen.uuid:
         message = f"another table replaced the table {path}: {REMEDY}"
@@ -177,7 +177,7 @@ def require_nothing_put_back(path: Path, metadata: TableMetadata, seen: SeenTabl
         raise SinkError(message)
 
 
-def has_commit_of(metadata: TableMetadata, query_id: str, batch_id: int) -> bool:
+def has_commit_of(metadata: IcebergMetadata, query_id: str, batch_id: int) -> bool:
     """Return whether a step of a batch is, or may be, in a table. A compaction is of the batch whose stamp it carries on.
 
     It may be where others have expired all snapshots of this query.
@@ -185,14 +185,14 @@ def has_commit_of(metadata: TableMetadata, query_id: str, batch_id: int) -> bool
     return is_forgotten(metadata, query_id) or any(snapshot.is_of(query_id, batch_id) for snapshot in metadata.lineage())
 
 
-def is_forgotten(metadata: TableMetadata, query_id: str) -> bool:
+def is_forgotten(metadata: IcebergMetadata, query_id: str) -> bool:
     """Return whether others have expired all snapshots that say which steps of this query are in its table."""
     if any(snapshot.stamp is not None for snapshot in metadata.lineage()):
         return False
     return _is_ours_with_expired_snapshots(metadata, query_id)
 
 
-def newest_stamp(metadata: TableMetadata) -> str | None:
+def newest_stamp(metadata: IcebergMetadata) -> str | None:
     """Return the text of the newest stamp of a batch in a table; else that of a write between two batches, else None."""
     between: str | None = None
     for snapshot in metadata.lineage():
@@ -203,14 +203,14 @@ def newest_stamp(metadata: TableMetadata) -> str | None:
     return between
 
 
-def _require_no_replacement(path: Path, metadata: TableMetadata, snapshot: Snapshot) -> None:
+def _require_no_replacement(path: Path, metadata: IcebergMetadata, snapshot: Snapshot) -> None:
     is_new_table = snapshot.parent is None and len(metadata.snapshots) > 1 and snapshot.sequence > 1
     if is_new_table or snapshot.leaves_no_file:
         message = f"{snapshot.operation} replaced the table {path} (snapshot {snapshot.id}): {REMEDY}"
         raise SinkError(message)
 
 
-def _is_ours_with_expired_snapshots(metadata: TableMetadata, query_id: str) -> bool:
+def _is_ours_with_expired_snapshots(metadata: IcebergMetadata, query_id: str) -> bool:
     """Return whether this query made a table from whose history others have removed our snapshots."""
     oldest = None
     for snapshot in metadata.lineage():

@@ -19,7 +19,7 @@ EMPTY: Final[Mapping[str, Any]] = {"empty": True}
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class TargetCheckpoint:
     """What a target has: the query, the last batch (-1: only made so far), the steps of the last batches with their stamps.
 
     `witness` is a row that the last write left there: its key as texts, and its position. A target that has it not was put back or
@@ -44,7 +44,7 @@ class Checkpoint:
         """Return whether any step of a batch took effect."""
         return any((one["query_id"], one["batch_id"], one.get("redrive", "")) == (query_id, batch_id, "") for one in self.steps)
 
-    def with_step(self, stamp: Stamp, step: str) -> Checkpoint:
+    def with_step(self, stamp: Stamp, step: str) -> TargetCheckpoint:
         """Return it with one more step."""
         kept = [one for one in self.steps if one["batch_id"] > stamp.batch_id - KEPT_BATCHES]
         done = {"step": step, **json.loads(stamp.metadata)}
@@ -79,7 +79,7 @@ class CheckpointRows:
             )
             raise FencedSinkError(message)
 
-    def read(self, connection: Connection, name: Target, *, lock: str = "") -> Checkpoint | None:
+    def read(self, connection: Connection, name: Target, *, lock: str = "") -> TargetCheckpoint | None:
         """Return what a target has; None if nothing is known of it. With `lock` the row stays as it is for this transaction."""
         columns = "query_id, batch_id, witness, steps"
         sql = f"SELECT {columns} FROM {self._checkpoint} WHERE sink = ? AND target = ? {lock}"  # noqa: S608
@@ -87,9 +87,9 @@ class CheckpointRows:
         if not rows:
             return None
         query_id, batch_id, witness, steps = rows[0]
-        return Checkpoint(str(query_id), int(batch_id), json.loads(witness), tuple(json.loads(steps)))
+        return TargetCheckpoint(str(query_id), int(batch_id), json.loads(witness), tuple(json.loads(steps)))
 
-    def write(self, connection: Connection, name: Target, found: Checkpoint) -> None:
+    def write(self, connection: Connection, name: Target, found: TargetCheckpoint) -> None:
         """Replace what a target has."""
         values = (found.query_id, found.batch_id, json.dumps(found.witness), json.dumps(found.steps, separators=(",", ":")))
         sql = f"UPDATE {self._checkpoint} SET query_id = ?, batch_id = ?, witness = ?, steps = ? WHERE sink = ? AND target = ?"  # noqa: S608

@@ -55,7 +55,7 @@ class DatabaseUnavailableError(RetriableSinkError):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class DatabaseAccess:
     """How a database is reached. `properties` are for the JDBC driver; the password is read again for each connection."""
 
     url: str
@@ -161,10 +161,10 @@ class Connection:
             return
 
 
-class Database:
+class SinkDatabase:
     """A database with its open connections. Safe for several threads. `prepare` is run on each new connection."""
 
-    def __init__(self, access: Access, prepare: Callable[[Connection], None]) -> None:
+    def __init__(self, access: DatabaseAccess, prepare: Callable[[Connection], None]) -> None:
         self.access = access
         self._prepare = prepare
         self._idle: list[Connection] = []

@@ -104,7 +104,7 @@ def _floating_text(value: float, kind: T.DataType) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class MySqlServer:
+class MySqlTraits:
     """What a server is: the collation that compares text byte by byte, and whether a column may be invisible."""
 
     collation: str
@@ -119,27 +119,27 @@ def prepare(connection: Connection) -> None:
         connection.run(f"USE {SERVICE}")
 
 
-def server_of(version: str, server: str) -> MySqlServer:
+def server_of(version: str, server: str) -> MySqlTraits:
     """Return what a server is, by its version; `SinkError` for one that cannot compare texts by their bytes."""
     found = _VERSION.search(version)
     numbers = tuple(int(part) for part in found.groups()) if found else (0, 0, 0)
     if "TiDB" in version:
         reason = "TiDB speaks MySQL; Tidemark is not tested on it"
         log.warning("jdbc.untested_server", server=server, version=version, reason=reason)
-        return MySqlServer("utf8mb4_0900_bin", has_invisible=False, is_tidb=True)
+        return MySqlTraits("utf8mb4_0900_bin", has_invisible=False, is_tidb=True)
     if "MariaDB" in version:
         numbers = max(tuple(int(part) for part in one) for one in _VERSION.findall(version))
         if numbers < _OLDEST_MARIADB:
             message = f"the database {server} is MariaDB {version}: 11.1.1 is the oldest that the JDBC driver serves"
             raise SinkError(message)
-        return MySqlServer("utf8mb4_nopad_bin", has_invisible=True)
+        return MySqlTraits("utf8mb4_nopad_bin", has_invisible=True)
     if numbers < _EXACT_TEXT:
         message = (
             f"the database {server} is MySQL {version}: before 8.0.17 it has no collation that compares texts by their bytes, "
             "so two rows of the source could have one key here. Update it, or give another database"
         )
         raise SinkError(message)
-    return MySqlServer("utf8mb4_0900_bin", has_invisible=numbers >= _INVISIBLE)
+    return MySqlTraits("utf8mb4_0900_bin", has_invisible=numbers >= _INVISIBLE)
 
 
 class MySqlDialect(Dialect):
@@ -149,7 +149,7 @@ class MySqlDialect(Dialect):
     text_as: ClassVar[str] = "this server"
     ddl_is_transactional: ClassVar[bool] = False
 
-    def __init__(self, server: MySqlServer) -> None:
+    def __init__(self, server: MySqlTraits) -> None:
         self._server = server
 
     @property

@@ -17,11 +17,11 @@ from spark_jobs.sinks.folder_sink import FolderSink
 from spark_jobs.sinks.jdbc import mysql_dialect, postgres_dialect
 from spark_jobs.sinks.jdbc.checkpoint_rows import CheckpointRows
 from spark_jobs.sinks.jdbc.jvm_connection import (
-    Access,
     Connection,
-    Database,
+    DatabaseAccess,
     DatabaseError,
     DatabaseUnavailableError,
+    SinkDatabase,
 )
 from spark_jobs.sinks.jdbc.relational_target import Relation, RelationalTarget
 from spark_jobs.sinks.jdbc.sql_dialect import CHECKPOINT, OWNER, SERVICE, Dialect
@@ -30,17 +30,17 @@ from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
 
-def access_of(kind: str, url: str, user: str, password: str = "", password_file: str | None = None) -> Access:
+def access_of(kind: str, url: str, user: str, password: str = "", password_file: str | None = None) -> DatabaseAccess:
     """Return how the database of a sink of this type is reached; `ConfigError` for a URL that is none."""
     found = parse_url(url, kind, "sinks: url")
     of_kind = postgres_dialect if kind == "postgresql" else mysql_dialect
-    return Access(found.jdbc, of_kind.DRIVER, found.server, user, password, password_file, of_kind.PROPERTIES)
+    return DatabaseAccess(found.jdbc, of_kind.DRIVER, found.server, user, password, password_file, of_kind.PROPERTIES)
 
 
 class RelationalSink(FolderSink):
     """The tables of a database. `name` distinguishes it from other sinks in this database."""
 
-    def __init__(self, layout: SinkLayout, query_id: Callable[[], str], access: Access, name: str) -> None:
+    def __init__(self, layout: SinkLayout, query_id: Callable[[], str], access: DatabaseAccess, name: str) -> None:
         super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
         self._access = access
         self._name = name
@@ -104,7 +104,7 @@ class RelationalSink(FolderSink):
 
     def _open(self) -> Relation:
         is_postgres = self._access.driver == postgres_dialect.DRIVER
-        database = Database(self._access, postgres_dialect.prepare if is_postgres else mysql_dialect.prepare)
+        database = SinkDatabase(self._access, postgres_dialect.prepare if is_postgres else mysql_dialect.prepare)
         with database.connection() as connection:
             dialect = self._dialect_of(connection)
             try:

@@ -32,8 +32,8 @@ from spark_jobs.sinks.contract import (
     Winners,
     of_tables,
 )
-from spark_jobs.sinks.jdbc.checkpoint_rows import EMPTY, Checkpoint, CheckpointRows
-from spark_jobs.sinks.jdbc.jvm_connection import Connection, Database, DatabaseError
+from spark_jobs.sinks.jdbc.checkpoint_rows import EMPTY, CheckpointRows, TargetCheckpoint
+from spark_jobs.sinks.jdbc.jvm_connection import Connection, DatabaseError, SinkDatabase
 from spark_jobs.sinks.jdbc.sql_dialect import SERVICE, Dialect, TableColumn
 from spark_jobs.sinks.jdbc.staged_rows import Staged, StagedRows
 from spark_jobs.sinks.jdbc.table_keys import TableKeys
@@ -54,7 +54,7 @@ PUT, FLOOR, EVOLVE, FILL = "put", "floor", "evolve", "fill"
 class Relation:
     """What targets of one sink share: the database, its words, its service tables, and the epoch of this opening."""
 
-    database: Database
+    database: SinkDatabase
     dialect: Dialect
     rows: CheckpointRows
     staged: StagedRows
@@ -127,7 +127,7 @@ class RelationalTarget(OwnTarget, MirrorTarget):
         with self._relation.database.connection() as connection:
             self.require_unchanged(connection, self._relation.rows.read(connection, self._name), batch_id)
 
-    def require_unchanged(self, connection: Connection, found: Checkpoint | None, batch_id: int) -> Checkpoint:
+    def require_unchanged(self, connection: Connection, found: TargetCheckpoint | None, batch_id: int) -> TargetCheckpoint:
         """Return what the target has; `SinkError` unless it is as this query left it."""
         if found is None:
             message = f"there is a table at {self.location()} that this merge job has not written: {REMEDY}"
@@ -190,7 +190,7 @@ class RelationalTarget(OwnTarget, MirrorTarget):
             with self.transaction(stamp) as (connection, found):
                 self._fill(connection, missing, found, stamp)
 
-    def _fill(self, connection: Connection, change: Evolution, found: Checkpoint, stamp: Stamp) -> None:
+    def _fill(self, connection: Connection, change: Evolution, found: TargetCheckpoint, stamp: Stamp) -> None:
         """Give the rows of single source tables their values, and note the step."""
         dialect = self._relation.dialect
         kinds = {column.name: column.kind for column in dialect.columns(connection, self._table)}
@@ -249,7 +249,7 @@ class RelationalTarget(OwnTarget, MirrorTarget):
         with relation.database.connection() as connection:
             with connection.transaction():
                 relation.rows.require_epoch(connection, epoch)
-                relation.rows.write(connection, self._name, Checkpoint(self.query_id))
+                relation.rows.write(connection, self._name, TargetCheckpoint(self.query_id))
             schema = dialect.schema_statement(connection, self._table.database)
         made = dialect.create_table(self._table, columns, self._keys_of(keys))
         self._apart([schema, *made] if schema is not None else made)
@@ -257,7 +257,7 @@ class RelationalTarget(OwnTarget, MirrorTarget):
     # ── rows ────────────────────
 
     @contextmanager
-    def transaction(self, stamp: Stamp, own: Connection | None = None) -> Iterator[tuple[Connection, Checkpoint]]:
+    def transaction(self, stamp: Stamp, own: Connection | None = None) -> Iterator[tuple[Connection, TargetCheckpoint]]:
         """Begin (r3), on a connection of the caller's own or on any, and commit at the end: gives it, and what the target has."""
         relation, epoch = self._relation, self._relation.epoch()
         given = relation.database.connection() if own is None else nullcontext(own)
