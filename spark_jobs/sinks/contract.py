@@ -33,9 +33,6 @@ Columns = Sequence[tuple[str, T.DataType]]
 KeyRange = tuple[int, int]
 QuarantineStep = Literal["quarantine", "markers", "images", "changes"]
 
-STEPS: Final = ("trust", "evolve", "commit", "put", "delete_between", "sweep", "compact", "quarantine", "save")
-"""The steps of a batch in a mirror. A crash can come before and after each of them (`sinks.faulty`)."""
-
 REMEDY: Final = (
     "the sink and its checkpoint no longer fit together. Move the sink's folder away (or give another "
     "one: sinks.path, of a database sinks.work), start the merge job, and snapshot the tables again"

@@ -142,7 +142,7 @@ MUTATIONS: Final = (
     Mutation(
         "position guard of a worker",
         "spark_jobs.sinks.delta.arrow_put",
-        'newer = f"{sources[POSITION]} > t.{_quoted(POSITION)}"',
+        'newer = f"{sources[POSITION]} > t.{quoted_column(POSITION)}"',
         'newer = "true"',
         ("tests/sinks/test_arrow_put.py::test_random_batches_give_what_a_dictionary_gives",),
     ),

@@ -23,7 +23,6 @@ from schemas.merge_rule import NOTHING, DueSweep
 from schemas.position import Position
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.sinks.contract import (
-    STEPS,
     Columns,
     CompactionError,
     Evolution,
@@ -41,6 +40,7 @@ TABLE = SourceTable.of(SourceId("shop"), "shop", "orders")
 NAME = Target("lake", "shop.orders")
 ID, AMOUNT = ("id", T.LongType()), ("Amount", T.IntegerType())
 COLUMNS: Columns = (ID, AMOUNT)
+STEPS = ("trust", "evolve", "commit", "put", "delete_between", "sweep", "compact", "quarantine", "save")
 ALL_POINTS = tuple(f"{side} {step}" for step in STEPS for side in ("before", "after"))
 
 Rows = dict[int, dict[str, Any]]

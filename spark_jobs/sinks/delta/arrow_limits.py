@@ -93,6 +93,11 @@ def arrow_schema(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
+def quoted_column(name: str) -> str:
+    """Return the name of a column as delta-rs and its queries have it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _reasons(table: DeltaTable, path: str, columns: Sequence[str], keys: Sequence[str]) -> Iterator[str]:
     yield from _protocol_reasons(table)
     metadata = table.metadata()

@@ -30,6 +30,7 @@ from spark_jobs.sinks.delta.arrow_limits import (
     arrow_schema,
     is_without_statistics,
     open_table,
+    quoted_column,
     why_not_path,
     why_not_table,
 )
@@ -160,12 +161,12 @@ class ArrowPut:
         sources = {field.name: f"s.c{number}" for number, field in enumerate(schema)}
         columns = [rows[field.name].cast(field.type) for field in schema]
         source = pa.table([*columns, rows[DELETED]], names=[*(name[2:] for name in sources.values()), "gone"])
-        match = [f"t.{_quoted(key)} = {sources[key]}" for key in self.keys]
+        match = [f"t.{quoted_column(key)} = {sources[key]}" for key in self.keys]
         if self.key_range is not None:
             name, low, high = self.key_range
-            match.append(f"t.{_quoted(name)} >= {low} AND t.{_quoted(name)} <= {high}")
-        newer = f"{sources[POSITION]} > t.{_quoted(POSITION)}"
-        values = {_quoted(name): source_name for name, source_name in sources.items()}
+            match.append(f"t.{quoted_column(name)} >= {low} AND t.{quoted_column(name)} <= {high}")
+        newer = f"{sources[POSITION]} > t.{quoted_column(POSITION)}"
+        values = {quoted_column(name): source_name for name, source_name in sources.items()}
         merge = table.merge(
             source,
             " AND ".join(match),
@@ -276,7 +277,3 @@ def writer_properties(schema: pa.Schema) -> WriterProperties:
         compression="SNAPPY",
         column_properties={field.name: nothing for field in schema if is_without_statistics(field.type)},
     )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.sinks.contract import KeyRange
-from spark_jobs.sinks.delta.arrow_limits import arrow_schema
+from spark_jobs.sinks.delta.arrow_limits import arrow_schema, quoted_column
 
 _GROUP_ROWS: Final = 1 << 16
 _PART_ROWS: Final = 1 << 20
@@ -65,9 +65,9 @@ class KnownKeys:
             low, high = found["min"], found["max"]
             if not self._overlaps(low, high):
                 return None
-            name = _quoted(self._keys[0])
+            name = quoted_column(self._keys[0])
             condition = f" WHERE {name} >= {_literal(low.as_py())} AND {name} <= {_literal(high.as_py())}"
-        names = ", ".join(_quoted(name) for name in (*self._keys, POSITION))
+        names = ", ".join(quoted_column(name) for name in (*self._keys, POSITION))
         query = QueryBuilder().register("t", self._table).execute(f"SELECT {names} FROM t{condition}")  # noqa: S608 - quoted
         return self._joined(rows, pa.RecordBatchReader.from_stream(query))
 
@@ -141,7 +141,3 @@ def _literal(value: Any) -> str:
     if isinstance(value, dt.date):
         return f"DATE '{value.isoformat()}'"
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -19,7 +19,6 @@ _CONF: Final[Mapping[str, str]] = {
     # Else RETAIN is ignored, since Delta 4.0.
     "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
 }
-_RETENTION: Final = "delta.deletedFileRetentionDuration"
 _HOUR_MS: Final = 3_600_000
 
 
