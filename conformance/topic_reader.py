@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
 from conformance.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
-from kafkaio.committed_reader import CommittedReader, CommittedRecord, Partition
-from kafkaio.slices import Slice
+from kafkaio.committed_reader import SILENCE_S, CommittedReader, CommittedRecord, Partition
 from kafkaio.topic_admin import TopicAdmin
 from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
 from schemas.documents import OffsetDocument
-from schemas.errors import DecodeError
+from schemas.errors import DecodeError, PublishError
 from schemas.settings import KafkaSettings
 from schemas.state import OFFSET_PARTITION
 from tidemark.api.record_decoding import Decoder, Record, Wire
@@ -252,15 +251,16 @@ class _Messages:
     """Messages of some partitions from begin to end offsets, buffered by partition. Owns its reader."""
 
     def __init__(self, reader: CommittedReader, ends: Mapping[Partition, tuple[int, int]]) -> None:
-        slices = [Slice(*part, low, high) for part, (low, high) in ends.items() if low < high]
-        self._reader, self._records = reader, reader.read_slices(slices)
+        begins = {part: low for part, (low, high) in ends.items() if low < high}
+        self._reader, self._ends, self._silent_s = reader, {part: ends[part][1] for part in begins}, 0.0
+        reader.begin(begins)
         self._buffers: dict[Partition, deque[CommittedRecord]] = {part: deque() for part in reader.reached}
         self._sizes = dict.fromkeys(self._buffers, 0)
-        self._share = BUFFERED_BYTES // max(1, len(slices))
+        self._share = BUFFERED_BYTES // max(1, len(begins))
         self._paused: set[Partition] = set()
 
     @property
-    def _open(self) -> Collection[Partition]:
+    def _open(self) -> Mapping[Partition, int]:
         return self._reader.reached
 
     def close(self) -> None:
@@ -314,17 +314,23 @@ class _Messages:
         self._reader.leave(part)
 
     def _fill(self) -> None:
-        """Buffer the next message, if there is one before the ends."""
-        record = next(self._records, None)
-        if record is None:
-            return
-        part = record.topic, record.partition
-        self._buffers[part].append(record)
-        self._sizes[part] += _size(record)
-        is_full = len(self._buffers[part]) >= BUFFERED or self._sizes[part] >= self._share
-        if is_full and part in self._open and part not in self._paused:
-            self._paused.add(part)
-            self._reader.pause(part)
+        """Buffer the next message, if one comes soon, and leave the partitions that have reached their ends."""
+        began = time.monotonic()
+        record = self._reader.next_record(_TURN_S)
+        self._silent_s = 0.0 if record is not None else self._silent_s + time.monotonic() - began
+        if self._silent_s > SILENCE_S:
+            raise PublishError(f"Kafka sent nothing for {self._silent_s:.0f} s")
+        if record is not None and record.offset < self._ends[record.topic, record.partition]:
+            part = record.topic, record.partition
+            self._buffers[part].append(record)
+            self._sizes[part] += _size(record)
+            is_full = len(self._buffers[part]) >= BUFFERED or self._sizes[part] >= self._share
+            if is_full and part not in self._paused:
+                self._paused.add(part)
+                self._reader.pause(part)
+        for part in [part for part, reached in self._open.items() if reached >= self._ends[part]]:
+            self._reader.leave(part)
+            self._silent_s = 0.0
 
 
 def _size(message: CommittedRecord) -> int:

@@ -17,7 +17,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from kafkaio.client import client_config, offsets_for_times, opened, watermarks, with_leaders
+from kafkaio.client import client_config, failure, offsets_for_times, opened, watermarks, with_leaders
 from kafkaio.librdkafka import END, LASTING, NO_BROKER, PASSING
 from kafkaio.slices import Slice
 from schemas.applied.kafka_security import client_options
@@ -85,7 +85,7 @@ class CommittedReader:
         self._next: dict[Partition, int] = {}
         self._left: dict[Partition, int] = {}
         self._reason = ""
-        self._lasting = False
+        self._lasting: KafkaError | None = None
         self.is_cut_off = False
         """Whether the client said that no broker is left, and nothing came since. One that lives long makes another reader then."""
         self._consumer = opened(Consumer, self._config)
@@ -211,7 +211,10 @@ class CommittedReader:
         silent_s = 0.0
         while left:
             began = time.monotonic()
-            message = self._awaited(silent_s)
+            until_s = began + self._silence_s - silent_s
+            if all(one in hidden for one in left):
+                until_s = min(until_s, max(hidden[one] for one in left))
+            message = self._awaited(silent_s, until_s)
             silent_s += time.monotonic() - began  # not while the caller does something else
             if message is not None:
                 one, record = (message.topic() or "", message.partition() or 0), self._record(message)
@@ -238,13 +241,18 @@ class CommittedReader:
                 hidden.setdefault(one, time.monotonic() + (self._silence_s if hidden_s is None else hidden_s))
         return error is None or error.code() == END
 
-    def _awaited(self, silent_s: float) -> Message | None:
-        """Return the next message; wait for it for a moment. `silent_s`: since when there was none."""
+    def _awaited(self, silent_s: float, until_s: float) -> Message | None:
+        """Return the next message; None if none came until then (of the monotonic clock). `silent_s`: since when there was none.
+
+        It is one wait, however long: the log reports each once, and again after some time.
+        """
         message = self._consumer.poll(0)
         if message is None:
             what, since_s = f"records of {_named(self._left)}", time.monotonic() - silent_s
             with waiting("kafka", self._servers, what, since_s):
                 message = self._consumer.poll(min(TURN_S, self._silence_s))
+                while message is None and time.monotonic() < until_s and not (WAITS.is_ending or self._lasting):
+                    message = self._consumer.poll(min(TURN_S, self._silence_s))
         return message
 
     def _record(self, message: Message) -> CommittedRecord | None:
@@ -254,7 +262,7 @@ class CommittedReader:
         if error is not None and error.code() != END:
             self._note(error)
             if error.code() not in PASSING:
-                raise self._failed(_named([one]), "")
+                raise self._failed(_named([one]), "", error)
             return None
         self.is_cut_off = False
         if one not in self._next:
@@ -277,12 +285,12 @@ class CommittedReader:
         """Keep the reason; that no broker is left comes after the reason why the last one is not."""
         if error.code() != NO_BROKER or not self._reason:
             self._reason = error.str()
-        self._lasting |= error.code() in LASTING
+        self._lasting = error if error.code() in LASTING else self._lasting
         self.is_cut_off |= error.code() == NO_BROKER
 
     def _require_hope(self) -> None:
-        if self._lasting:
-            raise self._failed(_named(self._left or self._next), "")
+        if self._lasting is not None:
+            raise self._failed(_named(self._left or self._next), "", self._lasting)
 
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
@@ -297,18 +305,18 @@ class CommittedReader:
             if not self._next:  # it returns no record, and calls `_note` with the reason, which may be a refused password
                 self._consumer.poll(0)
             self._reason = self._reason or error.args[0].str()
-            raise self._failed(what, "") from error
+            raise self._failed(what, "", error.args[0]) from error
 
-    def _failed(self, what: str, failure: str) -> PublishError:
+    def _failed(self, what: str, silence: str, cause: KafkaError | None = None) -> PublishError:
         """Return the error, and continue with another client: this one may have lost every broker (`leaders_of`)."""
-        reasons = ": ".join(filter(None, (failure, self._reason)))
-        self._reason, self._lasting, self.is_cut_off = "", False, False
+        text = f"{what} cannot be read: {': '.join(filter(None, (silence, self._reason)))}"
+        self._reason, self._lasting, self.is_cut_off = "", None, False
         with suppress(KafkaAccessError):  # a file that is missing for a moment: the next error comes here again
             fresh = opened(Consumer, self._config)
             self._consumer.close()
             self._consumer, self._has_metadata = fresh, False
             self._consumer.assign([TopicPartition(*one, offset) for one, offset in self._next.items()])
-        return PublishError(f"{what} cannot be read: {reasons}")
+        return PublishError(text) if cause is None else failure(text, cause)
 
     @property
     def _answer_s(self) -> float:

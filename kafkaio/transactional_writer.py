@@ -287,8 +287,9 @@ class TransactionalWriter:
             return FencedError(message)
         message = f"{call} of {self.transactional_id} failed: {cause.str()} ({cause.name()})"
         if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            largest = int(self._config["message.max.bytes"])  # text, if it is of kafka.options
             message += (
-                f". A record may have {self._config['message.max.bytes'] >> 20} MiB here (message.max.bytes in kafka.options), "
+                f". A record may have {largest >> 20} MiB here (message.max.bytes in kafka.options), "
                 f"compressed what its topic takes (max.message.bytes, of the topic or the broker) and the broker "
                 f"(socket.request.max.bytes, 100 MiB by default)"
             )

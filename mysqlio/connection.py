@@ -20,7 +20,7 @@ import pymysql.cursors
 from pymysql.constants import CLIENT, CR
 
 from mysqlio.patient_reader import SILENT_S, PatientReader
-from mysqlio.server_errors import GONE, ServerError, source_errors
+from mysqlio.server_errors import GONE, ServerError, source_errors, tls_setting
 from schemas.errors import ConfigError, RetriableSourceError, SourceError
 from schemas.waiting import waiting
 
@@ -137,9 +137,10 @@ def _greeted(access: ServerAccess, options: Mapping[str, Any]) -> Connection:
             raise
         message = (
             f"{access.address} accepts the connection, but nothing came from a server for "
-            f"{access.connect_timeout_s} s: is it a proxy whose database is down? (A server that looks names up slowly "
-            f"needs a larger {access.section}.connect_timeout_s)"
+            f"{access.connect_timeout_s} s: is it a proxy whose database is down?"
         )
+        if access.section == "source":
+            message += " (A server that looks names up slowly needs a larger source.connect_timeout_s)"
         raise RetriableSourceError(message) from error
 
 
@@ -234,5 +235,6 @@ def _require_tls(connection: Connection, access: ServerAccess) -> None:
         cursor.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
         row = cursor.fetchone()
     if row is None or not row[1]:
-        message = f"{access.address} does not offer TLS, and {access.section}.tls.mode asks for it"
+        setting = "source.tls.mode" if access.section == "source" else tls_setting(access.section)
+        message = f"{access.address} does not offer TLS, and {setting} asks for it"
         raise SourceError(message)

@@ -81,11 +81,16 @@ def source_errors(where: str, section: str = "source") -> Iterator[None]:
         raise RetriableSourceError(message) from error
 
 
+def tls_setting(section: str) -> str:
+    """Return the settings of TLS with a server: a sink has them in its URL."""
+    return "source.tls (mode, ca, cert, key)" if section == "source" else f"{section}.url (sslMode)"
+
+
 def _tls_error(error: ssl.SSLError, text: str, where: str, section: str) -> SourceError:
     """Return the error of a failed handshake; a server that stops, or a lost connection, also breaks handshakes off."""
     if isinstance(error, _BROKEN_OFF):
         return RetriableSourceError(f"the connection to {where} broke in the TLS handshake: {text}")
-    return SourceError(f"TLS with {where} failed: {text}. Check {section}.tls (mode, ca, cert, key)")
+    return SourceError(f"TLS with {where} failed: {text}. Check {tls_setting(section)}")
 
 
 def source_error(error: ServerError, where: str, section: str = "source") -> SourceError:

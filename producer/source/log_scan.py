@@ -34,16 +34,21 @@ _MARIADB_QUERY_COMPRESSED: Final = 165
 
 
 def batches_before(
-    settings: SourceSettings, facts: ServerFacts, start: StreamStart, end: LogPosition, server_id: int | None = None
+    settings: SourceSettings,
+    facts: ServerFacts,
+    start: StreamStart,
+    end: LogPosition,
+    server_id: int | None = None,
+    heartbeat_s: float | None = _HEARTBEAT_S,
 ) -> Generator[EventBatch]:
     """Yield the batches that the server sends from `start` on, until one reaches `end`, which is in its log; to be closed.
 
-    The last batch may have events behind `end`. A batch is valid until the next one. Raises `SourceError` where the log is
-    gone, `RetriableSourceError` where its end does not come.
+    The last batch may have events behind `end`. A batch is valid until the next one. `heartbeat_s` is the time between heartbeats,
+    by the settings if None. Raises `SourceError` if the log is gone, `RetriableSourceError` if its end does not come.
     """
     until = (file_number(end.file), end.pos)
     with closing(BinlogStream(settings, facts)) as stream:
-        stream.open(start, server_id, _HEARTBEAT_S)  # only a heartbeat reports what is left out before the end
+        stream.open(start, server_id, heartbeat_s)  # only a heartbeat reports what is left out before the end
         reached, deadline = ("", 0), time.monotonic() + PATIENCE_S
         while not stream.file or (file_number(stream.file), stream.position) < until:
             try:
@@ -69,7 +74,7 @@ def queries_between(settings: SourceSettings, facts: ServerFacts, start: StreamS
         return
     began = time.monotonic()
     server_id = ((settings.server_id or 0) ^ _OWN_ID) or 1
-    with closing(batches_before(settings, facts, start, end, server_id)) as batches:
+    with closing(batches_before(settings, facts, start, end, server_id, heartbeat_s=None)) as batches:
         for batch in batches:
             for index, kind in enumerate(batch.types[: batch.count].tolist()):
                 span = batch.memory, int(batch.starts[index]), int(batch.ends[index])

@@ -249,6 +249,9 @@ class MergeJobs(Merging):
                 if until_caught_up and not self._stop.is_set():
                     _require_nothing_set_aside(job)
             except Exception as error:
+                if self._stop.is_set() and may_pass(error) and not has_jvm_ended():  # a wait that the stop has ended
+                    job.note_end("", self._begun_ms)
+                    return
                 if self._stop.is_set() or not may_pass(error) or has_jvm_ended():
                     job.note_end(reason_of(error), self._begun_ms)
                     raise

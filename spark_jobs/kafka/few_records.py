@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -21,7 +21,7 @@ from schemas.errors import EndingError, PublishError, StateError
 from schemas.settings import KafkaSettings
 from schemas.waiting import ENDING, WAITS
 from spark_jobs.kafka.read import CONSUMERS
-from spark_jobs.kafka.worker_options import READING
+from spark_jobs.kafka.worker_options import READING, connection_options
 
 log = structlog.get_logger()
 
@@ -65,7 +65,7 @@ class FewRecords:
     """Reads a few records, until that fails: then not for ten minutes, and longer where it fails again. For several threads."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
-        self._kafka = kafka
+        self._kafka = replace(kafka, options=connection_options(kafka))
         self._pauses = {what: _Pause() for what in _ADVICE}
 
     def read(self, slices: Sequence[Slice], key: bytes) -> list[Record] | None:

@@ -1,7 +1,7 @@
 """What a batch does for one source table, up to the newest row of each key: it knows nothing of how a target is written.
 
 A `TableInput` and the `SourceRecord` of the batch before enter; frames of winners, tombstones, quarantined records and the next
-`SourceRecord` leave. The steps are those of `schemas.merge_rule.MemoryTable.apply`, on columns.
+`SourceRecord` leave. The steps are those of `schemas.memory_table.MemoryTable.apply`, on columns.
 """
 
 from __future__ import annotations

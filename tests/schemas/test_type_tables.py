@@ -23,7 +23,7 @@ from spark_jobs.arrow.arrow_types import arrow_type
 from spark_jobs.arrow.column_readings import Leaves, reading_of
 from spark_jobs.decode.spark_types import field_of
 from spark_jobs.sinks.iceberg.java_tables import stored_type
-from spark_jobs.sinks.jdbc.mysql_dialect import MySqlDialect, MySqlServer
+from spark_jobs.sinks.jdbc.mysql_dialect import MySqlDialect, MySqlTraits
 from spark_jobs.sinks.jdbc.postgres_dialect import PostgresDialect
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ MODES = (
     *(ValueModes(time=mode) for mode in get_args(TimeMode)),
 )
 NO_LEAF = Leaves(np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64))
-DIALECTS = (MySqlDialect(MySqlServer("utf8mb4_0900_bin", has_invisible=True)), PostgresDialect())
+DIALECTS = (MySqlDialect(MySqlTraits("utf8mb4_0900_bin", has_invisible=True)), PostgresDialect())
 BRANCH = re.compile(r"\bColumnType\.[A-Z]|= ColumnType$", re.MULTILINE)
 
 

@@ -98,7 +98,7 @@ def _json_payload(value: bytes) -> dict[str, Any]:
 
 
 def _avro_payload(value: bytes) -> dict[str, Any]:
-    import fastavro  # the extra spark has none, and reads notifications in JSON
+    import fastavro  # only for notifications in Avro
 
     return cast("dict[str, Any]", fastavro.schemaless_reader(io.BytesIO(value[_WIRE_HEADER:]), _avro_schema(), None))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,8 +48,9 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def emit(arguments: argparse.Namespace, document: object, text: str) -> None:
-    """Print the document as JSON on one line, or the text."""
-    print(json.dumps(document, ensure_ascii=False) if arguments.output == "json" else text)
+    """Print the document as JSON on one line, or the text. An output that is not UTF-8 gets other characters escaped."""
+    is_ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    print(json.dumps(document, ensure_ascii=is_ascii) if arguments.output == "json" else text)
 
 
 def nothing_more(_parser: argparse.ArgumentParser) -> None:

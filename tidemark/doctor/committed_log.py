@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from schemas import topics
 from schemas.documents import OffsetDocument
-from schemas.errors import TidemarkError
+from schemas.errors import PublishError, StateError, TidemarkError
 from schemas.json_codec import decode
 from schemas.state import partition_of
 from tidemark.status.reckoning import log_status
@@ -36,12 +37,15 @@ def committed_log(settings: Settings) -> LogStatus | None:
 
 
 def last_values(reader: CommittedReader, topic: str, partition: int, key: str) -> list[bytes]:
-    """Return the values of a key among the last records of a partition, the newest last."""
+    """Return the values of a key among the last records of a partition, the newest last; none if there is no such topic yet."""
     one = topic, partition
+    if one not in reader.partitions(topic):
+        return []
     (first, end) = reader.bounds([one])[one]
     reader.begin({one: max(first, end - _LAST_RECORDS)})
     values: list[bytes] = []
-    for record in reader.read_to({one: end}):
-        if record.key == key.encode():
-            values = [] if record.value is None else [*values, record.value]
+    with suppress(PublishError, StateError):  # the values that were read are better than none
+        for record in reader.read_to({one: end}):
+            if record.key == key.encode():
+                values = [] if record.value is None else [*values, record.value]
     return values

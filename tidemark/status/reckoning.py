@@ -1,6 +1,6 @@
 """Documents of the state topic, the progress file and facts enter, the status of one sink leaves (pure).
 
-`schemas.liveness` decides which words follow from the facts.
+`tidemark.status.job_standing` decides which words follow from the facts.
 """
 
 from __future__ import annotations

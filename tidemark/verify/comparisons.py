@@ -55,8 +55,6 @@ class Comparisons:
     def of(self, way: Way, source: Source, sink: TargetRows) -> Comparison:
         """Return how the rows of a way are compared. `IncomparableError` where they cannot be."""
         table = source.table(way.table.name.database, way.table.name.table)
-        if not table.schema.columns:
-            raise IncomparableError("the table is gone from the source")
         if not table.schema.record_key:
             raise IncomparableError(NO_KEY)
         if sink.find(POSITION_COLUMN) is None:

@@ -72,8 +72,12 @@ class Source:
         self._connection = self._connect()
 
     def table_names(self) -> list[tuple[str, str]]:
-        """Database and name of every captured base table, sorted."""
-        return [name for name in list_tables(self._connection) if self._settings.captures(*name)]
+        """Return database and name of every captured base table, sorted; a system-versioned one (MariaDB) is not captured."""
+        versioned = set(
+            self._rows("SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'SYSTEM VERSIONED'")
+        )
+        tables = (name for name in list_tables(self._connection) if name not in versioned)
+        return [name for name in tables if self._settings.captures(*name)]
 
     def table(self, database: str, name: str) -> ReadTable:
         """Return the table as it is now; `IncomparableError` when it is gone, or has a column of a type that is not captured."""

@@ -209,8 +209,11 @@ class _Verifier:
 
     def _without_mirror(self, way: Way) -> _Case | None:
         """Return the case of a table without a key that the sink does not have: no mirror of it is made. None for any other."""
-        schema = self._source.table(way.table.name.database, way.table.name.table).schema
-        if not schema.columns or schema.record_key or way.target in set(self._reader.targets()):
+        try:
+            schema = self._source.table(way.table.name.database, way.table.name.table).schema
+        except IncomparableError:  # it is gone, or has a column that is not captured: the first error says so
+            return None
+        if schema.record_key or way.target in set(self._reader.targets()):
             return None
         return _Case(way, _NO_COMPARISON, BulkResult(0, 0, 0), TableReport(table=way.name, left_out=NO_KEY))
 

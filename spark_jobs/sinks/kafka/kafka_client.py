@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Final
 
 import structlog
 
+from kafkaio.client import RETRY_S
 from kafkaio.committed_reader import SOON, CommittedReader
 from kafkaio.slices import EARLIEST
 from kafkaio.topic_admin import TopicAdmin
@@ -49,8 +51,12 @@ class KafkaClient:
             **client_options(kafka),
         }
         self._writer = TransactionalWriter(kafka.bootstrap_servers, transactional_id, options, "kafka_sink.error")
-        self._admin = TopicAdmin(kafka.bootstrap_servers, client_options(kafka))
         self._fenced_by_another: FencedError | None = None
+
+    @cached_property
+    def _admin(self) -> TopicAdmin:
+        """The client of topics, opened when it is needed first: settings are checked without a connection."""
+        return TopicAdmin(self._kafka.bootstrap_servers, client_options(self._kafka))
 
     # ── transactions ────────────────────
 
@@ -109,7 +115,9 @@ class KafkaClient:
         with self._errors():
             self._admin.forget(topic)
             self._admin.ensure({topic: partitions}, config)
-            ident = self._admin.topic_id(topic)
+            deadline = time.monotonic() + CALL_S
+            while (ident := self._admin.topic_id(topic)) is None and time.monotonic() < deadline:
+                time.sleep(RETRY_S)  # the controller has answered, and a broker may be behind it
         if ident is None:
             raise RetriableSinkError(f"topic {topic} was created, but no broker has it")
         return ident
@@ -122,12 +130,12 @@ class KafkaClient:
     def partitions(self, topic: str) -> int:
         """Return how many partitions a topic has that is there."""
         with self._errors():
-            return self._admin.partitions_now([topic])[topic]
+            self._admin.forget(topic)
+            return self._admin.partitions(topic)
 
     def is_empty(self, topic: str) -> bool:
         """Return whether a topic has never had a record, of an open or aborted transaction neither."""
         with self._errors():
-            self._admin.forget(topic)
             return not any(self._admin.end_offsets([topic])[topic].values())
 
     # ── records ────────────────────
@@ -138,7 +146,6 @@ class KafkaClient:
         After `fence` no transaction of this sink is open. `RetriableSinkError` if one of somebody else hides the end.
         """
         with self._errors():
-            self._admin.forget(topic)
             end = self._admin.end_offsets([topic])[topic][0]
             options = {**SOON, "auto.offset.reset": "error"}
             with CommittedReader(self._kafka, f"{self.transactional_id}-reader", options, CALL_S) as reader:
