@@ -27,7 +27,7 @@ from producer.control.signal_control import SignalControl
 from producer.kafka.chunk_sink import KafkaChunkWriter
 from producer.kafka.codecs import LogCodecs
 from producer.kafka.connect_records import RecordEncoder
-from producer.kafka.registry import SchemaRegistry
+from producer.kafka.registry import SchemaIdRegistry
 from producer.kafka.schema_ids import SchemaIds
 from producer.recapture import Recapture, RecaptureParts, delays_of
 from producer.resume import stream_start
@@ -40,7 +40,7 @@ from producer.stream.groups import OPS, TransactionAssembler
 from producer.stream.handlers.cascades import CascadeRequests, Cascades
 from producer.stream.handlers.change_records import ChangeRecords
 from producer.stream.handlers.ddl_effects import FloorsAndSnapshots, ForgottenRoutes, TruncateRecords
-from producer.stream.handlers.heartbeat import Heartbeat, HeartbeatAction
+from producer.stream.handlers.heartbeat import HeartbeatAction, SourceHeartbeat
 from producer.stream.handlers.outbox_topics import OutboxTopics
 from producer.stream.handlers.schema_change_records import SchemaChanges
 from producer.stream.handlers.set_aside import AsideCheckpoint, AsideTables
@@ -116,7 +116,7 @@ class WiredStart:
     reader: LogReader
     coordinator: SnapshotCoordinator
     aside: AsideTables
-    registry: SchemaRegistry | None
+    registry: SchemaIdRegistry | None
     schema_changes: SchemaChanges | None
     cascades: Cascades | None
     recapture: Recapture
@@ -139,7 +139,7 @@ class Wiring:
             self._cursor, start.server.flavour, include_query=settings.records.include_query, hint=start.hint
         )
         self._schema_ids = SchemaIds(start.documents)
-        self._registry = SchemaRegistry.of(settings.format, self._schema_ids) if settings.format.type == "avro" else None
+        self._registry = SchemaIdRegistry.of(settings.format, self._schema_ids) if settings.format.type == "avro" else None
         if self._registry is not None:
             resources.callback(self._registry.close)
         self._codecs = LogCodecs(
@@ -354,7 +354,7 @@ class Wiring:
         encoder = RecordEncoder(topic, TRANSACTION_KEY, TRANSACTION_VALUE, settings.format, self._registry)
         return TransactionMetadata(encoder, self._clients.publisher)
 
-    def _heartbeat(self) -> Heartbeat | None:
+    def _heartbeat(self) -> SourceHeartbeat | None:
         settings = self._settings
         interval_ms, query = settings.records.heartbeat_interval_ms, settings.records.heartbeat_action_query
         if not interval_ms:
@@ -367,7 +367,7 @@ class Wiring:
             action = HeartbeatAction(lambda: connect(ServerAccess.of(settings.source)), query)
             self._resources.callback(action.stop)
             action.start()
-        return Heartbeat(settings.name, interval_ms / 1000, encoder, action)
+        return SourceHeartbeat(settings.name, interval_ms / 1000, encoder, action)
 
     def _schema_changes(self) -> SchemaChanges | None:
         settings, connector = self._settings, self._connector

@@ -49,7 +49,7 @@ NOTIFICATION_VALUE: Final = ConnectSchema(
 )
 
 
-class TableStatus(StrEnum):
+class ScanStatus(StrEnum):
     """How the scan of a table ended."""
 
     SUCCEEDED = "SUCCEEDED"
@@ -150,7 +150,7 @@ class SnapshotNotifier:
         return self._notification("IN_PROGRESS", now_ms, data | progress.as_data())
 
     def table_scan_completed(
-        self, now_ms: int, collections: Iterable[str], table: str, rows: int, status: TableStatus
+        self, now_ms: int, collections: Iterable[str], table: str, rows: int, status: ScanStatus
     ) -> Notification:
         """Return the notification that the scan of one table ended, well or not."""
         data = {

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from mysqlio.connection import Connection
     from producer.binlog.tablemap import TableMap, TableMetadata
-    from producer.catalog.model import TableState
+    from producer.catalog.model import CatalogTable
     from producer.catalog.tracking import TrackedTables
 
 log = structlog.get_logger(__name__)
@@ -73,7 +73,7 @@ class _Known:
     """What is remembered about a table, until a DDL touches it.
 
     `declared` holds column definitions from DDL text, by name; `charset` is that of columns that name none, "" where not
-    known. `since_copy` and `is_kept_up` are those of `TableState`. `originals` are the tables it was made LIKE, the nearest first:
+    known. `since_copy` and `is_kept_up` are as in `CatalogTable`. `originals` are the tables it was made LIKE, the nearest first:
     a copy that is gone has their defaults.
     """
 
@@ -214,7 +214,7 @@ class Catalog:
             elif isinstance(clause, Trigger) and keeps_up(clause.name):
                 self._note_trigger(clause)
 
-    def _create(self, change: DdlChange, before: TableState | None) -> DdlChange:
+    def _create(self, change: DdlChange, before: CatalogTable | None) -> DdlChange:
         if not change.conditional:
             self._tables.pop(change.name, None)
         known = self._known(*change.name)
@@ -224,7 +224,7 @@ class Catalog:
         known.note_text(change)
         return refined
 
-    def _alter(self, change: DdlChange, before: TableState | None) -> DdlChange:
+    def _alter(self, change: DdlChange, before: CatalogTable | None) -> DdlChange:
         if change.is_suspected and change.name not in self._tables:
             for (database, _), known in self._tables.items():
                 if not change.table and database == change.database:
@@ -235,7 +235,7 @@ class Catalog:
             self._tables[change.name].latest = None
         return refined
 
-    def _change_rows(self, change: DdlChange, before: TableState | None) -> DdlChange:
+    def _change_rows(self, change: DdlChange, before: CatalogTable | None) -> DdlChange:
         """Note a change of a table that stays; return it with the effect it has."""
         known = self._known(*change.name)
         refined = self._refine(change, known, before)
@@ -246,7 +246,7 @@ class Catalog:
         known.note_text(change)
         return refined
 
-    def _rename(self, change: DdlChange, leaving: set[TableName], before: TableState | None) -> DdlChange:
+    def _rename(self, change: DdlChange, leaving: set[TableName], before: CatalogTable | None) -> DdlChange:
         """Return the same change; of no more effect than the changes that a tool made to its copy of the table it now replaces."""
         old, new = change.name, change.new_name
         known = self._tables.pop(old, None) or _restored(before)
@@ -304,7 +304,7 @@ class Catalog:
     def _save_copy(self, name: TableName, known: _Known) -> None:
         self._tracked.note_copy(*name, known.since_copy, is_kept_up=known.is_kept_up)
 
-    def _refine(self, change: DdlChange, known: _Known, before: TableState | None) -> DdlChange:
+    def _refine(self, change: DdlChange, known: _Known, before: CatalogTable | None) -> DdlChange:
         """Return the change with the effect it has on the table `before` it, whether or not this process has seen a row of it."""
         effect, schema = change.decided, _schema(known, before)
         names = {added.name.lower() for added in change.added}
@@ -320,7 +320,7 @@ class Catalog:
         return replace(change, effect=effect)
 
     @staticmethod
-    def _are_known(definitions: Iterable[ColumnDefinition], known: _Known, before: TableState | None) -> bool:
+    def _are_known(definitions: Iterable[ColumnDefinition], known: _Known, before: CatalogTable | None) -> bool:
         """Whether rows were seen that had these columns: a version with their first default is registered.
 
         A default that is the new one before it is given was not in the log: it comes from a server that is ahead of it.
@@ -416,12 +416,12 @@ class Catalog:
         return known.facts
 
 
-def _restored(state: TableState | None) -> _Known:
+def _restored(state: CatalogTable | None) -> _Known:
     """Return the followed part of a table of which this process has seen nothing yet."""
     return _Known() if state is None else _Known(since_copy=state.since_copy, is_kept_up=state.is_kept_up)
 
 
-def _schema(known: _Known, state: TableState | None) -> TableSchema | None:
+def _schema(known: _Known, state: CatalogTable | None) -> TableSchema | None:
     """Return a table as its rows were last seen, or as it was followed."""
     return known.latest if known.latest is not None or state is None else state.schema
 

@@ -89,7 +89,7 @@ class Consequence:
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
+class TableTrigger:
     """One foreign key of a parent, and all that follows when these `columns` of a row change, or the row goes."""
 
     columns: tuple[str, ...]
@@ -202,7 +202,7 @@ class ForeignKeys:
         """The tables whose changes have consequences."""
         return self._by_parent.keys()
 
-    def triggers(self, parent: TableName, kind: Change) -> tuple[Trigger, ...]:
+    def triggers(self, parent: TableName, kind: Change) -> tuple[TableTrigger, ...]:
         """Return what follows from a change of a row of `parent`, one trigger per foreign key that it sets off."""
         triggers = []
         for key in self._by_parent.get(parent, ()):
@@ -210,7 +210,7 @@ class ForeignKeys:
             event = _Event(kind, tuple((name.lower(), name) for name in columns), _lower(columns))
             found = tuple(dict.fromkeys(self._follow(key, event, set())))
             if found:
-                triggers.append(Trigger(columns, found))
+                triggers.append(TableTrigger(columns, found))
         return tuple(triggers)
 
     def _follow(

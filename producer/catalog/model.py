@@ -22,7 +22,7 @@ PRIMARY: Final = "PRIMARY"
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
+class CatalogTable:
     """A table as far as its next DDL needs it. `keys` are in the server's order.
 
     `charset` and `collation` are those of columns that name none, "" where not known. `uncertain` names columns
@@ -42,16 +42,16 @@ class TableState:
     is_kept_up: bool = False
 
 
-def state_of(facts: TableFacts) -> TableState:
+def state_of(facts: TableFacts) -> CatalogTable:
     """Return a table that the server reports, as its next DDL needs it."""
-    return TableState(facts.schema, facts.charset, facts.collation, facts.keys)
+    return CatalogTable(facts.schema, facts.charset, facts.collation, facts.keys)
 
 
 class UnclearError(Exception):
     """The text does not say what the table becomes. It never leaves the catalog."""
 
 
-def renamed(state: TableState, database: str, table: str) -> TableState:
+def renamed(state: CatalogTable, database: str, table: str) -> CatalogTable:
     """Return the same columns and keys under another name (RENAME, and CREATE TABLE ... LIKE)."""
     return replace(state, schema=replace(state.schema, database=database, name=table), since_copy=None, is_kept_up=False)
 
@@ -77,7 +77,7 @@ def keyed(schema: TableSchema, keys: Sequence[Key]) -> TableSchema:
     return replace(schema, primary_key=(), unique_key=names)
 
 
-def to_document(state: TableState) -> CatalogDocument:
+def to_document(state: CatalogTable) -> CatalogDocument:
     """Return the state document of a table; `from_document` does the opposite."""
     schema = state.schema
     keys = tuple(
@@ -89,7 +89,7 @@ def to_document(state: TableState) -> CatalogDocument:
     )  # fmt: skip
 
 
-def from_document(document: CatalogDocument) -> TableState:
+def from_document(document: CatalogDocument) -> CatalogTable:
     """Return the state of a table's document; `KeyError` if an index is of a column that the table does not have."""
     keys = tuple(
         Key(key.name, key.unique, tuple(KeyPart(name, prefix) for name, prefix in key.parts)) for key in document.keys
@@ -98,7 +98,7 @@ def from_document(document: CatalogDocument) -> TableState:
     unshown = document.unshown
     if unshown is None:
         unshown = frozenset(column.name.lower() for column in document.columns)
-    return TableState(
+    return CatalogTable(
         schema, document.charset, document.collation, keys,
         document.uncertain, unshown, document.since_copy, document.is_kept_up,
     )  # fmt: skip

@@ -26,7 +26,7 @@ from mysqlio.definitions.column_definition import ColumnDefinition
 from mysqlio.definitions.column_types import default_text, is_exact, to_column
 from mysqlio.definitions.table_parts import Key, KeyPart, Rules
 from producer.catalog.index_rules import as_stored, free_name, in_server_order, kept_prefix, require_columns
-from producer.catalog.model import PRIMARY, TableState, UnclearError, keyed
+from producer.catalog.model import PRIMARY, CatalogTable, UnclearError, keyed
 from producer.catalog.statements.clauses import (
     FIRST,
     AddColumn,
@@ -75,14 +75,14 @@ class Unknown:
 
 def created(
     database: str, table: str, clauses: Sequence[Clause], rules: Rules, charset: str = "", collation: str = ""
-) -> TableState | Unknown:
+) -> CatalogTable | Unknown:
     """Return the table that a CREATE TABLE makes; `charset` and `collation` are the database's, "" where not known."""
-    state = TableState(TableSchema(database, table, ()), charset, collation, ())
+    state = CatalogTable(TableSchema(database, table, ()), charset, collation, ())
     made = altered(state, clauses, rules)
     return made if isinstance(made, Unknown) else replace(made, unshown=frozenset())
 
 
-def altered(state: TableState, clauses: Sequence[Clause], rules: Rules) -> TableState | Unknown:
+def altered(state: CatalogTable, clauses: Sequence[Clause], rules: Rules) -> CatalogTable | Unknown:
     """Return the table after the clauses of one statement."""
     try:
         return _Alteration(state, clauses, rules).result()
@@ -99,7 +99,7 @@ def keeps_dropped_default(column: Column, flavour: str) -> bool:
 class _Alteration:
     """One statement on one table."""
 
-    def __init__(self, state: TableState, clauses: Sequence[Clause], rules: Rules) -> None:
+    def __init__(self, state: CatalogTable, clauses: Sequence[Clause], rules: Rules) -> None:
         self._state = state
         self._clauses = clauses
         self._rules = rules
@@ -109,7 +109,7 @@ class _Alteration:
         self._without_default: set[int] = set()
         self._origins: dict[int, str] = {}
 
-    def result(self) -> TableState:
+    def result(self) -> CatalogTable:
         """Return the table after the statement; `UnclearError` where the text does not say it."""
         for unclear in self._of(Unclear):
             raise UnclearError(unclear.what)

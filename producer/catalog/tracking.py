@@ -16,7 +16,7 @@ import structlog
 from mysqlio.definitions.character_sets import charset_name, charset_of_collation
 from mysqlio.definitions.table_parts import Rules
 from producer.catalog.dropped_columns import DroppedColumns, TableName
-from producer.catalog.model import TableState, from_document, keyed, renamed, to_document
+from producer.catalog.model import CatalogTable, from_document, keyed, renamed, to_document
 from producer.catalog.reduce import Unknown, altered, created
 from producer.catalog.statements.clauses import Copy, DatabaseCharset
 from schemas.documents import CatalogDocument, DatabasesDocument
@@ -43,7 +43,7 @@ class TrackedTables:
         self._rules = rules
         self._wants = wants
         self.dropped_columns = DroppedColumns(wants)
-        self._states: dict[TableName, TableState] = {}
+        self._states: dict[TableName, CatalogTable] = {}
         self._lost: dict[TableName, str] = {}
         self._unsaved: dict[str, dict[str, Any] | None] = {}
         self._databases: dict[str, tuple[str, str]] | None = None
@@ -83,11 +83,11 @@ class TrackedTables:
         unsaved, self._unsaved = self._unsaved, {}
         return unsaved | self.dropped_columns.pop_unsaved()
 
-    def state(self, database: str, table: str) -> TableState | None:
+    def state(self, database: str, table: str) -> CatalogTable | None:
         """Return the table here, None where that is not known (`why`)."""
         return self._states.get((database, table))
 
-    def states(self, database: str, table: str) -> list[TableState]:
+    def states(self, database: str, table: str) -> list[CatalogTable]:
         """Return the table here, or those of a whole database where `table` is ""; none that are not known."""
         return [state for key, state in self._states.items() if key[0] == database and table in ("", key[1])]
 
@@ -95,7 +95,7 @@ class TrackedTables:
         """Why a table's state is not known."""
         return self._lost.get((database, table), _NEVER_READ)
 
-    def adopt(self, state: TableState) -> None:
+    def adopt(self, state: CatalogTable) -> None:
         """Replace the state of a table by the one that was read from the server."""
         self._put((state.schema.database, state.schema.name), state)
 
@@ -116,7 +116,7 @@ class TrackedTables:
         if state is not None and (state.since_copy, state.is_kept_up) != (since_copy, is_kept_up):
             self._put((database, table), replace(state, since_copy=since_copy, is_kept_up=is_kept_up))
 
-    def observe(self, schema: TableSchema, server: TableState | None = None) -> None:
+    def observe(self, schema: TableSchema, server: CatalogTable | None = None) -> None:
         """Note the columns of a TABLE_MAP; full metadata wins over what text made of them.
 
         Defaults that were uncertain stay so. So do those of columns that the state did not have: they are from the
@@ -185,7 +185,7 @@ class TrackedTables:
         for state in self.states(*change.name):
             self._note((state.schema.database, state.schema.name), altered(state, change.clauses, self._rules))
 
-    def _note(self, key: TableName, outcome: TableState | Unknown) -> None:
+    def _note(self, key: TableName, outcome: CatalogTable | Unknown) -> None:
         if isinstance(outcome, Unknown):
             self._lose(key, outcome.why)
         else:
@@ -200,7 +200,7 @@ class TrackedTables:
         else:
             self._lose(new, why or f"a rename of {old[0]}.{old[1]}, which is not followed")
 
-    def _put(self, key: TableName, state: TableState) -> None:
+    def _put(self, key: TableName, state: CatalogTable) -> None:
         self.drop(key)
         if self._wants(*key):
             self._states[key] = state

@@ -17,7 +17,7 @@ from schemas import avro, jsonschema, topics
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from producer.kafka.registry import SchemaRegistry
+    from producer.kafka.registry import SchemaIdRegistry
     from schemas.connect_types import ConnectSchema
     from schemas.settings import FormatSettings
 
@@ -36,7 +36,7 @@ class RecordEncoder:
         key: ConnectSchema,
         value: ConnectSchema,
         wire: FormatSettings,
-        registry: SchemaRegistry | None,
+        registry: SchemaIdRegistry | None,
     ) -> None:
         self.topic = topic
         self._wire = wire

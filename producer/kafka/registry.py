@@ -49,7 +49,7 @@ def load_client() -> None:
     import confluent_kafka.schema_registry  # noqa: F401
 
 
-class SchemaRegistry:
+class SchemaIdRegistry:
     """A registry that speaks Confluent's API. Ids are cached for the process's life; thread-safe.
 
     `used` are the ids of records in Kafka: within a subject none of them ever stands for a second schema, also where a registry
@@ -65,7 +65,7 @@ class SchemaRegistry:
         self._used = used or SchemaIds()
 
     @classmethod
-    def of(cls, wire: FormatSettings, used: SchemaIds | None = None) -> SchemaRegistry:
+    def of(cls, wire: FormatSettings, used: SchemaIds | None = None) -> SchemaIdRegistry:
         """Return the registry of the settings, with the current password. Raises `ConfigError`."""
         if wire.registry is None:
             raise ConfigError("format.registry: Avro needs the URL of a schema registry")
@@ -189,7 +189,7 @@ class RegistryWatch:
     must not be written with the old one any longer, which takes a new start. A registry that does not answer is asked again.
     """
 
-    def __init__(self, registry: SchemaRegistry, every_s: float = LOOK_EVERY_S) -> None:
+    def __init__(self, registry: SchemaIdRegistry, every_s: float = LOOK_EVERY_S) -> None:
         self._registry, self._every_s = registry, every_s
         self._ended = threading.Event()
         self._unfinished: set[str] = set()

@@ -42,7 +42,7 @@ from producer.snapshot.watermark import end_of_binlog
 from rowcodec import ChunkContext
 from schemas.documents import PlanDocument
 from schemas.errors import PreparedXaError, RetriableSourceError, TidemarkError, UnsupportedTypeError
-from schemas.notifications import TableStatus
+from schemas.notifications import ScanStatus
 from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ class BlockingSnapshots:
             if not refusal:
                 raise
             with self._shared.changed:
-                self._shared.ledger.tasks.refuse(task, TableStatus.SQL_EXCEPTION, refusal)
+                self._shared.ledger.tasks.refuse(task, ScanStatus.SQL_EXCEPTION, refusal)
 
     def _begin(self, view: View, task: ReadTask) -> TableSchema | None:
         """Return the table as it is in the view; None if it is not to be read, which is reported."""
@@ -319,12 +319,12 @@ class BlockingSnapshots:
             if task.state.final:
                 return None
             if table is None:
-                ledger.tasks.refuse(task, TableStatus.UNKNOWN_SCHEMA, f"{task.table} does not exist")
+                ledger.tasks.refuse(task, ScanStatus.UNKNOWN_SCHEMA, f"{task.table} does not exist")
             elif task.merge != "producer" and not table.record_key:
-                ledger.tasks.refuse(task, TableStatus.NO_PRIMARY_KEY, no_primary_key(task.table))
+                ledger.tasks.refuse(task, ScanStatus.NO_PRIMARY_KEY, no_primary_key(task.table))
                 table = None
             elif refused:
-                ledger.tasks.refuse(task, TableStatus.SQL_EXCEPTION, refused)
+                ledger.tasks.refuse(task, ScanStatus.SQL_EXCEPTION, refused)
                 table = None
             else:
                 ledger.tasks.planning(task, scope.estimate(rows))

@@ -10,7 +10,7 @@ import structlog
 from producer.snapshot.ranges import KeyRange
 from producer.snapshot.snapshot_state import Chunk, ReadTask, State, TaskOwner
 from schemas.documents import PlanDocument
-from schemas.notifications import TableStatus
+from schemas.notifications import ScanStatus
 from schemas.overriding import override
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class FollowedRows(Mapping[str, ReadTask], TaskOwner):
         self.follow_whole(task.table, f"the children of a changed parent could not be read: {error}")
 
     @override
-    def finish(self, task: ReadTask, state: State, status: TableStatus, error: str) -> None:
+    def finish(self, task: ReadTask, state: State, status: ScanStatus, error: str) -> None:
         """Forget a task that cannot be read: its table is gone, or set aside."""
         self.forget(task)
 

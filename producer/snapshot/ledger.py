@@ -31,7 +31,7 @@ from producer.snapshot.turns import Turns
 from producer.snapshot.window_register import WindowRegister, void
 from schemas.errors import is_of_one_table
 from schemas.json_codec import encode
-from schemas.notifications import TableStatus
+from schemas.notifications import ScanStatus
 from schemas.position import Position
 from schemas.state import parse
 
@@ -181,7 +181,7 @@ class SnapshotLedger:
         reason = f"{table} is set aside: {self.requests.aside[table]}"
         for task in [task for task in self.requests.unfinished() if task.table == table]:
             void(task)
-            self.requests.finish(task, State.FAILED, TableStatus.SKIPPED, reason)
+            self.requests.finish(task, State.FAILED, ScanStatus.SKIPPED, reason)
         for task in [task for task in self.followed.values() if task.table == table]:
             self.followed.forget(task)
 
@@ -195,7 +195,7 @@ class SnapshotLedger:
             return False
         self._unpublishable[task.table] = words
         if not task.state.final:
-            self.tasks.owner(task).finish(task, State.FAILED, TableStatus.SKIPPED, words)
+            self.tasks.owner(task).finish(task, State.FAILED, ScanStatus.SKIPPED, words)
         return True
 
     def drain_unpublishable(self) -> dict[str, str]:

@@ -28,7 +28,7 @@ from schemas.errors import (
     SourceError,
     UnsupportedTypeError,
 )
-from schemas.notifications import TableStatus
+from schemas.notifications import ScanStatus
 from schemas.overriding import override
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class PlanningWorker(ConnectedWorker):
             scope.require_readable(connection, table)
         except FilterRefusedError as error:
             with shared.changed:
-                shared.ledger.tasks.refuse(task, TableStatus.SQL_EXCEPTION, str(error))
+                shared.ledger.tasks.refuse(task, ScanStatus.SQL_EXCEPTION, str(error))
             return None
         rows, _ = estimated_rows(connection, table)
         with shared.changed:
@@ -138,7 +138,7 @@ class PlanningWorker(ConnectedWorker):
         if table is None:
             with shared.changing() as ledger:
                 if task.generation == generation and not task.state.final:
-                    ledger.tasks.refuse(task, TableStatus.UNKNOWN_SCHEMA, f"{task.table} does not exist")
+                    ledger.tasks.refuse(task, ScanStatus.UNKNOWN_SCHEMA, f"{task.table} does not exist")
         return table
 
     def _is_plannable(self, task: ReadTask, generation: int, table: TableSchema) -> bool:
@@ -149,10 +149,10 @@ class PlanningWorker(ConnectedWorker):
             try:
                 key = key_identity(table, task.surrogate)
             except SurrogateKeyError as error:
-                ledger.tasks.refuse(task, TableStatus.SQL_EXCEPTION, str(error))
+                ledger.tasks.refuse(task, ScanStatus.SQL_EXCEPTION, str(error))
                 return False
             if task.merge != "producer" and not table.record_key:
-                ledger.tasks.refuse(task, TableStatus.NO_PRIMARY_KEY, no_primary_key(task.table))
+                ledger.tasks.refuse(task, ScanStatus.NO_PRIMARY_KEY, no_primary_key(task.table))
                 return False
             if task.plan.key and task.plan.key != key:
                 ledger.tasks.replan(task)

@@ -17,8 +17,8 @@ from schemas.notifications import (
     INITIAL,
     ChunkProgress,
     Notification,
+    ScanStatus,
     SnapshotNotifier,
-    TableStatus,
 )
 from schemas.overriding import override
 from schemas.position import Position
@@ -144,7 +144,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
             self.tasks[request_id, table] = task
             self._outbox.touch(task.key)
         for table in unknown:
-            self._report_scan(request, request.tables, ReadTask(request_id, table), TableStatus.UNKNOWN_SCHEMA)
+            self._report_scan(request, request.tables, ReadTask(request_id, table), ScanStatus.UNKNOWN_SCHEMA)
         log.info("snapshot.requested", request=request_id, origin=str(origin), tables=len(tables))
         self._settle(request)
 
@@ -238,7 +238,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
     def cancel(self, task: ReadTask, reason: str = STOPPED) -> None:
         """End a task that nobody wants any more."""
         self._windows.cancel(task)
-        self.finish(task, State.CANCELLED, TableStatus.SKIPPED, reason)
+        self.finish(task, State.CANCELLED, ScanStatus.SKIPPED, reason)
 
     @override
     def start(self, task: ReadTask) -> None:
@@ -274,17 +274,17 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         """End a task whose rows have all been read."""
         log.info("snapshot.table_done", request=task.request, table=task.table, rows=task.rows)
         is_empty = not task.rows and not self._requests[task.request].blocking
-        self.finish(task, State.DONE, TableStatus.EMPTY if is_empty else TableStatus.SUCCEEDED, "")
+        self.finish(task, State.DONE, ScanStatus.EMPTY if is_empty else ScanStatus.SUCCEEDED, "")
 
     @override
     def fail(self, task: ReadTask, error: str) -> None:
         """End a task that no further attempt can read."""
         log.error("snapshot.table_failed", request=task.request, table=task.table, error=error)
         self._windows.cancel(task)
-        self.finish(task, State.FAILED, TableStatus.SQL_EXCEPTION, error)
+        self.finish(task, State.FAILED, ScanStatus.SQL_EXCEPTION, error)
 
     @override
-    def finish(self, task: ReadTask, state: State, status: TableStatus, error: str) -> None:
+    def finish(self, task: ReadTask, state: State, status: ScanStatus, error: str) -> None:
         """End a task, and its request with the last one."""
         request = self._requests[task.request]
         unfinished = self._open_tables(request)
@@ -303,7 +303,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         tasks = self.tasks_of(request)
         if request.state.final or not all(task.state.final for task in tasks):
             return
-        failed = [task for task in tasks if task.state is State.FAILED and task.status == TableStatus.SQL_EXCEPTION]
+        failed = [task for task in tasks if task.state is State.FAILED and task.status == ScanStatus.SQL_EXCEPTION]
         request.error = "; ".join(f"{task.table}: {task.error}" for task in failed)
         cancelled = bool(tasks) and all(task.state is State.CANCELLED for task in tasks)
         request.state = State.FAILED if failed else State.CANCELLED if cancelled else State.DONE
@@ -324,7 +324,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         aggregate = INITIAL if request.origin is Origin.INITIAL or request.blocking else INCREMENTAL
         return SnapshotNotifier(self._name, request.id, aggregate)
 
-    def _report_scan(self, request: Request, tables: Iterable[str], task: ReadTask, status: TableStatus) -> None:
+    def _report_scan(self, request: Request, tables: Iterable[str], task: ReadTask, status: ScanStatus) -> None:
         """Report how the reading of a table ended."""
         scanned = self._notifier(request).table_scan_completed(self._now_ms(), tables, task.table, task.rows, status)
         self._outbox.notify(_with_reason(scanned, task.error) if task.error else scanned)
@@ -362,7 +362,7 @@ def _inexact(requests: Mapping[str, Request], tasks: Iterable[ReadTask]) -> set[
     read: dict[str, str] = {}
     for task in tasks:
         is_read = task.state is State.DONE and scope_of(task).is_whole_table
-        if is_read or task.status == TableStatus.UNKNOWN_SCHEMA:
+        if is_read or task.status == ScanStatus.UNKNOWN_SCHEMA:
             unread.pop(task.table, None)
             read[task.table] = task.request
         elif requests[task.request].origin is Origin.AUTOMATIC or task.request.startswith(RESTART_PREFIX):

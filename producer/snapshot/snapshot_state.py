@@ -16,7 +16,7 @@ from producer.snapshot.ranges import KeyRange
 from schemas.documents import ChunkDocument, RequestDocument, SnapshotState, TaskDocument, WindowDocument
 from schemas.json_codec import json_field
 from schemas.loads import LoadAnswer
-from schemas.notifications import TableStatus
+from schemas.notifications import ScanStatus
 from schemas.position import Position
 
 TableId = tuple[str, str]
@@ -185,5 +185,5 @@ class TaskOwner(Protocol):
     def fail(self, task: ReadTask, error: str) -> None:
         """End the task: no further attempt is made."""
 
-    def finish(self, task: ReadTask, state: State, status: TableStatus, error: str) -> None:
+    def finish(self, task: ReadTask, state: State, status: ScanStatus, error: str) -> None:
         """End the task as that says."""

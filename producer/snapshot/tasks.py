@@ -12,7 +12,7 @@ from producer.snapshot.scope import scope_of
 from producer.snapshot.snapshot_state import Chunk, ReadTask, State, TaskOwner, Tries, Window, WindowState
 from schemas.documents import PlanDocument
 from schemas.markers import MarkerType
-from schemas.notifications import TableStatus
+from schemas.notifications import ScanStatus
 from schemas.overriding import override
 from schemas.position import Position
 
@@ -119,7 +119,7 @@ class TableTasks(Mapping[tuple[str, str], ReadTask]):
             task.plan_not_before = now_s + task.plan_tries.delay_s
         self._outbox.touch(task.key)
 
-    def refuse(self, task: ReadTask, status: TableStatus, reason: str) -> None:
+    def refuse(self, task: ReadTask, status: ScanStatus, reason: str) -> None:
         """End a task whose table cannot be read at all; the rest of its request continues."""
         self.owner(task).finish(task, State.FAILED, status, reason)
 
@@ -252,7 +252,7 @@ class TableTasks(Mapping[tuple[str, str], ReadTask]):
         task, _ = self._chunk_of(window)
         self.release(window)
         if task is not None:
-            self.refuse(task, TableStatus.UNKNOWN_SCHEMA, f"{task.table} was dropped while it was read")
+            self.refuse(task, ScanStatus.UNKNOWN_SCHEMA, f"{task.table} was dropped while it was read")
 
     # ---- inside
 

@@ -4,7 +4,7 @@ The assembler is all that is remembered of the log between two events: the open 
 before it, GTIDs, rows that wait for a commit, prepared XA transactions, and how far the log is read a second time.
 The steps of one transaction, in order::
 
-    Begin ─ BeginRows ─ (TableMap │ Rows │ PartialRows │ SqlText │ Definition │ DataStatement │ Kept)* ─ [Release, rows] ─ End
+    Begin ─ BeginRows ─ (TableMapStep │ Rows │ PartialRows │ SqlText │ Definition │ DataStatement │ Kept)* ─ [Release, rows] ─ End
                                                                                        └ Drop, where the log breaks off
 
 Between transactions there is a `Boundary` where the log continues without one.
@@ -57,7 +57,7 @@ from producer.stream.steps import (
     Rows,
     SqlText,
     Step,
-    TableMap,
+    TableMapStep,
 )
 from schemas.errors import DecodeError, LogTornError, UnknownEventError
 from schemas.position import Position, file_number
@@ -229,7 +229,7 @@ class TransactionAssembler:
                     transaction.pending.add(batch, index, offset)
                     yield _KEPT
                 elif kind == _TABLE_MAP:
-                    yield TableMap(transaction, batch, start, end)
+                    yield TableMapStep(transaction, batch, start, end)
                 else:
                     yield _new(Rows, (transaction, batch, index, kind, start, end, self.cursor.file, offset))
             elif kind == events.XID_EVENT:

@@ -28,7 +28,7 @@ from producer.stream.steps import (
     RereadError,
     Rows,
     SqlText,
-    TableMap,
+    TableMapStep,
 )
 from schemas.errors import DecodeError, LogTornError, TidemarkError, is_of_one_table
 
@@ -81,7 +81,7 @@ class LogReader:
         self._actions: dict[type[Any], Callable[[Any], None]] = {
             Begin: self._begin,
             BeginRows: publication.begin_rows,
-            TableMap: publication.table_map,
+            TableMapStep: publication.table_map,
             PartialRows: self._partial_rows,
             SqlText: publication.sql_text,
             Definition: publication.definition,

@@ -26,7 +26,7 @@ from producer.stream.steps import (
     Release,
     Rows,
     SqlText,
-    TableMap,
+    TableMapStep,
 )
 from rowcodec import EventContext
 from schemas.errors import DecodeError, UnknownEventError
@@ -147,7 +147,7 @@ class LogPublication:
 
     # ---- rows
 
-    def table_map(self, step: TableMap) -> None:
+    def table_map(self, step: TableMapStep) -> None:
         """Note which table an id means until the transaction ends."""
         transaction, batch, start, end = step
         view = batch.memory

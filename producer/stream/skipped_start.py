@@ -21,7 +21,7 @@ from producer.source.log_scan import batches_before
 from producer.stream.cursor import LogCursor
 from producer.stream.groups import OPS, TransactionAssembler
 from producer.stream.routes import counted
-from producer.stream.steps import Drop, End, PartialRows, Rows, TableMap
+from producer.stream.steps import Drop, End, PartialRows, Rows, TableMapStep
 from schemas.errors import SourceError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class SkippedEvents:
             start, end = int(batch.starts[index]), int(batch.ends[index])
             self._version = events.parse_format_description(batch.memory, start, end).server_version
         for step in self._assembler.steps(batch, index, index + 1):
-            if type(step) is TableMap:
+            if type(step) is TableMapStep:
                 self._table_map(step)
             elif type(step) is Rows:
                 self._count(step)
@@ -128,7 +128,7 @@ class SkippedEvents:
         if transaction is not None and transaction.next_ordinal > 1:
             self.offset = replace(self.offset, part=self._assembler.divide())
 
-    def _table_map(self, step: TableMap) -> None:
+    def _table_map(self, step: TableMapStep) -> None:
         view, start, end = step.batch.memory, step.start, step.end
         table = events.parse_table_map(view, start, end, server_version=self._version)
         self._tables[int.from_bytes(view[start + _HEADER : start + _TABLE_ID_END], "little")] = counted(table)

@@ -28,7 +28,7 @@ class BeginRows(NamedTuple):
     at: int
 
 
-class TableMap(NamedTuple):
+class TableMapStep(NamedTuple):
     """A TABLE_MAP event, in `batch.memory` from `start` to `end`."""
 
     transaction: OpenTransaction
@@ -117,8 +117,8 @@ class Boundary(NamedTuple):
 
 
 Step = (
-    Begin | BeginRows | TableMap | Rows | PartialRows | SqlText | Definition | DataStatement | Kept | Release | Drop | CommitFirst
-    | End | Boundary
+    Begin | BeginRows | TableMapStep | Rows | PartialRows | SqlText | Definition | DataStatement | Kept | Release | Drop
+    | CommitFirst | End | Boundary
 )
 
 

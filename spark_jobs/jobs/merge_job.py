@@ -36,7 +36,7 @@ from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_
 from spark_jobs.kafka.read import stream, topic_pattern
 from spark_jobs.merge.batch import BatchMerger, Step, no_step
 from spark_jobs.merge.context import MergeParts, checkpoint_of, merge_parts
-from spark_jobs.merge.job_state import JobState, JobStates
+from spark_jobs.merge.job_state import JobStates, MergeState
 from spark_jobs.merge.old_file_turns import OldFiles
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.pipeline.table_plan import require_same_rules
@@ -155,7 +155,7 @@ class MergeJob:
         self._queries = False
         self._lasting = ""
         self._problem: BaseException | None = None
-        self._state: JobState | None = None
+        self._state: MergeState | None = None
         self._merger: BatchMerger | None = None
         self._shared: SharedFolder | None = None
 
@@ -307,7 +307,7 @@ class MergeJob:
             if not any(record.state.has_pending_work for record in state.sources.values() if record.set_aside is None):
                 return
 
-    def _run_query(self, spark: SparkSession, parts: MergeParts, trigger: dict[str, Any]) -> JobState | None:
+    def _run_query(self, spark: SparkSession, parts: MergeParts, trigger: dict[str, Any]) -> MergeState | None:
         """Run a query to its end, and return the state it leaves; None where it had no batch."""
         self._checkpoint.remove_unfinished()
         if self._retries:

@@ -25,7 +25,7 @@ from spark_jobs.jobs.session import build_session
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches
 from spark_jobs.merge.context import MergeParts, checkpoint_of, merge_parts
-from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
+from spark_jobs.merge.job_state import JobStates, MergeState, SourceRecord
 from spark_jobs.merge.progress_report import publish_again
 from spark_jobs.merge.quarantined import COORDINATES
 from spark_jobs.pipeline.table_routes import Routes
@@ -99,7 +99,7 @@ def _leave_quarantine(spark: SparkSession, sink: Sink, cut_off: BegunBatch, targ
         sink.quarantine().remove(left.select(*COORDINATES).distinct())
 
 
-def _chosen(state: JobState, parts: MergeParts, names: Sequence[str], begun: Sequence[Target]) -> list[Target]:
+def _chosen(state: MergeState, parts: MergeParts, names: Sequence[str], begun: Sequence[Target]) -> list[Target]:
     """Return the targets of these names. `ConfigError` for one that no table went into, or is to go into."""
     known = {*state.targets, *begun}
     for table in state.sources:
@@ -122,8 +122,8 @@ def _target(sink: str, known: Iterable[Target], name: str) -> Target:
 
 
 def emptied(
-    state: JobState, routes: Routes, targets: Sequence[Target], end_of_log: EndOfLog | None = None
-) -> JobState:
+    state: MergeState, routes: Routes, targets: Sequence[Target], end_of_log: EndOfLog | None = None
+) -> MergeState:
     """Return a state in which nothing is known of these targets, and their tables go into them by the routes as they are now.
 
     What was read so far of a table that goes into one of them counts as left out for good: only a snapshot that began later makes

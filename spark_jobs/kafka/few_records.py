@@ -46,7 +46,7 @@ _ADVICE: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DriverRecord:
     """A record; `timestamp` is its time in Kafka, by this machine's zone, None where it has none."""
 
     topic: str
@@ -68,7 +68,7 @@ class FewRecords:
         self._kafka = replace(kafka, options=connection_options(kafka))
         self._pauses = {what: _Pause() for what in _ADVICE}
 
-    def read(self, slices: Sequence[Slice], key: bytes) -> list[Record] | None:
+    def read(self, slices: Sequence[Slice], key: bytes) -> list[DriverRecord] | None:
         """Return the committed records of the slices, those of a partition in order; None where another one is to read them.
 
         Values are kept of records with this key only; those of others are b"" where they have one. `EndingError` where the process
@@ -83,7 +83,7 @@ class FewRecords:
             return None
         return [_record(one, one.value if one.key == key or one.value is None else b"") for one in found]
 
-    def read_partition(self, topic: str, partition: int, prefix: bytes) -> list[Record] | None:
+    def read_partition(self, topic: str, partition: int, prefix: bytes) -> list[DriverRecord] | None:
         """Return what is committed now in a whole partition, in order, of keys that begin so; None and errors as above.
 
         Records that a transaction hides which is open now are waited for, 2 s at most. Records that a leader which has just been
@@ -152,7 +152,7 @@ class _Pause:
         self.failures += 1
 
 
-def _record(record: CommittedRecord, value: bytes | None) -> Record:
+def _record(record: CommittedRecord, value: bytes | None) -> DriverRecord:
     at_ms = record.timestamp_ms
     written = None if at_ms is None else datetime.fromtimestamp(at_ms / 1000)  # noqa: DTZ006 - as Spark gives it, without a zone
-    return Record(record.topic, record.partition, record.offset, record.key, value, written)
+    return DriverRecord(record.topic, record.partition, record.offset, record.key, value, written)

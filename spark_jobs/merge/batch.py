@@ -46,7 +46,7 @@ from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches, EarlierBatch,
 from spark_jobs.merge.changelog_batch import run_both, run_changelog
 from spark_jobs.merge.context import JobContext, MergeParts
 from spark_jobs.merge.group_batch import GroupRecords, MemberError
-from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord, retired_folders
+from spark_jobs.merge.job_state import JobStates, MergeState, SourceRecord, retired_folders
 from spark_jobs.merge.mirror_batch import run_mirror
 from spark_jobs.merge.progress_report import publish_progress
 from spark_jobs.merge.schema_sources import SchemaSources
@@ -129,7 +129,7 @@ class BatchMerger:
         self._stops_on_errors = settings.on_table_error == "stop"
         self._schemas_seen: dict[SourceTable, tuple[float, tuple[int, ...]]] = {}
         self._failed_with: dict[SourceTable, tuple[int, ...]] = {}
-        self.state: JobState | None = None
+        self.state: MergeState | None = None
         self.counts = BatchCounts()
         self.stages = StageClock()
 
@@ -175,7 +175,7 @@ class BatchMerger:
         self._on_step("loaded", batch_id)
         sources |= {table: records.source for table, records in loaded.items()}
         targets |= {context.target_of(table): one.target for table, one in loaded.items() if table in context.plan.alone}
-        state = JobState(context.query_id, batch_id, sources, targets, retired_folders(before, sources), examined.topics)
+        state = MergeState(context.query_id, batch_id, sources, targets, retired_folders(before, sources), examined.topics)
         self._states.save(state)
         self._on_step("saved", batch_id)
         self._loads.answer(state)
@@ -188,7 +188,7 @@ class BatchMerger:
         self._on_step("published", batch_id)
 
     def _loaded(
-        self, before: JobState, sources: Mapping[SourceTable, SourceRecord], targets: Mapping[Target, TargetRecord], batch_id: int
+        self, before: MergeState, sources: Mapping[SourceTable, SourceRecord], targets: Mapping[Target, TargetRecord], batch_id: int
     ) -> dict[SourceTable, TableRecords]:
         """Carry out the loads of all tables, now that the rows of the batch are in their targets."""
         alone = self._shared_by_tables().plan.alone
@@ -221,7 +221,12 @@ class BatchMerger:
         return EarlierBatch(begun, written, frozenset(row["table"] for row in names))
 
     def _begin(
-        self, before: JobState, bounds: BatchBounds, tables: Sequence[SourceTable], topics: Mapping[str, str], attempt: EarlierBatch
+        self,
+        before: MergeState,
+        bounds: BatchBounds,
+        tables: Sequence[SourceTable],
+        topics: Mapping[str, str],
+        attempt: EarlierBatch,
     ) -> None:
         """Store how the batch is begun, before its first write. `SinkError` if an attempt has written something else."""
         context, routes = self._shared_by_tables(), self._parts.naming.routes
@@ -256,7 +261,7 @@ class BatchMerger:
 
     # ── tables that are not merged ────────────────────
 
-    def _due(self, before: JobState) -> set[SourceTable]:
+    def _due(self, before: MergeState) -> set[SourceTable]:
         """Return the tables that are set aside and retried now: in the first batch, after a pause, or with another schema."""
         now_ms = time.time_ns() // 1_000_000
         return {
@@ -284,7 +289,7 @@ class BatchMerger:
         return known
 
     def _note_unmerged(
-        self, table: SourceTable, before: JobState, record: SourceRecord, targets: dict[Target, TargetRecord], batch_id: int
+        self, table: SourceTable, before: MergeState, record: SourceRecord, targets: dict[Target, TargetRecord], batch_id: int
     ) -> None:
         """Remember of a table that is not merged in this batch what an attempt before a crash has written."""
         targets |= self._half_written(self._parts.naming.targets_of(table), before, batch_id)
@@ -311,7 +316,7 @@ class BatchMerger:
         sink.forget(target)
         return sink.target(self._spark, target, ()).has_commit(batch_id)
 
-    def _half_written(self, targets: Iterable[Target], before: JobState, batch_id: int) -> dict[Target, TargetRecord]:
+    def _half_written(self, targets: Iterable[Target], before: MergeState, batch_id: int) -> dict[Target, TargetRecord]:
         """Return the records of those targets that an attempt at this batch has written to."""
         written = (target for target in targets if self._has_commit(target, batch_id))
         fed_by = self._shared_by_tables().fed_by
@@ -335,7 +340,7 @@ class BatchMerger:
             return record
         return replace(record, feeds={feed.target.text: feed.rule for feed in routes.feeds(table)})
 
-    def _merged(self, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> GroupRecords:
+    def _merged(self, inputs: Sequence[TableInput], before: MergeState, batch_id: int) -> GroupRecords:
         """Merge the tables of a batch: what workers can merge in one job first, then one group after the other."""
         context, routes = self._shared_by_tables(), self._parts.naming.routes
         alone = {} if self._is_changelog else context.plan.alone
@@ -361,7 +366,7 @@ class BatchMerger:
                 self._delays.note(table, delays)
         return GroupRecords(sources, targets)
 
-    def _merge_group(self, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> GroupRecords:
+    def _merge_group(self, group: Group, inputs: Sequence[TableInput], before: MergeState, batch_id: int) -> GroupRecords:
         """Merge the tables of a group; set aside one that cannot be read or planned, and all of them for an error of a target."""
         context = self._shared_by_tables()
         is_alone = not self._is_changelog and inputs[0].table in context.plan.alone
@@ -402,7 +407,7 @@ class BatchMerger:
         return replace(done, sources={**sources, **done.sources})
 
     def _readable(
-        self, inputs: Sequence[TableInput], before: JobState, batch_id: int
+        self, inputs: Sequence[TableInput], before: MergeState, batch_id: int
     ) -> tuple[list[TableInput], dict[SourceTable, SourceRecord]]:
         """Return the tables that can be read, and the records of the others, which are set aside."""
         ready: list[TableInput] = []
@@ -420,7 +425,7 @@ class BatchMerger:
         return ready, aside
 
     def _merge_without(
-        self, error: MemberError, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int
+        self, error: MemberError, group: Group, inputs: Sequence[TableInput], before: MergeState, batch_id: int
     ) -> GroupRecords:
         """Merge the other tables of a group, and set this one aside."""
         aside = {error.table: self._set_aside_for(error.table, before.source(error.table), error.error, batch_id)}
@@ -448,7 +453,7 @@ class BatchMerger:
         session: SparkSession = self._threads.session
         return session
 
-    def _publish(self, before: JobState, state: JobState, slices: Sequence[Slice], seconds: float) -> None:
+    def _publish(self, before: MergeState, state: MergeState, slices: Sequence[Slice], seconds: float) -> None:
         read = sum(part.end - max(part.start, 0) for part in slices)
         left = any(record.set_aside is not None for record in state.sources.values())
         caught_up = read < _NEARLY_FULL * self._settings.spark.max_batch_records and not left

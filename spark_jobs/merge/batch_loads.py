@@ -28,7 +28,7 @@ from schemas.identity import SourceTable
 from schemas.loads import LoadAnswer
 from spark_jobs.kafka.topic_tables import TopicTables
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.job_state import JobState, SourceRecord
+from spark_jobs.merge.job_state import MergeState, SourceRecord
 from spark_jobs.merge.load_record import EarlierAttempt
 from spark_jobs.merge.loads_of_table import LoadsOfTable
 from spark_jobs.merge.source_of_chunks import ChunkSource
@@ -70,7 +70,7 @@ class Loads:
     def carried_out(
         self,
         context: JobContext,
-        before: JobState,
+        before: MergeState,
         records: Mapping[SourceTable, TableRecords],
         batch_id: int,
         put: Answers,
@@ -108,7 +108,7 @@ class Loads:
         return {table: loads.records for table, loads in begun.items()} | failed
 
     def _begun(
-        self, context: JobContext, before: JobState, table: SourceTable, one: TableRecords, batch_id: int, put: Answers
+        self, context: JobContext, before: MergeState, table: SourceTable, one: TableRecords, batch_id: int, put: Answers
     ) -> tuple[LoadsOfTable, list[LoadTask]]:
         """Return the loads of a table, with the tasks that workers are to carry out."""
         target = before.target(context.target_of(table))
@@ -188,7 +188,7 @@ class Loads:
         """Return the record of a table without the answers that this run of the job has written."""
         return replace(record, loads=record.loads.without_answers(self._written))
 
-    def answer(self, state: JobState) -> None:
+    def answer(self, state: MergeState) -> None:
         """Write the answers that a saved state has, but for those that this run has written."""
         answers = [one for record in state.sources.values() for one in record.loads.answers]
         self._written &= {one.window for one in answers}

@@ -21,7 +21,7 @@ from schemas.identity import SourceTable, Target
 from schemas.json_codec import decode, encode
 from schemas.settings import SchemaChangeSettings, Settings
 from schemas.settings.schema_change_section import KINDS, applied_kinds
-from spark_jobs.merge.job_state import JobState, SourceRecord
+from spark_jobs.merge.job_state import MergeState, SourceRecord
 from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.pipeline.table_plan import require_same_batch
 from spark_jobs.pipeline.table_routes import Feed
@@ -131,7 +131,7 @@ class EarlierBatch:
             return frozenset()
         return frozenset(table for target in self.touched for table in self.begun.tables_into(target))
 
-    def known(self, before: JobState) -> JobState:
+    def known(self, before: MergeState) -> MergeState:
         """Return the state before the batch with the topics that the attempt has read, and their tables."""
         if self.begun is None or not self.tables:
             return before

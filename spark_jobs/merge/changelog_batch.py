@@ -38,7 +38,7 @@ from spark_jobs.merge.group_batch import (
     why_it_fails,
     without_failing_rows,
 )
-from spark_jobs.merge.job_state import JobState
+from spark_jobs.merge.job_state import MergeState
 from spark_jobs.merge.mirror_batch import run_mirror
 from spark_jobs.merge.observed_rows import ObservedRows
 from spark_jobs.merge.source_part import SourcePart
@@ -189,7 +189,7 @@ class ObservedEvents(ObservedRows):
 
 
 def run_changelog(
-    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int
+    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: MergeState, batch_id: int
 ) -> GroupRecords:
     """Append the events of a group, without the changes on which an expression fails. They are looked for only after an error."""
     try:
@@ -203,7 +203,7 @@ def run_changelog(
 
 
 def run_both(
-    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int
+    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: MergeState, batch_id: int
 ) -> GroupRecords:
     """Merge a group into its mirrors and append it to its changelogs. What is remembered of the tables is what the mirror needs.
 

@@ -40,7 +40,7 @@ from spark_jobs.decode.record_columns import (
 from spark_jobs.decode.spark_types import converted, literal, quoted
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.job_state import JobState, SourceRecord
+from spark_jobs.merge.job_state import MergeState, SourceRecord
 from spark_jobs.merge.progress_report import table_progress
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
@@ -124,7 +124,7 @@ class GroupBatch(ABC):
         spark: SparkSession,
         group: Group,
         inputs: Sequence[TableInput],
-        before: JobState,
+        before: MergeState,
         batch_id: int,
         *,
         isolates: bool = False,

@@ -86,7 +86,7 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class JobState:
+class MergeState:
     """Everything remembered after a batch. `retired` are tombstone folders that the next batch removes.
 
     `topics` are the ids of the topics that were read: one that is deleted and created again has the same name and another id.
@@ -159,7 +159,7 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class StateDocument:
-    """A `JobState` as it is saved.
+    """A `MergeState` as it is saved.
 
     With `names` "quoted" a part with a dot is in backticks; in older documents none is, and `Naming.tables` is asked.
     """
@@ -181,10 +181,10 @@ class JobStates:
         self._store = store
         self._naming = naming
 
-    def load(self, query_id: str, batch_id: int) -> JobState:
+    def load(self, query_id: str, batch_id: int) -> MergeState:
         """Return the state after a batch; before the first batch (-1) there is none."""
         if batch_id < 0:
-            return JobState(query_id, -1)
+            return MergeState(query_id, -1)
         try:
             state = self._parsed(decode(StateDocument, json.loads(self._store.load(batch_id))))
         except (OSError, ValueError, KeyError, TypeError, DecodeError) as error:
@@ -197,14 +197,14 @@ class JobStates:
             raise SinkError(message)
         return state
 
-    def saved(self, query_id: str, batch_id: int) -> JobState | None:
+    def saved(self, query_id: str, batch_id: int) -> MergeState | None:
         """Return the state that an attempt at this batch has saved before it ended; None where there is none that can be read."""
         try:
             return self.load(query_id, batch_id)
         except SinkError:
             return None
 
-    def save(self, state: JobState) -> None:
+    def save(self, state: MergeState) -> None:
         """Save the state after a batch."""
         tables = {
             table.name.text: TableEntry(record, state.target(self._naming.own_target(table)))
@@ -215,7 +215,7 @@ class JobStates:
             document = replace(document, v=_ROUTED, targets={target.text: one for target, one in state.targets.items()})
         self._store.save(state.batch_id, json.dumps(encode(document), separators=(",", ":")))
 
-    def _parsed(self, document: StateDocument) -> JobState:
+    def _parsed(self, document: StateDocument) -> MergeState:
         sources: dict[SourceTable, SourceRecord] = {}
         targets: dict[Target, TargetRecord] = {}
         for name, entry in document.tables.items():
@@ -226,10 +226,10 @@ class JobStates:
             sources[table], targets[self._naming.own_target(table)] = entry.source, entry.target
         if document.v == _ROUTED:
             targets = {Target.parse(text): one for text, one in document.targets.items()}
-        return JobState(document.query_id, document.batch_id, sources, targets, document.retired, document.topics)
+        return MergeState(document.query_id, document.batch_id, sources, targets, document.retired, document.topics)
 
 
-def retired_folders(before: JobState, sources: Mapping[SourceTable, SourceRecord]) -> tuple[str, ...]:
+def retired_folders(before: MergeState, sources: Mapping[SourceTable, SourceRecord]) -> tuple[str, ...]:
     """Return the tombstone folders that counted before this batch and count no more."""
     now = {item.path for record in sources.values() for item in record.tombstones}
     then = {item.path for record in before.sources.values() for item in record.tombstones}

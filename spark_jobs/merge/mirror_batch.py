@@ -40,7 +40,7 @@ from spark_jobs.merge.group_batch import (
     without_failing_rows,
 )
 from spark_jobs.merge.images_by_workers import TargetPut, compute_by_worker, put_by_workers
-from spark_jobs.merge.job_state import JobState
+from spark_jobs.merge.job_state import MergeState
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.pipeline.table_plan import Group
@@ -257,7 +257,7 @@ class MirrorBatch(GroupBatch):
 
 
 def run_mirror(
-    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int
+    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: MergeState, batch_id: int
 ) -> GroupRecords:
     """Merge a group, without the rows on which an expression fails.
 

@@ -15,7 +15,7 @@ from schemas.json_codec import encode
 from schemas.merge_progress import MergeProgress, TableProgress
 from schemas.merge_rule import NOTHING, TableState
 from schemas.position import Position
-from spark_jobs.merge.job_state import JobState, SourceRecord
+from spark_jobs.merge.job_state import MergeState, SourceRecord
 from spark_jobs.store.files import FileStore
 from spark_jobs.store.sink_layout import PROGRESS
 
@@ -30,7 +30,7 @@ GIVEN_UP: Final = (
 
 
 def publish_progress(
-    files: FileStore, state: JobState, delays: Mapping[SourceTable, DelayCounter] = NO_DELAYS, *, caught_up: bool
+    files: FileStore, state: MergeState, delays: Mapping[SourceTable, DelayCounter] = NO_DELAYS, *, caught_up: bool
 ) -> None:
     """Write progress.json. The job itself reads of it only the query and the batch."""
     tables = {
@@ -52,7 +52,7 @@ def publish_progress(
     files.write(PROGRESS, json.dumps(encode(progress), indent=1))
 
 
-def publish_again(files: FileStore, state: JobState) -> None:
+def publish_again(files: FileStore, state: MergeState) -> None:
     """Write progress.json with a state that was changed between two batches."""
     publish_progress(files, state, caught_up=not json.loads(files.read(PROGRESS)).get("last_batch_full", True))
 

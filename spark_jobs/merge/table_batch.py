@@ -14,7 +14,7 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.evolution import outgrown
 from spark_jobs.merge.group_batch import GroupRecords
-from spark_jobs.merge.job_state import JobState, SourceRecord
+from spark_jobs.merge.job_state import MergeState, SourceRecord
 from spark_jobs.merge.observed_rows import ObservedRows
 from spark_jobs.merge.rows_file import RowsFile
 from spark_jobs.merge.source_part import SourcePart
@@ -231,7 +231,7 @@ class TableBatch:
 
 
 def run_alone(
-    context: JobContext, spark: SparkSession, _group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int
+    context: JobContext, spark: SparkSession, _group: Group, inputs: Sequence[TableInput], before: MergeState, batch_id: int
 ) -> GroupRecords:
     """Merge a group of one table that goes as it is into one target, which has no other."""
     (one,) = inputs

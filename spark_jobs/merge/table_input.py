@@ -19,7 +19,7 @@ from schemas.markers import MARKER_KEY, MARKER_VERSION, Marker, parse_marker
 from schemas.settings import KafkaSettings
 from spark_jobs.decode.avro_records import framed_parts
 from spark_jobs.kafka.admin import first_offsets
-from spark_jobs.kafka.few_records import FewRecords, Record
+from spark_jobs.kafka.few_records import DriverRecord, FewRecords
 from spark_jobs.kafka.read import read_slices
 from spark_jobs.kafka.topic_tables import TopicTables
 
@@ -162,16 +162,16 @@ def _read_markers(
     is_row = ~is_marker & F.col("value").isNotNull()
     records = read_slices(spark, kafka, slices)
     noted = records.observe(with_rows, F.collect_set(F.when(is_row, F.col("topic"))).alias("topics"))
-    markers: dict[str, list[Record]] = {part.topic: [] for part in slices}
+    markers: dict[str, list[DriverRecord]] = {part.topic: [] for part in slices}
     for row in noted.where(is_marker).select("topic", "partition", "offset", "key", "value", "timestamp").collect():
-        markers[row["topic"]].append(Record(*row))
+        markers[row["topic"]].append(DriverRecord(*row))
     topics = with_rows.get["topics"]
     return {topic: _parsed(topic, found) | {"has_rows": topic in topics} for topic, found in markers.items()}
 
 
-def _markers_among(slices: Sequence[Slice], records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+def _markers_among(slices: Sequence[Slice], records: Sequence[DriverRecord]) -> dict[str, dict[str, Any]]:
     """Return the same of records that are here already."""
-    markers: dict[str, list[Record]] = {part.topic: [] for part in slices}
+    markers: dict[str, list[DriverRecord]] = {part.topic: [] for part in slices}
     with_rows = set()
     for record in records:
         if record.key == MARKER_KEY:
@@ -181,7 +181,7 @@ def _markers_among(slices: Sequence[Slice], records: Sequence[Record]) -> dict[s
     return {topic: _parsed(topic, found) | {"has_rows": topic in with_rows} for topic, found in markers.items()}
 
 
-def _parsed(topic: str, records: Sequence[Record]) -> dict[str, Any]:
+def _parsed(topic: str, records: Sequence[DriverRecord]) -> dict[str, Any]:
     markers: list[Marker] = []
     bad: list[BadMarker] = []
     for record in sorted(records, key=lambda item: (item.partition, item.offset)):

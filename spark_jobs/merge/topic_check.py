@@ -20,7 +20,7 @@ from schemas.settings import Settings
 from schemas.topics import state_topic
 from spark_jobs.kafka.admin import id_of_anchor, is_same_producer, require_same_topics, topic_ids
 from spark_jobs.kafka.topic_tables import TopicTables
-from spark_jobs.merge.job_state import JobState, Naming, SourceRecord
+from spark_jobs.merge.job_state import MergeState, Naming, SourceRecord
 from spark_jobs.merge.table_set_aside import as_set_aside, ended_early, new_topics_read, reading_again, unread
 
 log = structlog.get_logger()
@@ -44,7 +44,7 @@ class BatchBounds:
     batch_id: int
     start: Offsets
     ends: Offsets
-    before: JobState
+    before: MergeState
 
 
 class TopicCheck:
@@ -129,7 +129,7 @@ class TopicCheck:
 
     def _concerns_tables_only(
         self,
-        before: JobState,
+        before: MergeState,
         changed: AbstractSet[str],
         affected: AbstractSet[SourceTable],
         topics: Mapping[SourceTable, tuple[str, str]],
@@ -160,7 +160,7 @@ class TopicCheck:
             return None
         return None if name is None else self._naming.table(*name)
 
-    def _anchor_of(self, before: JobState) -> dict[str, str]:
+    def _anchor_of(self, before: MergeState) -> dict[str, str]:
         """Return the id of the producer's state topic, while it is not known."""
         if self._anchor in before.topics:
             return {}

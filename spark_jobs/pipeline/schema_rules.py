@@ -22,7 +22,7 @@ Columns = Sequence[tuple[str, T.DataType]]
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnChange:
+class LayoutChange:
     """A difference of two writer schemas, or a statement that empties a table: its kind, and what is said of it."""
 
     kind: str
@@ -71,11 +71,11 @@ class SchemaRule:
         """The causes of floor markers whose rows stay (`schemas.markers.FloorMarker.cause`)."""
         return frozenset(cause for kind, causes in _CAUSES.items() if kind not in self.applied for cause in causes)
 
-    def refused(self, changes: Sequence[ColumnChange]) -> list[ColumnChange]:
+    def refused(self, changes: Sequence[LayoutChange]) -> list[LayoutChange]:
         """Return the changes before which the sink ends."""
         return [one for one in changes if one.kind in self.applied] if self.behaviour == "exception" else []
 
-    def require_allowed(self, table: str, changes: Sequence[ColumnChange]) -> None:
+    def require_allowed(self, table: str, changes: Sequence[LayoutChange]) -> None:
         """Raise `SchemaChangeError` for changes of a table before which the sink ends."""
         found = self.refused(changes)
         if found:
@@ -87,24 +87,24 @@ class SchemaRule:
             raise SchemaChangeError(message)
 
 
-def differences(before: WriterSchema, after: WriterSchema) -> list[ColumnChange]:
+def differences(before: WriterSchema, after: WriterSchema) -> list[LayoutChange]:
     """Return the changes that lead from the columns of one writer schema to those of another."""
-    found: list[ColumnChange] = []
+    found: list[LayoutChange] = []
     for name, item in after.by_name.items():
         known = before.by_name.get(name)
         if known is None:
-            found.append(ColumnChange(ADD, f"column {item.name} {item.type.simpleString()} was added"))
+            found.append(LayoutChange(ADD, f"column {item.name} {item.type.simpleString()} was added"))
         elif known.type != item.type:
             kinds = f"{known.type.simpleString()} to {item.type.simpleString()}"
-            found.append(ColumnChange(RETYPE, f"column {item.name} changed its type from {kinds}"))
+            found.append(LayoutChange(RETYPE, f"column {item.name} changed its type from {kinds}"))
     gone = [item for name, item in before.by_name.items() if name not in after.by_name]
-    return found + [ColumnChange(DROP, f"column {item.name} was dropped") for item in gone]
+    return found + [LayoutChange(DROP, f"column {item.name} was dropped") for item in gone]
 
 
-def emptied(causes: Collection[str]) -> list[ColumnChange]:
+def emptied(causes: Collection[str]) -> list[LayoutChange]:
     """Return the changes that floor markers with these causes report. A table that is made is none."""
     kinds = dict.fromkeys(_TAKES_ROWS[cause] for cause in causes if cause in _TAKES_ROWS)
-    return [ColumnChange(kind, f"the table was {'truncated' if kind == TRUNCATE_TABLE else 'dropped'}") for kind in kinds]
+    return [LayoutChange(kind, f"the table was {'truncated' if kind == TRUNCATE_TABLE else 'dropped'}") for kind in kinds]
 
 
 def dropped_columns(existing: Columns, current: Sequence[WriterSchema], known: Sequence[WriterSchema]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from devservers import Database, start_database
 from mysqlio.information_schema import read_rules, read_table_facts
 from producer.binlog.tablemap import TableMap
 from producer.catalog.effects import DdlChange, parse_ddl
-from producer.catalog.model import TableState, from_document, renamed, to_document
+from producer.catalog.model import CatalogTable, from_document, renamed, to_document
 from producer.catalog.reduce import Unknown, altered, created
 from schemas.columns import TableSchema
 from schemas.documents import CatalogDocument
@@ -90,8 +90,8 @@ class Fuzzer:
             cursor.execute("SET SESSION time_zone = '+00:00'")
         self.rules = read_rules(self.reader)
         self.catalog = catalog_of(server, connect=self._connect)
-        self.state: TableState | None = None
-        self.before: TableState | None = None
+        self.state: CatalogTable | None = None
+        self.before: CatalogTable | None = None
         self.last = ""
         self.statements: list[str] = []
 
@@ -190,7 +190,7 @@ class Fuzzer:
         """The change on our state, by its text alone."""
         if change.kind == "other":
             return
-        found: TableState | Unknown
+        found: CatalogTable | Unknown
         if change.kind == "rename":
             if self.state is not None:
                 self.state = renamed(self.state, change.new_database, change.new_table)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from devservers import Database
-from producer.catalog.model import TableState
+from producer.catalog.model import CatalogTable
 
 NAMES: Final = ("a", "B b", "c-c", "dé", "e`e", "select", "f.f", "日本", "G$g", "h'h", 'i"i', "j;j", "first", "t")
 CHARSETS: Final = ("latin1", "utf8mb4", "utf8mb3", "utf8", "ascii", "gbk", "cp1251", "ucs2", "utf16", "sjis")
@@ -131,7 +131,7 @@ class RandomStatements:
     def position(self, columns: list[str]) -> str:
         return self.random.choice(["", "", " FIRST", f" AFTER {self.written(self.random.choice(columns))}"])
 
-    def statement(self, state: TableState) -> str:
+    def statement(self, state: CatalogTable) -> str:
         """A statement on the table, usually an ALTER of one to four clauses."""
         table = quoted(self.table)
         if self.chance(0.05):
@@ -151,7 +151,7 @@ class RandomStatements:
             table += self.random.choice([" WAIT 3", " NOWAIT"])
         return f"{head} {table} {self.random.choice([', ', ','])[:2].join(clauses)}{tail}"
 
-    def clause(self, state: TableState, columns: list[str], free: list[str], busy: set[str]) -> str:
+    def clause(self, state: CatalogTable, columns: list[str], free: list[str], busy: set[str]) -> str:
         kinds = ["add"] * 5 + ["key"] * 2 + ["table", "convert", "drop_key", "default"]
         if len(free) > 1:
             kinds += ["drop", "modify", "modify", "change", "change", "rename"]
@@ -236,7 +236,7 @@ class RandomStatements:
             return f"ADD {head}{word} {name} ({parts})"
         return f"ADD {self.random.choice(['INDEX', 'KEY'])} {name} {self.random.choice(['', 'USING BTREE '])}({parts})"
 
-    def drop_key(self, state: TableState) -> str:
+    def drop_key(self, state: CatalogTable) -> str:
         if not state.keys:
             return "ENGINE=InnoDB"
         key = self.random.choice(state.keys)
@@ -265,7 +265,7 @@ class RandomStatements:
             ]
         )
 
-    def other(self, state: TableState) -> str:
+    def other(self, state: CatalogTable) -> str:
         columns = [column.name for column in state.schema.columns]
         old = quoted(self.table)
         kind = self.random.choice(["rename", "index", "drop_index", "create"])

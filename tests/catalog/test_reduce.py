@@ -7,7 +7,7 @@ import pytest
 from mysqlio.definitions.table_parts import Rules
 from producer.catalog import Catalog
 from producer.catalog.effects import parse_ddl
-from producer.catalog.model import TableState, from_document, to_document
+from producer.catalog.model import CatalogTable, from_document, to_document
 from producer.catalog.reduce import Unknown, altered, created
 from producer.catalog.tracking import TrackedTables
 from schemas.columns import ColumnType
@@ -24,29 +24,29 @@ TABLE = (
 )
 
 
-def made(sql: str = TABLE, rules: Rules = MYSQL) -> TableState:
+def made(sql: str = TABLE, rules: Rules = MYSQL) -> CatalogTable:
     (change,) = parse_ddl(sql, "db", rules.flavour)
     state = created("db", "t", change.clauses, rules)
-    assert isinstance(state, TableState), state
+    assert isinstance(state, CatalogTable), state
     return state
 
 
-def after(clauses: str, rules: Rules = MYSQL, sql: str = TABLE) -> TableState:
+def after(clauses: str, rules: Rules = MYSQL, sql: str = TABLE) -> CatalogTable:
     found = outcome(clauses, rules, sql)
-    assert isinstance(found, TableState), found
+    assert isinstance(found, CatalogTable), found
     return found
 
 
-def outcome(clauses: str, rules: Rules = MYSQL, sql: str = TABLE) -> TableState | Unknown:
+def outcome(clauses: str, rules: Rules = MYSQL, sql: str = TABLE) -> CatalogTable | Unknown:
     change = parse_ddl(f"ALTER TABLE t {clauses}", "db", rules.flavour)[0]
     return altered(made(sql, rules), change.clauses, rules)
 
 
-def names(state: TableState) -> list[str]:
+def names(state: CatalogTable) -> list[str]:
     return [column.name for column in state.schema.columns]
 
 
-def keys(state: TableState) -> list[str]:
+def keys(state: CatalogTable) -> list[str]:
     return [key.name for key in state.keys]
 
 
@@ -118,7 +118,7 @@ def test_a_default_whose_value_depends_on_the_server_is_said_to_be_uncertain() -
     assert state.uncertain == {"n", "c"}
     (change,) = parse_ddl("ALTER TABLE t DROP n, RENAME COLUMN c TO d", "db", "mysql")
     later = altered(state, change.clauses, MYSQL)
-    assert isinstance(later, TableState)
+    assert isinstance(later, CatalogTable)
     assert later.uncertain == {"d"}
 
 
@@ -256,7 +256,7 @@ def test_members_whose_text_depends_on_the_session_are_not_guessed() -> None:
         assert "members" in str(outcome(f"ADD e ENUM({members})"))
     (change,) = parse_ddl("ALTER TABLE t ADD e ENUM('a\\\\b')", "db", sql_mode=1 << 20)
     found = altered(made(), change.clauses, MYSQL)
-    assert isinstance(found, TableState)
+    assert isinstance(found, CatalogTable)
     assert found.schema.column("e").members == ("a\\\\b",)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from devservers import Registry
 from kafkaio.schema_registry import HttpRegistry
-from producer.kafka.registry import RegistryWatch, SchemaRegistry
+from producer.kafka.registry import RegistryWatch, SchemaIdRegistry
 from producer.kafka.schema_ids import SchemaIds
 from schemas.errors import (
     RegistryAccessError,
@@ -54,7 +54,7 @@ def proxy() -> Iterator[str]:
 
 @pytest.mark.parametrize("status", [404, 429, 500, 502, 503])
 def test_a_registry_that_fails_or_is_unreachable_behind_its_proxy_is_waited_for(proxy: str, status: int) -> None:
-    registry = SchemaRegistry(f"{proxy}/{status}")
+    registry = SchemaIdRegistry(f"{proxy}/{status}")
     with pytest.raises(RegistryUnavailableError, match=f"HTTP {status}") as caught:
         registry.register("t-value", '"string"')
     assert "compatibility" not in str(caught.value)
@@ -64,7 +64,7 @@ def test_a_registry_that_fails_or_is_unreachable_behind_its_proxy_is_waited_for(
 
 @pytest.mark.parametrize(("status", "words"), [(401, "refuses the user"), (409, "refuses the schema of t-value: it is incompat")])
 def test_what_a_registry_refuses_is_final(proxy: str, status: int, words: str) -> None:
-    registry = SchemaRegistry(f"{proxy}/{status}")
+    registry = SchemaIdRegistry(f"{proxy}/{status}")
     with pytest.raises(RegistryError, match=words) as caught:
         registry.register("t-value", '"string"')
     assert not isinstance(caught.value, RegistryUnavailableError)
@@ -76,7 +76,7 @@ def test_what_a_registry_lost_is_registered_again_and_other_ids_need_a_new_start
     """One request returns everything that was registered, whatever the number of records."""
     key, value = (f"{unique_name('lost')}-{part}" for part in ("key", "value"))
     schemas = [(key, '"string"'), (value, _record("a")), (value, _record("a", "b"))]
-    registered = SchemaRegistry(registry.url)
+    registered = SchemaIdRegistry(registry.url)
     ids = [registered.register(*schema) for schema in schemas]
     watch = RegistryWatch(registered)
     watch.look()
@@ -90,7 +90,7 @@ def test_what_a_registry_lost_is_registered_again_and_other_ids_need_a_new_start
     assert registered.lost_subjects() == []
     with urllib.request.urlopen(f"{registry.url}/subjects/{value}/versions") as answer:  # noqa: S310 - loopback
         assert json.load(answer) == [1, 2]
-    again = SchemaRegistry(registry.url)
+    again = SchemaIdRegistry(registry.url)
     moved = [again.register(*schema) for schema in schemas] != ids
     assert (watch.problem is not None) == moved
     if watch.problem is not None:
@@ -100,7 +100,7 @@ def test_what_a_registry_lost_is_registered_again_and_other_ids_need_a_new_start
 
 
 def test_a_password_that_cannot_be_read_for_a_moment_does_not_end_the_watch(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    registered = SchemaRegistry(registry.url)
+    registered = SchemaIdRegistry(registry.url)
     watch = RegistryWatch(registered, every_s=0.01)
     looked = threading.Semaphore(0)
 
@@ -121,11 +121,11 @@ def test_a_password_that_cannot_be_read_for_a_moment_does_not_end_the_watch(regi
 def test_within_a_subject_no_id_is_given_to_a_second_schema(registry: Registry) -> None:
     """A registry that lost its memory numbers from 1 again: what it gives then may be the id of other records in Kafka."""
     subject = f"{unique_name('again')}-value"
-    first = SchemaRegistry(registry.url)
+    first = SchemaIdRegistry(registry.url)
     given = first.register(subject, _record("a"))
     kept = {f"registered/{given}/{subject}": {"v": 1, "subject": subject, "id": given, "schema": _record("b")}}
     used = SchemaIds(kept)
-    second = SchemaRegistry(registry.url, used=used)
+    second = SchemaIdRegistry(registry.url, used=used)
     other = second.register(subject, _record("a"))
     assert other != given
     (document,) = used.pop_unsaved().values()
@@ -134,7 +134,7 @@ def test_within_a_subject_no_id_is_given_to_a_second_schema(registry: Registry) 
     assert used.pop_unsaved() == {}
     kept[f"registered/{other}/{subject}"] = document
 
-    third = SchemaRegistry(registry.url, used=SchemaIds(kept))
+    third = SchemaIdRegistry(registry.url, used=SchemaIds(kept))
     assert third.register(subject, _record("a")) == other, "each start would make an id of its own"
     for one in (first, second, third):
         one.close()
@@ -150,7 +150,7 @@ def test_a_path_without_the_api_is_said_to_be_one(registry: Registry, path: str)
     """A real registry of Apicurio, which has several APIs: the compatibility of schemas has nothing to do with it."""
     url = registry.url.partition("/apis")[0] + path
     words = f"this is not a Confluent-compatible registry API at {re.escape(url)}: HTTP 404: .*/apis/ccompat/v7"
-    producing = SchemaRegistry(url)
+    producing = SchemaIdRegistry(url)
     with pytest.raises(RegistryError, match=words) as caught:
         producing.register("t-value", '"string"')
     assert not isinstance(caught.value, RegistryUnavailableError)

@@ -19,7 +19,7 @@ from schemas.markers import MARKER_KEY, CompleteMarker, HeartbeatMarker
 from schemas.settings import KafkaSettings
 from schemas.waiting import Waits
 from spark_jobs.kafka import few_records
-from spark_jobs.kafka.few_records import FewRecords, Record
+from spark_jobs.kafka.few_records import DriverRecord, FewRecords
 from spark_jobs.merge import table_input
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import ORDERS, amounts, at, flush, marker, merge_all, progress, topics_of
@@ -33,7 +33,7 @@ def few(kafka: Kafka) -> FewRecords:
     return FewRecords(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
 
 
-def read(kafka: Kafka, *slices: Slice) -> list[Record]:
+def read(kafka: Kafka, *slices: Slice) -> list[DriverRecord]:
     with capture_logs() as logged:
         found = few(kafka).read(slices, KEY)
     assert found is not None, logged

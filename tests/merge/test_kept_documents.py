@@ -17,7 +17,7 @@ from schemas.identity import SourceId, SourceTable, Target
 from schemas.json_codec import decode
 from schemas.merge_progress import MergeProgress, SetAside
 from schemas.merge_rule import Gap
-from spark_jobs.merge.job_state import JobState, JobStates, Naming
+from spark_jobs.merge.job_state import JobStates, MergeState, Naming
 from spark_jobs.merge.load_record import DoneLoad
 from spark_jobs.merge.progress_report import publish_progress
 from spark_jobs.merge.used_schemas import UsedSchemas
@@ -37,7 +37,7 @@ def recorded(kind: str) -> list[str]:
     return [one["text"] for one in RECORDED if one["kind"] == kind]
 
 
-def states() -> tuple[MemoryStates, list[JobState]]:
+def states() -> tuple[MemoryStates, list[MergeState]]:
     store = MemoryStates({})
     for number, text in enumerate(recorded("job-state"), 7):
         store.save(number, text)

@@ -9,7 +9,7 @@ from schemas.delay_histogram import DelayCounter, DelayHistogram
 from schemas.identity import SourceId, SourceTable
 from schemas.json_codec import decode
 from schemas.merge_progress import MergeProgress
-from spark_jobs.merge.job_state import JobState, SourceRecord
+from spark_jobs.merge.job_state import MergeState, SourceRecord
 from spark_jobs.merge.progress_report import publish_progress
 from spark_jobs.store.files import LocalFiles
 from spark_jobs.store.sink_layout import PROGRESS
@@ -21,7 +21,7 @@ def test_it_has_the_delays_of_the_recent_past_and_of_all_time_where_some_were_co
     counter = DelayCounter()
     counter.add(DelayHistogram.of([20.0]), 1_000_000.0)
     counter.add(DelayHistogram.of([1.7, 1.8]), 1_000_900.0)
-    state = JobState("q", 5, {ORDERS: SourceRecord(merged=3), QUIET: SourceRecord()})
+    state = MergeState("q", 5, {ORDERS: SourceRecord(merged=3), QUIET: SourceRecord()})
     publish_progress(LocalFiles(tmp_path), state, {ORDERS: counter}, caught_up=True)
     tables = decode(MergeProgress, json.loads((tmp_path / PROGRESS).read_text(encoding="utf-8"))).tables
     assert tables["shop.orders"].delays == counter.total

@@ -33,7 +33,7 @@ from spark_jobs.jobs.merge_jobs import may_pass
 from spark_jobs.kafka import topic_tables as work
 from spark_jobs.kafka.read import FEW_RECORDS, kafka_options, read_slices, topic_pattern
 from spark_jobs.kafka.topic_tables import TopicTables, table_of
-from spark_jobs.merge.job_state import JobState, JobStates, Naming, SourceRecord
+from spark_jobs.merge.job_state import JobStates, MergeState, Naming, SourceRecord
 from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.sinks.delta.commit_log import require_nothing_put_back, require_own_table
@@ -253,7 +253,7 @@ def test_the_state_of_a_batch_is_read_back_as_it_was_and_only_by_its_query(tmp_p
     table = naming.table("a", "b")
     source, target = SourceRecord(merged=3, change_offsets={0: 9}), TargetRecord(5, (1, 4), ("id",))
     store = JobStates(StateFiles(LocalFiles(tmp_path), "."), naming)
-    state = JobState("q", 5, {table: source}, {naming.own_target(table): target}, ("x",), {"t": "id"})
+    state = MergeState("q", 5, {table: source}, {naming.own_target(table): target}, ("x",), {"t": "id"})
     store.save(state)
     assert store.load("q", 5) == state
     assert store.load("q", -1).sources == {}
@@ -275,7 +275,7 @@ def test_the_state_of_a_batch_keeps_apart_tables_with_dots_in_their_names(tmp_pa
     sources = {table: SourceRecord(merged=number) for number, table in enumerate(tables)}
     targets = {naming.own_target(table): TargetRecord(number) for number, table in enumerate(tables)}
     store = JobStates(StateFiles(LocalFiles(tmp_path), "."), naming)
-    state = JobState("q", 5, sources, targets)
+    state = MergeState("q", 5, sources, targets)
     store.save(state)
     assert store.load("q", 5) == state
 

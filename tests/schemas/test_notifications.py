@@ -16,8 +16,8 @@ from schemas.notifications import (
     NOTIFICATION_VALUE,
     ChunkProgress,
     Notification,
+    ScanStatus,
     SnapshotNotifier,
-    TableStatus,
     signal_accepted,
     signal_rejected,
 )
@@ -28,7 +28,7 @@ ALL = [
     NOTIFIER.started(1, TABLES),
     NOTIFIER.in_progress(2, TABLES, "shop.a", ChunkProgress(5, 100, ("9", None), ("5", "x"))),
     NOTIFIER.in_progress(2, TABLES, "shop.a", ChunkProgress(0)),
-    NOTIFIER.table_scan_completed(3, TABLES, "shop.a", 12, TableStatus.SUCCEEDED),
+    NOTIFIER.table_scan_completed(3, TABLES, "shop.a", 12, ScanStatus.SUCCEEDED),
     NOTIFIER.paused(4, TABLES),
     NOTIFIER.resumed(5, TABLES),
     NOTIFIER.aborted(6, TABLES),

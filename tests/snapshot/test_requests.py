@@ -7,7 +7,7 @@ from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.requests import KEPT_REQUESTS
 from producer.snapshot.snapshot_state import State
 from schemas.documents import Origin
-from schemas.notifications import TableStatus
+from schemas.notifications import ScanStatus
 from tests.support.ledgers import READERS, at, everything
 
 
@@ -46,7 +46,7 @@ def test_a_table_that_could_not_be_read_again_is_remembered_until_it_was() -> No
         assert request is not None
         (task,) = (task for task in ledger.tasks.values() if task.request == request)
         if fails:
-            ledger.tasks.refuse(task, TableStatus.SQL_EXCEPTION, "no such index")
+            ledger.tasks.refuse(task, ScanStatus.SQL_EXCEPTION, "no such index")
         else:
             ViewRequests(ledger).complete(task, at(5))
         ledger.prepare(at(10), 0.0)
@@ -76,7 +76,7 @@ def test_of_many_tables_that_could_not_be_read_again_those_that_were_since_stay_
     ledger = SnapshotLedger("srv", 2, lambda: 5)
     ledger.requests.submit("anew-1", Origin.INITIAL, [("db.t", None), ("db.u", None)])
     for task in ledger.tasks.values():
-        ledger.tasks.refuse(task, TableStatus.SQL_EXCEPTION, "no such index")
+        ledger.tasks.refuse(task, ScanStatus.SQL_EXCEPTION, "no such index")
     ledger.prepare(at(10), 0.0)
     for number in range(KEPT_REQUESTS + 20):
         ledger.requests.submit(f"r{number}", Origin.SIGNAL, [("db.v" if number else "db.t", None)])

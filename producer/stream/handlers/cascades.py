@@ -21,7 +21,7 @@ import structlog
 
 from mysqlio.information_schema import wait_for_ddl
 from producer.binlog.images import RowImages
-from producer.catalog.foreign_keys import ForeignKeys, TableName, Trigger, read_foreign_keys
+from producer.catalog.foreign_keys import ForeignKeys, TableName, TableTrigger, read_foreign_keys
 from producer.snapshot.child_rows import MAX_VALUES, ChildRows, Value
 from producer.snapshot.followed_rows import GATHER_S
 from producer.stream.ports import CheckpointParticipant, CheckpointWork
@@ -79,7 +79,7 @@ class Cascades:
         self._wire = wire
         self._records = records
         self._keys = ForeignKeys(())
-        self._triggers: dict[tuple[TableName, str], tuple[Trigger, ...]] = {}
+        self._triggers: dict[tuple[TableName, str], tuple[TableTrigger, ...]] = {}
         self._read = False
         self._old: dict[Rows, set[Value]] = {}
         self._new: dict[Rows, set[Value]] = {}
@@ -118,7 +118,7 @@ class Cascades:
         """Return whether the log itself has what the events of that second changed in children."""
         return self._logged_since is not None and written_s >= self._logged_since
 
-    def _triggers_of(self, route: Route, op: Op) -> tuple[Trigger, ...]:
+    def _triggers_of(self, route: Route, op: Op) -> tuple[TableTrigger, ...]:
         """Return what a rows event of that table triggers."""
         name = route.key, op
         found = self._triggers.get(name)
@@ -127,7 +127,7 @@ class Cascades:
             found = self._triggers[name] = tuple(filter(None, map(self._captured_only, known)))
         return found
 
-    def _keeps_keys(self, event: RowsEvent, triggers: Sequence[Trigger]) -> bool:
+    def _keeps_keys(self, event: RowsEvent, triggers: Sequence[TableTrigger]) -> bool:
         """Return whether an update clearly changed no referenced value: they are in the key, and a changed key is more records."""
         records, codec = event.records, event.route.codec
         if event.op != "u" or records is None or codec is None:
@@ -137,7 +137,7 @@ class Cascades:
         key = {name.lower() for name in codec.table.record_key}
         return all(name.lower() in key for trigger in triggers for name in trigger.columns)
 
-    def _note_images(self, triggers: Sequence[Trigger], event: RowsEvent) -> None:
+    def _note_images(self, triggers: Sequence[TableTrigger], event: RowsEvent) -> None:
         triggers = [one for one in triggers if any(c.child not in self._whole for c in one.consequences)]
         cells = [self._cells(event.route, trigger.columns) for trigger in triggers]
         for trigger, found in zip(triggers, cells, strict=True):
@@ -205,7 +205,7 @@ class Cascades:
     # ---- inside
 
     def _note(
-        self, trigger: Trigger, cells: Sequence[_Cell], old: Sequence[bytes | None], new: Sequence[bytes | None] | None
+        self, trigger: TableTrigger, cells: Sequence[_Cell], old: Sequence[bytes | None], new: Sequence[bytes | None] | None
     ) -> None:
         """Note that a row of a parent changed its referenced values from `old` to `new`, or was deleted."""
         names = [cell.name for cell in cells]
@@ -231,7 +231,7 @@ class Cascades:
             if len(known) > MAX_VALUES:
                 self._whole[child] = _TOO_MANY
 
-    def _note_whole(self, trigger: Trigger, reason: str) -> None:
+    def _note_whole(self, trigger: TableTrigger, reason: str) -> None:
         for consequence in trigger.consequences:
             self._whole.setdefault(consequence.child, reason)
 
@@ -256,9 +256,9 @@ class Cascades:
             return lambda cell: cell.ljust(length, b"\0").hex().upper()
         return None
 
-    def _captured_only(self, trigger: Trigger) -> Trigger | None:
+    def _captured_only(self, trigger: TableTrigger) -> TableTrigger | None:
         found = tuple(one for one in trigger.consequences if self._captured.holds_data(*one.child))
-        return Trigger(trigger.columns, found) if found else None
+        return TableTrigger(trigger.columns, found) if found else None
 
     def _read_once(self) -> None:
         if not self._read:

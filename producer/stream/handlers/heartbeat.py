@@ -31,7 +31,7 @@ _JOIN_S: Final = 5.0
 _HOPELESS: Final = frozenset({1044, 1046, 1049, 1064, 1142, 1143, 1149, 1227, 1370})
 
 
-class Heartbeat(CheckpointParticipant):
+class SourceHeartbeat(CheckpointParticipant):
     """A participant that writes a record with the first checkpoint after each interval. Times in seconds."""
 
     def __init__(
