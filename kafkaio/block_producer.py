@@ -101,8 +101,8 @@ def block_producer(producer: Producer, name: str) -> BlockProducer | None:
     client = ctypes.c_void_p.from_address(id(producer) + object.__basicsize__).value
     if client is None or not _is_mapped(client):
         return None
-    found = library.rd_kafka_name(client)
-    if found is None or not found.decode(errors="replace").startswith(f"{name}#producer-"):
+    client_id = library.rd_kafka_name(client)
+    if client_id is None or not client_id.decode(errors="replace").startswith(f"{name}#producer-"):
         return None
     return BlockProducer(producer, client, library)
 

@@ -85,7 +85,7 @@ def is_refusal(error: KafkaError) -> bool:
 
 
 def with_leaders(ask: Callable[[], _Answer], within_s: float, look: Callable[[], object] | None = None) -> _Answer:
-    """Return what `ask` answers once the partitions it asks for have leaders that know of it; `KafkaException` if not in time.
+    """Return the answer of `ask` once the partitions it asks for have leaders that know of it; `KafkaException` if not in time.
 
     A topic that was made just now, and one whose leader changes, has none for a moment: Kafka answers their creation first.
     `look` is called before `ask` is called again: it has the client ask the brokers for leaders (`leaders_of`).
@@ -132,10 +132,10 @@ def offsets_for_times(consumer: Consumer, wanted: Sequence[TopicPartition], time
     """Return of each partition the offset of its first record from a time on (in milliseconds, as its offset); `with_leaders`."""
 
     def ask() -> list[TopicPartition]:
-        found = consumer.offsets_for_times(list(wanted), timeout=timeout_s)
-        for part in found:
+        answers = consumer.offsets_for_times(list(wanted), timeout=timeout_s)
+        for part in answers:
             if part.error is not None:
                 raise KafkaException(part.error)
-        return list(found)
+        return list(answers)
 
     return with_leaders(ask, timeout_s, leaders_of(consumer, sorted({part.topic for part in wanted})))

@@ -57,11 +57,11 @@ class OldestRecords:
         A text says why that is not known. Records that were there and are no longer (retention) are not known; from offset 0 on
         nothing was read yet, and the first one counts that is there.
         """
-        found: dict[PartitionOffset, int | str] = dict.fromkeys(offsets, _NO_ANSWER)
-        ordered, deadline = list(found), time.monotonic() + _READ_S
+        times: dict[PartitionOffset, int | str] = dict.fromkeys(offsets, _NO_ANSWER)
+        ordered, deadline = list(times), time.monotonic() + _READ_S
         for begin in range(0, len(ordered), _AT_ONCE):
-            self._read(ordered[begin : begin + _AT_ONCE], found, deadline)
-        return found
+            self._read(ordered[begin : begin + _AT_ONCE], times, deadline)
+        return times
 
     def _read(self, offsets: Collection[PartitionOffset], found: dict[PartitionOffset, int | str], deadline: float) -> None:
         consumer = self._consumer = self._consumer or self._opened()
@@ -98,7 +98,7 @@ class OldestRecords:
 
 
 def _said(message: Message, asked: PartitionOffset, lost: str) -> int | str:
-    """Return what a message says of the first record from an offset on."""
+    """Return the result of a message about the first record from an offset on."""
     error = message.error()
     if error is None:
         kind, ms = message.timestamp()

@@ -52,10 +52,10 @@ def slices_between(start: Offsets, end: Offsets, others: Container[str] = ()) ->
                 "job on an empty sink path and snapshot again"
             )
             raise SinkError(message)
-    found: list[Slice] = []
+    slices: list[Slice] = []
     for topic, partitions in end.items():
         for partition, offset in partitions.items():
             first = start.get(topic, {}).get(partition, EARLIEST)
             if offset > 0 and first < offset:
-                found.append(Slice(topic, partition, first, offset))
-    return found
+                slices.append(Slice(topic, partition, first, offset))
+    return slices

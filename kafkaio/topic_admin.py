@@ -117,9 +117,9 @@ class TopicAdmin:
         missing = set(topics)
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         while missing:
-            found = self._fetch_partitions(missing)
-            self._partitions.update(found)
-            missing -= found.keys()
+            counts = self._fetch_partitions(missing)
+            self._partitions.update(counts)
+            missing -= counts.keys()
             if missing and time.monotonic() > deadline:
                 message = (
                     f"{len(missing)} topics exist, but after {ADMIN_TIMEOUT_S:g} s no broker reports their partitions, those of "
@@ -214,7 +214,7 @@ class TopicAdmin:
         return again
 
     def _metadata(self) -> Any:
-        """Return what the brokers report of all topics; ask in short turns, since a refusal is seen only between them."""
+        """Return the metadata of all topics; ask in short turns, since a refusal is seen only between them."""
         self._refusal = None
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         with waiting("kafka", self._servers, "the list of topics"):

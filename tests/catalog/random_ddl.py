@@ -25,7 +25,7 @@ from devservers import Database, start_database
 from mysqlio.information_schema import read_rules, read_table_facts
 from producer.binlog.tablemap import TableMap
 from producer.catalog.effects import DdlChange, parse_ddl
-from producer.catalog.model import CatalogTable, from_document, renamed, to_document
+from producer.catalog.model import CatalogTable, from_document, renamed, state_of, to_document
 from producer.catalog.reduce import Unknown, altered, created
 from schemas.columns import TableSchema
 from schemas.documents import CatalogDocument
@@ -115,7 +115,7 @@ class Fuzzer:
             assert facts is not None
             if self.make.chance(0.02):
                 self.execute("SET SESSION sql_mode = " + self.make.random.choice(["''", "''", "'ANSI_QUOTES'"]))
-            if not self.step(self.make.statement(facts.state)):
+            if not self.step(self.make.statement(state_of(facts))):
                 self.make.table = table
         return self.tally
 
@@ -174,7 +174,7 @@ class Fuzzer:
             self.tally.by_log += 1
             self.judge("log", statement, version.schema, facts.schema, frozenset())
         if self.state is None:
-            self.state = facts.state
+            self.state = state_of(facts)
             return
         self.state = from_document(decode(CatalogDocument, encode(to_document(self.state))))
         self.tally.by_text += 1

@@ -105,7 +105,7 @@ def test_the_language_of_an_indented_block_is_that_of_its_first_word() -> None:
 def test_the_words_that_the_page_of_troubles_quotes_are_in_the_code() -> None:
     text = (ROOT / "docs" / "troubleshoot.md").read_text("utf-8")
     quoted = [quote for cell in re.findall(r"^\| ([^|]*`[^|]*) \|", text, re.MULTILINE) for quote in re.findall(r"`([^`]+)`", cell) if " " in quote and not quote.startswith("tidemark ")]
-    files = [path for room in ("schemas", "producer", "spark_jobs", "tidemark") for path in (ROOT / room).rglob("*.py")]
+    files = [path for room in ("schemas", "kafkaio", "mysqlio", "rowcodec", "producer", "spark_jobs", "tidemark") for path in (ROOT / room).rglob("*.py")]
     code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text("utf-8") for path in files))
 
     assert len(quoted) >= 6
