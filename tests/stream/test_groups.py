@@ -44,7 +44,7 @@ def without_offset(steps: list[str]) -> list[str]:
 def test_a_transaction_becomes_begin_rows_and_end() -> None:
     log = Log()
     found = log.read(gtid(10), query("BEGIN"), table_map(), named("one"), named("two", 31), xid())
-    assert without_offset(found) == [*FRAME, "TableMap", "Rows one #1", "Rows two #2", *DONE]
+    assert without_offset(found) == [*FRAME, "TableMapStep", "Rows one #1", "Rows two #2", *DONE]
     offset = log.boundary_offset()
     assert (offset.pos, offset.gtid_set) == (log.end, f"{UUID_TEXT}:1-10")
     assert offset.last is not None
@@ -54,7 +54,7 @@ def test_a_transaction_becomes_begin_rows_and_end() -> None:
 def test_events_may_come_in_any_batches() -> None:
     log = Log()
     parts = [gtid(10), query("BEGIN"), table_map(), named("one"), xid()]
-    assert without_offset([step for part in parts for step in log.read(part)]) == [*FRAME, "TableMap", "Rows one #1", *DONE]
+    assert without_offset([step for part in parts for step in log.read(part)]) == [*FRAME, "TableMapStep", "Rows one #1", *DONE]
 
 
 def test_between_two_events_of_a_transaction_nothing_can_be_committed() -> None:
@@ -77,7 +77,7 @@ def test_ddl_is_a_transaction_of_its_own_and_one_that_creates_and_selects_contin
     created = "CREATE TABLE t (a INT) START TRANSACTION"
     found = log.read(gtid(11), query("BEGIN"), query(created), table_map(), named("one"), xid())
     assert without_offset(found) == [
-        *FRAME, f"Definition {created}", "BeginRows", "TableMap", "Rows one #1", *DONE
+        *FRAME, f"Definition {created}", "BeginRows", "TableMapStep", "Rows one #1", *DONE
     ]  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def test_a_compressed_transaction_has_the_steps_of_a_plain_one_at_the_position_o
     )
     log = Log()
     found = log.read(gtid(10), event(40, fields + b"\0" + body))
-    assert without_offset(found) == [*FRAME, "TableMap", "Rows one #1", *DONE]
+    assert without_offset(found) == [*FRAME, "TableMapStep", "Rows one #1", *DONE]
     assert found[3].endswith(f" {len(without_checksum(gtid(10)))}")
     assert log.boundary_offset().pos == log.end
 
@@ -111,7 +111,7 @@ def test_rows_that_may_be_rolled_back_are_kept_until_the_commit(limit_bytes: int
     assert log.memory.used_bytes <= limit_bytes
     released = log.read(query("SAVEPOINT s"), named("two"), query("ROLLBACK TO s"), named("three"), xid())
     assert without_offset(released) == [
-        "Kept", "Kept", "Release", "BeginRows", "TableMap", "Rows one #1", "Rows three #2", *DONE
+        "Kept", "Kept", "Release", "BeginRows", "TableMapStep", "Rows one #1", "Rows three #2", *DONE
     ]  # fmt: skip
     assert log.memory.used_bytes == 0
 
@@ -134,7 +134,7 @@ def test_rows_beside_a_statement_of_another_engine_follow_its_own_group() -> Non
     """A group of a table without transactions is committed by a COMMIT query, and MySQL says that it may roll back."""
     log = Log()
     found = log.read(gtid(10, transactional=False), query("BEGIN"), table_map(), named("one"), query("COMMIT"))
-    assert without_offset(found) == ["Begin", "Kept", "Kept", "Release", "BeginRows", "TableMap", "Rows one #1", *DONE]
+    assert without_offset(found) == ["Begin", "Kept", "Kept", "Release", "BeginRows", "TableMapStep", "Rows one #1", *DONE]
 
 
 # ---- XA
@@ -150,11 +150,11 @@ def test_xa_rows_are_released_at_their_commit_with_its_offset() -> None:
     assert log.read(*prepared(10, b"a", "one", "two")) == ["Begin", *["Kept"] * 4, *DONE]
     assert log.boundary_offset().resume == ResumePoint(FILE, 100, f"{UUID_TEXT}:1-9")
     between = log.read(gtid(11), query("BEGIN"), table_map(), named("other"), xid())
-    assert without_offset(between) == [*FRAME, "TableMap", "Rows other #1", *DONE]
+    assert without_offset(between) == [*FRAME, "TableMapStep", "Rows other #1", *DONE]
     at = log.end - 100 + len(without_checksum(gtid(12)))
     found = log.read(gtid(12), xa("COMMIT", b"a"))
     expected = [f"Rows {text} #{number} {at}" for number, text in ((1, "one"), (2, "two"))]
-    assert found == ["Begin", "Release", "BeginRows", "TableMap", expected[0], "TableMap", expected[1], *DONE]
+    assert found == ["Begin", "Release", "BeginRows", "TableMapStep", expected[0], "TableMapStep", expected[1], *DONE]
     assert log.boundary_offset().resume is None
     assert log.memory.used_bytes == 0
 
