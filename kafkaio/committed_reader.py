@@ -250,9 +250,10 @@ class CommittedReader:
         if message is None:
             what, since_s = f"records of {_named(self._left)}", time.monotonic() - silent_s
             with waiting("kafka", self._servers, what, since_s):
-                message = self._consumer.poll(min(TURN_S, self._silence_s))
-                while message is None and time.monotonic() < until_s and not (WAITS.is_ending or self._lasting):
+                while message is None:
                     message = self._consumer.poll(min(TURN_S, self._silence_s))
+                    if WAITS.is_ending or self._lasting is not None or time.monotonic() >= until_s:
+                        break
         return message
 
     def _record(self, message: Message) -> CommittedRecord | None:

@@ -31,6 +31,7 @@ from schemas.errors import (
 from schemas.overriding import override
 from schemas.settings import Settings
 from schemas.sink_figures import SinkFigures
+from schemas.waiting import WAITS
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.own_jvm import LostClassError, has_jvm_ended, jvm_ended, without_class
 from spark_jobs.jobs.own_session import own_session
@@ -249,7 +250,7 @@ class MergeJobs(Merging):
                 if until_caught_up and not self._stop.is_set():
                     _require_nothing_set_aside(job)
             except Exception as error:
-                if self._stop.is_set() and may_pass(error) and not has_jvm_ended():  # a wait that the stop has ended
+                if WAITS.is_ending and may_pass(error) and not has_jvm_ended():  # a wait that the stop of the process has ended
                     job.note_end("", self._begun_ms)
                     return
                 if self._stop.is_set() or not may_pass(error) or has_jvm_ended():
