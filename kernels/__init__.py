@@ -4,6 +4,7 @@
 `loader` gives its functions to Python.
 """
 
-from kernels.group import ArrayType, KernelGroup
+from kernels.group import KernelGroup
+from kernels.python_calls import ArrayType
 
 __all__ = ["ArrayType", "KernelGroup"]

@@ -19,8 +19,8 @@ import numba
 from llvmlite import binding
 from numba.core.registry import cpu_target
 
-from kernels.group import ArrayType, KernelGroup, Type, compile_here, symbol_of
-from kernels.python_calls import python_call
+from kernels.group import Compilation, KernelGroup, compile_here, symbol_of
+from kernels.python_calls import ArrayType, Type, python_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +94,7 @@ def main(home: str) -> None:
     """Compile `GROUP` of the module `home`; write the object file to standard output. Ends when standard input does."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     output, sys.stdout = sys.stdout.buffer, sys.stderr
-    compile_here(home)
+    compile_here(Compilation(home, dispatcher_of, inlined))
     group: KernelGroup = import_module(home).GROUP
     for name in group.modules:
         import_module(name)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 import numpy as np
 
 from kernels.object_files import ObjectFiles
+from kernels.python_calls import Type
 
 if TYPE_CHECKING:
     from kernels.loader import Library
@@ -25,28 +26,24 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 IS_DISABLED: Final = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
+Mark: TypeAlias = Callable[[Callable[..., Any]], Any]
+
+
 @dataclass(frozen=True, slots=True)
-class ArrayType:
-    """An array in C order. Kernels cannot write to one that is `readonly`, and only such a one may be given as read-only."""
+class Compilation:
+    """A group, by name, that this process compiles, and the marks of Numba, which `kernels.compiler` gives."""
 
-    dtype: str
-    dimensions: int = 1
-    readonly: bool = False
-
-
-Type: TypeAlias = ArrayType | str
-"""An array, or the name of a number in NumPy: `int64`, `uint64`, `bool`."""
+    group: str
+    dispatcher_of: Mark
+    inlined: Mark
 
 
-class _Compiling:
-    """The group that this process compiles, by name; none in all processes but those of `kernels.compiler`."""
-
-    group: str | None = None
+_compilations: Final[list[Compilation]] = []  # at most one, and none but in a process of `kernels.compiler`
 
 
-def compile_here(name: str) -> None:
-    """Let this process compile the group of that name: called before the modules of the group are imported."""
-    _Compiling.group = name
+def compile_here(compilation: Compilation) -> None:
+    """Let this process compile a group: called before the modules of the group are imported."""
+    _compilations.append(compilation)
 
 
 class KernelEntry:
@@ -97,33 +94,29 @@ class KernelGroup:
     @property
     def is_compiling(self) -> bool:
         """Whether this process compiles the group: only then has a module to import what Numba needs."""
-        return _Compiling.group == self.home and not IS_DISABLED
+        return self._compilation is not None
+
+    @property
+    def _compilation(self) -> Compilation | None:
+        return next((one for one in _compilations if one.group == self.home and not IS_DISABLED), None)
 
     def kernel(self, function: Function) -> Function:
         """Mark a function that only kernels call."""
-        if not self.is_compiling:
+        if self._compilation is None:
             return function
-        from kernels.compiler import dispatcher_of
-
-        dispatcher = dispatcher_of(function)
+        dispatcher = self._compilation.dispatcher_of(function)
         if self.are_typed:
             self.typed.append(dispatcher)
         return cast("Function", dispatcher)
 
     def inlined(self, function: Function) -> Function:
         """Mark a part of one kernel that is a function only for readability."""
-        if not self.is_compiling:
-            return function
-        from kernels.compiler import inlined
-
-        return cast("Function", inlined(function))
+        return function if self._compilation is None else cast("Function", self._compilation.inlined(function))
 
     def entry(self, function: Function) -> Function:
         """Mark a kernel that Python calls. Kernels can call it, too."""
-        if self.is_compiling:
-            from kernels.compiler import dispatcher_of
-
-            dispatcher = dispatcher_of(function)
+        if self._compilation is not None:
+            dispatcher = self._compilation.dispatcher_of(function)
             self.typed.append(dispatcher)
             self.entries.append(dispatcher)
             return cast("Function", dispatcher)

@@ -8,9 +8,21 @@ like. Fields of arrays are those of `PyArrayObject_fields` (NumPy's `ndarraytype
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from kernels.group import ArrayType, Type
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """An array in C order. Kernels cannot write to one that is `readonly`, and only such a one may be given as read-only."""
+
+    dtype: str
+    dimensions: int = 1
+    readonly: bool = False
+
+
+Type: TypeAlias = ArrayType | str
+"""An array, or the name of a number in NumPy: `int64`, `uint64`, `bool`."""
 
 FUNCTIONS: Final = (
     "PyLong_AsLongLong", "PyErr_Occurred", "PyErr_SetString", "PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLongLong",

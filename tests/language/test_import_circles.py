@@ -11,7 +11,7 @@ import pytest
 from tests.language.test_glossary import ROOT
 
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["root_packages"]
-BOUNDS = {"kernels": 1, "tidemark": 1}
+BOUNDS = {"tidemark": 1}
 
 
 @cache
