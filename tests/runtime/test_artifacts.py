@@ -25,7 +25,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, content: bytes) -> list[str]:
-    """Stands for Ivy: writes what the repository would answer."""
+    """Stands for pip: writes what the index would answer."""
     asked: list[str] = []
 
     def download(missing: list[Artifact], folder: Path) -> None:
@@ -33,7 +33,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, content: bytes) -> list[str]:
             asked.append(entry.coordinate)
             (folder / entry.file_name).write_bytes(content)
 
-    monkeypatch.setattr(artifacts, "_ivy_download", download)
+    monkeypatch.setattr(artifacts, "pip_download", download)
     return asked
 
 

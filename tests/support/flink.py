@@ -17,7 +17,7 @@ import pytest
 from devservers.bundles import bundle_files
 from devservers.processes import Server, free_port, listening
 from tidemark.runtime import java_home
-from tidemark.runtime.artifacts import ivy_jar
+from tidemark.runtime.ivy import ivy_jar
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway

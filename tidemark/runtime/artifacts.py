@@ -2,9 +2,7 @@
 
 `artifacts.lock` beside this module names what production needs; who needs more brings a lock file of that form.
 
-Jars come through Ivy, which pyspark carries, with the machine's own settings for proxies and certificates.
-The lock names each file, so no POM is read and nothing is resolved: a bundle of 46 jars costs its download
-and no more. A bundle is fetched into a folder of its own beside the cache, checked and renamed, so a killed
+A bundle is fetched into a folder of its own beside the cache, checked and renamed, so a killed
 process leaves no half file; a lock file keeps other processes waiting instead of fetching twice.
 """
 
@@ -13,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import importlib.util
 import logging
 import os
 import shutil
@@ -28,7 +25,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
-from xml.sax.saxutils import quoteattr
 
 from schemas.errors import TidemarkError
 
@@ -37,21 +33,6 @@ log = logging.getLogger(__name__)
 LOCK_FILE: Final = Path(__file__).with_name("artifacts.lock")
 PROGRESS_SECONDS: Final = 2.0
 ABANDONED_SECONDS: Final = 6 * 3600.0
-IVY_SETTINGS: Final = """<ivysettings>
- <settings defaultResolver="central"/>
- <caches defaultCacheDir={cache}
-  artifactPattern="[organisation]__[artifact]__[revision](-[classifier]).[ext]"/>
- <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
-</ivysettings>
-"""
-IVY_MODULE: Final = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
- <info organisation="tidemark" module="runtime"/>
- <configurations defaultconfmapping="*->default"><conf name="default"/></configurations>
- <dependencies>
-{dependencies} </dependencies>
-</ivy-module>
-"""
-
 
 class UnavailableError(TidemarkError):
     """A program or a file is not available on this machine; the message says what to do."""
@@ -200,7 +181,7 @@ def bundle_files(
 ) -> list[Path]:
     """Return the paths of a bundle in the cache, in the order of the lock file; fetch what is missing.
 
-    Without a `fetcher`, pip fetches wheels and Ivy everything else.
+    Without a `fetcher`, pip fetches them as wheels.
     Raises ArtifactError when a file cannot be fetched or is not the expected one.
     """
     entries = bundle_entries(bundle, lock)
@@ -210,18 +191,14 @@ def bundle_files(
         with exclusive(f"artifacts-{bundle}"):
             missing = [entry for entry in entries if not (store / entry.file_name).is_file()]
             if missing:
-                _fetch(bundle, missing, store, say or log.info, fetcher)
+                _fetch(bundle, missing, store, say or log.info, fetcher or pip_download)
     paths = [store / entry.file_name for entry in entries]
     for path, entry in zip(paths, entries, strict=True):
         check(path, entry, f"Delete {path} and retry")
     return paths
 
 
-def _fetch(
-    bundle: str, missing: list[Artifact], store: Path, say: Callable[[str], None], fetcher: Fetcher | None
-) -> None:
-    if fetcher is None:
-        fetcher = _pip_download if missing[0].coordinate.startswith("pypi:") else _ivy_download
+def _fetch(bundle: str, missing: list[Artifact], store: Path, say: Callable[[str], None], fetcher: Fetcher) -> None:
     total = sum(entry.size for entry in missing)
     say(f"{bundle}: fetching {len(missing)} file(s), {total / 1e6:.1f} MB")
     begin = time.monotonic()
@@ -259,49 +236,7 @@ def _progress(bundle: str, folder: Path, total: int, say: Callable[[str], None])
         thread.join()
 
 
-def ivy_jar() -> Path:
-    """Return the Ivy that pyspark contains. Raises ArtifactError when pyspark is not installed."""
-    spec = importlib.util.find_spec("pyspark")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        for jar in sorted(Path(folder, "jars").glob("ivy-*.jar")):
-            return jar
-    raise ArtifactError(
-        "pyspark is not installed in this Python; its Ivy fetches the jars. Run: pip install pyspark"
-    )
-
-
-def _ivy_download(missing: Iterable[Artifact], folder: Path) -> None:
-    from tidemark.runtime.java import java_home
-
-    lines = []
-    for entry in missing:
-        organisation, name, version, extension, classifier = entry.parts
-        marker = f" m:classifier={quoteattr(classifier)}" if classifier else ""
-        lines.append(
-            f"  <dependency org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(version)}"
-            f' transitive="false"><artifact name={quoteattr(name)} type={quoteattr(extension)}'
-            f" ext={quoteattr(extension)}{marker}/></dependency>\n"
-        )
-    settings, module = folder / "ivysettings.xml", folder / "ivy.xml"
-    settings.write_text(IVY_SETTINGS.format(cache=quoteattr(str(folder))), "utf-8")
-    module.write_text(IVY_MODULE.format(dependencies="".join(lines)), "utf-8")
-    command = [
-        str(java_home(17) / "bin" / "java"),
-        "-Xmx128m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-jar",
-        str(ivy_jar()),
-        "-settings",
-        str(settings),
-        "-ivy",
-        str(module),
-        "-warn",
-    ]
-    run_fetcher(command, "Ivy", [folder / entry.file_name for entry in missing])
-
-
-def _pip_download(missing: Iterable[Artifact], folder: Path) -> None:
+def pip_download(missing: Iterable[Artifact], folder: Path) -> None:
     """Download wheels; they are named `pypi:<project>:<version>:<rest of the wheel's file name>`."""
     entries = list(missing)
     command = [

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tidemark.runtime.artifacts import UnavailableError, bundle_files, is_bundle_here
+from tidemark.runtime.ivy import ivy_download
 
 BASE_BUNDLES: Final = ("spark-delta",)
 """The Kafka source, Avro and Delta: every merge job has them."""
@@ -29,7 +30,7 @@ def spark_jars(types: Iterable[str] = ("delta",), say: Callable[[str], None] | N
 
     `types` are the types of the sinks, or "jdbc" for MySQL's JDBC driver; `UnavailableError` for one that has no jars here.
     """
-    return [path for bundle in _bundles(types) for path in bundle_files(bundle, say)]
+    return [path for bundle in _bundles(types) for path in bundle_files(bundle, say, fetcher=ivy_download)]
 
 
 def are_jars_here(types: Iterable[str]) -> bool:
