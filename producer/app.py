@@ -27,7 +27,7 @@ from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import server_facts
 from producer import all_kernels
 from producer.clients import Clients
-from producer.kafka.registry import RegistryWatch, load_client
+from producer.kafka.registry import RegistryWatch
 from producer.preparation import (
     create_common_topics,
     create_topics,
@@ -287,8 +287,6 @@ class Producer:
 
     def _open(self) -> None:
         settings, clients = self._settings, self._clients
-        if settings.format.type == "avro":
-            threading.Thread(target=load_client, name="import-registry-client", daemon=True).start()
         warm_up()
         connection = connect(ServerAccess.of(settings.source))
         try:

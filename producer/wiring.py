@@ -140,8 +140,6 @@ class Wiring:
         )
         self._schema_ids = SchemaIds(start.documents)
         self._registry = SchemaIdRegistry.of(settings.format, self._schema_ids) if settings.format.type == "avro" else None
-        if self._registry is not None:
-            resources.callback(self._registry.close)
         self._codecs = LogCodecs(
             settings.name,
             self._connector,

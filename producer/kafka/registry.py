@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Collection
+from typing import Final
 
 import structlog
 
+from kafkaio.schema_registry import HttpRegistry
 from producer.kafka.schema_ids import SchemaIds
-from schemas.applied.registry_access import RegistryAccess, not_the_api
+from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import (
     ConfigError,
-    NoRegistryError,
-    RegistryAccessError,
     RegistryError,
     RegistryLostError,
     RegistryUnavailableError,
@@ -22,31 +21,14 @@ from schemas.errors import (
 )
 from schemas.settings import FormatSettings
 from schemas.topics import GENERATION
-from schemas.waiting import waiting
-
-if TYPE_CHECKING:
-    from confluent_kafka.schema_registry import SchemaRegistryClient
 
 log = structlog.get_logger(__name__)
-
-_Answer = TypeVar("_Answer")
 
 LOOK_EVERY_S: Final = 15.0
 _JOIN_S: Final = 5.0
 KEY_SUFFIX: Final = "-key"
 VALUE_SUFFIX: Final = "-value"
-_REFUSED: Final = (401, 403)
-_TIMES_OUT: Final = (408, 429)
-_SERVER_FAILS: Final = 500
-_NOT_FOUND: Final = 404
-_OF_NO_REGISTRY: Final = -1  # the client's error code of an answer that is not the API's: a proxy's, for one
-_SHOWN: Final = 200
 _NAMED: Final = 5
-
-
-def load_client() -> None:
-    """Import the registry's client, which takes a tenth of a second: a start does it while it waits for source and Kafka."""
-    import confluent_kafka.schema_registry  # noqa: F401
 
 
 class SchemaIdRegistry:
@@ -57,9 +39,8 @@ class SchemaIdRegistry:
     """
 
     def __init__(self, url: str, access: RegistryAccess | None = None, used: SchemaIds | None = None) -> None:
-        self._url = url
-        self._access = access or RegistryAccess()
-        self._client = self._connected()
+        self._client = HttpRegistry(url, access or RegistryAccess())
+        self._client.require_access()
         self._ids: dict[tuple[str, str], int] = {}
         self._lock = threading.Lock()
         self._used = used or SchemaIds()
@@ -79,7 +60,7 @@ class SchemaIdRegistry:
         with self._lock:
             known = self._ids.get((subject, schema))
             if known is None:
-                known = self._ids[subject, schema] = self._unique_id(subject, schema, self._client)
+                known = self._ids[subject, schema] = self._unique_id(subject, schema)
             return known
 
     def lost_subjects(self) -> list[str]:
@@ -91,7 +72,7 @@ class SchemaIdRegistry:
             known = {subject for subject, _ in self._ids}
         if not known:
             return []
-        return sorted(known - self._subjects())
+        return sorted(known.difference(self._client.subjects()))
 
     def register_again(self, subjects: Collection[str]) -> list[str]:
         """Register what was registered of these subjects again, the smallest id first.
@@ -101,85 +82,31 @@ class SchemaIdRegistry:
         with self._lock:
             known = sorted((ident, name) for name, ident in self._ids.items() if name[0] in subjects)
         moved: set[str] = set()
-        # Another id is found by asking, not in the client's own cache, which would answer as before.
-        with self._connected() as client:
-            for ident, name in known:
-                try:
-                    if self._unique_id(*name, client) != ident:
-                        moved.add(name[0])
-                except RegistryUnavailableError:
-                    raise
-                except RegistryError as error:
-                    log.warning("registry.refused_again", subject=name[0], error=str(error))
+        for ident, name in known:
+            try:
+                if self._unique_id(*name) != ident:
                     moved.add(name[0])
+            except RegistryUnavailableError:
+                raise
+            except RegistryError as error:
+                log.warning("registry.refused_again", subject=name[0], error=str(error))
+                moved.add(name[0])
         return sorted(moved)
 
-    def close(self) -> None:
-        """Give the connection up. (The client's own `close` is newer than the oldest client we take.)"""
-        self._client.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-
-    def _connected(self) -> SchemaRegistryClient:
-        from confluent_kafka.schema_registry import SchemaRegistryClient
-
-        return SchemaRegistryClient({"url": self._url, "timeout": 15, **_security(self._access)})
-
-    def _subjects(self) -> set[str]:
-        return set(self._asked(self._client.get_subjects, "the list of its subjects"))
-
-    def _unique_id(self, subject: str, schema: str, client: SchemaRegistryClient) -> int:
+    def _unique_id(self, subject: str, schema: str) -> int:
         """Return the id of the schema; if records have that id for another schema, the id of an equivalent text."""
         text = schema
         for number in range(self._used.count(subject) + 1):
-            ident = self._register(subject, text, client)
+            ident = self._client.register(subject, text)
             if self._used.note(subject, ident, text):
                 return ident
             log.warning("registry.id_given_again", subject=subject, schema_id=ident)
             text = _made_distinct(schema, number + 2)
         message = (
-            f"the registry at {self._url} gives {subject} ids that its records have for other schemas: it lost its memory, and the "
-            f"records could not be distinguished; use a registry that gives each text an id of its own"
+            f"the registry at {self._client.url} gives {subject} ids that its records have for other schemas: it lost its memory, "
+            f"and the records could not be distinguished; use a registry that gives each text an id of its own"
         )
         raise RegistryError(message)
-
-    def _register(self, subject: str, schema: str, client: SchemaRegistryClient) -> int:
-        from confluent_kafka.schema_registry import Schema
-
-        text = Schema(schema, "AVRO")
-        return int(self._asked(lambda: client.register_schema(subject, text), f"the schema of {subject}"))
-
-    def _asked(self, question: Callable[[], _Answer], what: str) -> _Answer:
-        """Return the registry's answer, or raise what its refusal means."""
-        from confluent_kafka.schema_registry.error import SchemaRegistryError
-
-        try:
-            with waiting("registry", self._url, what):
-                return question()
-        except SchemaRegistryError as error:
-            if error.http_status_code in _REFUSED:
-                message = (
-                    f"the registry at {self._url} refuses the user (HTTP {error.http_status_code}); check "
-                    f"format.registry_access"
-                )
-                raise RegistryAccessError(message) from error
-            status, answer = error.http_status_code, str(error.error_message)[:_SHOWN]
-            if status >= _SERVER_FAILS or status in _TIMES_OUT:
-                message = f"the registry at {self._url} cannot serve {what} now: HTTP {status}: {answer}"
-                raise RegistryUnavailableError(message) from error
-            if status == _NOT_FOUND and error.error_code // 100 != _NOT_FOUND:
-                message = not_the_api(self._url, f"HTTP {status}: {answer}")
-                if error.error_code == _OF_NO_REGISTRY:  # a proxy, perhaps, whose registry is down
-                    raise RegistryUnavailableError(message) from error
-                raise NoRegistryError(message) from error
-            message = (
-                f"the registry at {self._url} refuses {what}: {error.error_message}; if its "
-                f"compatibility rule forbids the change, set the subject to NONE or FORWARD"
-            )
-            raise RegistryError(message) from error
-        except (
-            Exception
-        ) as error:  # the HTTP library's own classes, which differ between versions of the client
-            message = f"the registry at {self._url} cannot be reached: {error}; check format.registry"
-            raise RegistryUnavailableError(message) from error
 
 
 class RegistryWatch:
@@ -238,14 +165,3 @@ def _made_distinct(schema: str, number: int) -> str:
     document = json.loads(schema)
     typed = document if isinstance(document, dict) else {"type": document}
     return json.dumps({**typed, GENERATION: number}, ensure_ascii=False, separators=(",", ":"))
-
-
-def _security(access: RegistryAccess) -> dict[str, Any]:
-    """Return the client's options for who asks and whom it trusts."""
-    options = {
-        "ssl.ca.location": access.ca,
-        "ssl.certificate.location": access.cert,
-        "ssl.key.location": access.key,
-        "basic.auth.user.info": None if access.user is None else f"{access.user}:{access.secret()}",
-    }
-    return {name: value for name, value in options.items() if value is not None}

@@ -10,7 +10,7 @@ import json
 import ssl
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import ConfigError
 from schemas.overriding import override
@@ -18,6 +18,9 @@ from schemas.secrets import secret_of
 
 if TYPE_CHECKING:
     from schemas.settings import FormatSettings, RegistrySettings
+
+
+MEDIA: Final = "application/vnd.schemaregistry.v1+json"
 
 
 def not_the_api(url: str, answer: str) -> str:
@@ -68,14 +71,21 @@ class RegistryAccess:
         token = base64.b64encode(f"{self.user}:{self.secret()}".encode()).decode()
         return {"Authorization": f"Basic {token}"}
 
-    def open(self, url: str, timeout_s: float) -> Any:
-        """Return the answer to a GET, as `urllib.request.urlopen` gives it and with its errors."""
+    def open(self, url: str, timeout_s: float, document: object = None, context: ssl.SSLContext | None = None) -> Any:
+        """Return the answer to a GET, as `urllib.request.urlopen` gives it and with its errors; to a POST of a document, if given.
+
+        `context` is an earlier result of `tls`: certificates take several milliseconds.
+        """
         request = urllib.request.Request(url)  # noqa: S310 - configured
+        if document is not None:
+            request.data = json.dumps(document).encode()
+            request.add_header("Content-Type", MEDIA)
         for name, value in self.headers().items():
             request.add_unredirected_header(name, value)
-        return urllib.request.urlopen(request, timeout=timeout_s, context=self._tls(url))  # noqa: S310 - configured
+        return urllib.request.urlopen(request, timeout=timeout_s, context=context or self.tls(url))  # noqa: S310 - configured
 
-    def _tls(self, url: str) -> ssl.SSLContext | None:
+    def tls(self, url: str) -> ssl.SSLContext | None:
+        """Return whom we trust at this address, and our certificate; None without TLS. `ConfigError` if a file cannot be read."""
         if not url.startswith("https:"):
             return None
         try:

@@ -59,7 +59,6 @@ def test_a_registry_that_fails_or_is_unreachable_behind_its_proxy_is_waited_for(
         registry.register("t-value", '"string"')
     assert "compatibility" not in str(caught.value)
     assert not is_of_one_table(caught.value), "all tables would be set aside, one by one"
-    registry.close()
 
 
 @pytest.mark.parametrize(("status", "words"), [(401, "refuses the user"), (409, "refuses the schema of t-value: it is incompat")])
@@ -69,7 +68,6 @@ def test_what_a_registry_refuses_is_final(proxy: str, status: int, words: str) -
         registry.register("t-value", '"string"')
     assert not isinstance(caught.value, RegistryUnavailableError)
     assert isinstance(caught.value, RegistryAccessError) == (status == 401)
-    registry.close()
 
 
 def test_what_a_registry_lost_is_registered_again_and_other_ids_need_a_new_start(registry: Registry) -> None:
@@ -95,8 +93,6 @@ def test_what_a_registry_lost_is_registered_again_and_other_ids_need_a_new_start
     assert (watch.problem is not None) == moved
     if watch.problem is not None:
         assert value in str(watch.problem)
-    again.close()
-    registered.close()
 
 
 def test_a_password_that_cannot_be_read_for_a_moment_does_not_end_the_watch(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +111,6 @@ def test_a_password_that_cannot_be_read_for_a_moment_does_not_end_the_watch(regi
         assert all(looked.acquire(timeout=10) for _ in range(2))
     finally:
         watch.stop()
-        registered.close()
 
 
 def test_within_a_subject_no_id_is_given_to_a_second_schema(registry: Registry) -> None:
@@ -136,8 +131,6 @@ def test_within_a_subject_no_id_is_given_to_a_second_schema(registry: Registry) 
 
     third = SchemaIdRegistry(registry.url, used=SchemaIds(kept))
     assert third.register(subject, _record("a")) == other, "each start would make an id of its own"
-    for one in (first, second, third):
-        one.close()
 
 
 def _record(*names: str) -> str:
@@ -156,6 +149,5 @@ def test_a_path_without_the_api_is_said_to_be_one(registry: Registry, path: str)
     assert not isinstance(caught.value, RegistryUnavailableError)
     assert "compatibility" not in str(caught.value)
     assert not is_of_one_table(caught.value), "all tables would be set aside, one by one"
-    producing.close()
     with pytest.raises(RegistryError, match=words):
         HttpRegistry(url).versions("t-value")

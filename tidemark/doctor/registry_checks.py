@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from schemas import topics
-from schemas.applied.registry_access import RegistryAccess, code_of_registry, not_the_api
+from schemas.applied.registry_access import MEDIA, RegistryAccess, code_of_registry, not_the_api
 from schemas.findings import Finding, Remedy, Severity
 from tidemark.doctor.area_findings import UncheckedError, listed
 
@@ -37,7 +37,6 @@ _TIMES_OUT: Final = frozenset({408, 429})
 _SERVER_FAILS: Final = 500
 _SHOWN: Final = 200
 """How many characters of an answer are shown."""
-_MEDIA: Final = "Content-Type: application/vnd.schemaregistry.v1+json"
 
 
 def registry_findings(settings: Settings, *, subjects: bool = True) -> Iterator[Finding]:
@@ -86,7 +85,7 @@ class _RegistryExamination:
 
     def _without_rule(self, path: str) -> str:
         body = shlex.quote(json.dumps({"compatibility": "NONE"}))
-        return f"curl -X PUT -H {shlex.quote(_MEDIA)} --data {body} {self._url}/{path}"
+        return f"curl -X PUT -H {shlex.quote(f'Content-Type: {MEDIA}')} --data {body} {self._url}/{path}"
 
     def _subject_findings(self, subjects: list[Any]) -> Iterator[Finding]:
         """Yield subjects of our topics that have another writer's schema, or a rule of their own that refuses ours."""
