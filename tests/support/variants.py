@@ -27,7 +27,7 @@ VARIANTS: Final = (
     (r"e2e/test_many_sinks", "merge/test_merge_jobs; e2e/test_crashes kills a merge job"),
     (r"e2e/test_operations\.py::test_rows_that_a_ddl_changed", "integration/test_schema_changes"),
     (r"integration/test_(cascades|logs_without_names|set_aside|read_only|watermark_race|one_view)\.py::.*mariadb", "the same on MySQL"),
-    (r"snapshot/(?!test_coordinator).*mariadb", "the same on MySQL, snapshot/test_coordinator on MariaDB"),
+    (r"snapshot/(?!test_coordinator).*mariadb", "the same on MySQL; windows, bounds and reports in snapshot/test_coordinator on MariaDB"),
     (r"merge/test_evolution\.py::test_a_table_that_had_no_datetime_takes_one\[an older version", "those of this version"),
     (r"merge/test_evolution\.py::test_a_table_that_had_no_datetime_takes_one\[this version-added ", "this version-added"),
     (r"merge/test_put_back\.py::.*(copied_back|overwritten)\]", "restored, replaced"),
@@ -125,6 +125,20 @@ VARIANTS: Final = (
         r"rows_below_a_position|what_others_do|a_sweep_takes|a_batch_that_is_repeated_with|a_second_table|a_target_that_(is|was|this)|"
         r"columns_come_with|a_floor_|a_narrower|a_batch_has_a_commit|rows_of_several)"),
         "TestDeltaByArrow; what the JVM puts is tested here",
+    ),
+    (r"merge/test_spark_model\.py::test_late_rows.*\[(horizon|guard)-auto\]", "None-auto; merge/test_merge_rule has both parts taken out"),
+    (r"merge/test_routed_merge\.py::test_a_row_that_stopped_matching.*\[False-auto\]", "True-auto, which notices it (make mutations)"),
+    (r"merge/test_meddling\.py::test_records_that_kafka_has_dropped.*\[snapshots\]", "changes"),
+    (r"merge/test_tables_by_workers\.py::test_where_workers_cannot_read.*\[False\]", "True; could not read again and again"),
+    (r"merge/test_merge_loads\.py::test_a_chunk_that_was_loaded_and_saved.*\[published\]", "saved"),
+    (r"merge/test_merge_loads\.py::test_rows_of_a_chunk_that_only.*\[another writer\]", "no source"),
+    (r"merge/test_changed_repeat\.py::test_each_type_of_sink.*\[iceberg\]", "another filter: the batch refuses it before it opens a target"),
+    (r"stream/test_log_reader\.py::test_(rolled_back|the_ordinal).*\[mariadb114\]", "mysql80; stream/test_rollback on MariaDB"),
+    (r"stream/test_(outbox|shadow_tables)\.py::.*\[mariadb114(-gh-ost)?\]", "mysql80; mariadb114-pt-osc"),
+    (r"stream/test_xa\.py::test_xa_transactions_are_published_in_commit_order\[mariadb114\]", "mysql80; the other tests there on MariaDB"),
+    (
+        r"snapshot/test_coordinator\.py::test_(patterns|a_table_without|an_id|two_requests|a_paused|stop_|an_automatic|progress).*mariadb",
+        "mysql80; the other tests there on MariaDB",
     ),
 )  # fmt: skip
 """What matches, and what proves it in `make test`."""
