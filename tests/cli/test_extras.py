@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+
+from schemas.notifications import signal_rejected
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,3 +45,28 @@ def test_a_side_is_imported_without_the_packages_of_the_others(modules: str, mis
     )
 
     assert done.returncode == 0, done.stderr
+
+
+def test_a_merge_job_alone_reads_answers_in_avro() -> None:
+    """Of the packages of all extras only those of `spark` are there: `tidemark signal --wait` needs no other."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = {extra: {_name(one) for one in needed} for extra, needed in project["optional-dependencies"].items()}
+    others = set().union(*extras.values()) - extras["spark"] - {"packaging"}  # which the others need, too
+    missing = [module for module, owners in packages_distributions().items() if {_name(one) for one in owners} & others]
+    answer = b"\0\0\0\0\x07" + signal_rejected("shop", "id-1", "log", 7, "no text").value_avro()
+    script = (
+        f"import sys; sys.modules.update(dict.fromkeys({missing!r})); "
+        f"from tidemark.api.notification_reader import parse; print(parse({answer!r}).id)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.stdout == "id-1\n", done.stderr
+    assert {"pymysql", "psycopg", "prometheus_client"} <= set(missing)
+
+
+def _name(requirement: str) -> str:
+    """The project that a requirement names, as indexes compare it."""
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found is not None
+    return re.sub(r"[-_.]+", "-", found[0]).lower()

@@ -13,6 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 from schemas.errors import ConfigError
+from schemas.json_codec import encode
 from schemas.position import Position
 from tests.verify import all_types, sinks
 from tests.verify.conftest import Scene
@@ -82,7 +83,7 @@ def test_a_changed_value_a_lost_row_and_a_row_too_many_are_each_reported(scene: 
     text = report.to_text()
     assert "id=20: missing in the sink" in text
     assert "source does NOT equal sink" in text
-    document = json.loads(report.to_json())
+    document = json.loads(json.dumps(encode(report)))
     assert document["ok"] is False
     assert document["tables"][0]["differing"] == 4
 
@@ -95,6 +96,36 @@ def test_a_table_that_is_set_aside_is_not_waited_for(scene: Scene) -> None:
     assert time.monotonic() - begun < 30
     assert not report.ok
     assert "rows differed as read, and they are not judged: it is set aside: no such column" in str(only(report).not_compared)
+
+
+def test_a_table_that_is_dropped_meanwhile_is_reported_and_the_others_are_compared(scene: Scene) -> None:
+    kept, dropped = (f"{scene.database}.{name}" for name in ("a", "b"))
+    rows = pa.table({"id": pa.array([1], pa.int32()), "_tm_position": [OLD]})
+    for name in ("a", "b"):
+        scene.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY)", f"INSERT INTO {name} VALUES (1)")
+        sinks.write_table(scene.settings, scene.database, name, rows)
+    sinks.caught_up(scene.connection, scene.server.flavour, scene.settings, kept, dropped)
+
+    report = verify(scene.settings, on_progress=lambda _: scene.sql("DROP TABLE IF EXISTS b"))
+
+    found = {table.table: table.not_compared for table in report.tables}
+    assert found == {kept: None, dropped: "the table is gone from the source"}
+
+
+@pytest.mark.parametrize("scene", ["mariadb114"], indirect=True)
+def test_a_system_versioned_table_is_not_compared_as_it_is_not_captured(scene: Scene) -> None:
+    scene.sql(
+        "CREATE TABLE a (id INT PRIMARY KEY)",
+        "INSERT INTO a VALUES (1)",
+        "CREATE TABLE prices (id INT PRIMARY KEY) WITH SYSTEM VERSIONING",
+    )
+    sinks.write_table(scene.settings, scene.database, "a", pa.table({"id": pa.array([1], pa.int32()), "_tm_position": [OLD]}))
+    sinks.caught_up(scene.connection, scene.server.flavour, scene.settings, f"{scene.database}.a")
+
+    report = verify(scene.settings)
+
+    assert [table.table for table in report.tables] == [f"{scene.database}.a"]
+    assert report.ok, report.to_text()
 
 
 def test_one_wrong_value_of_any_type_is_found(scene: Scene) -> None:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidemark.process import config
 
@@ -47,10 +47,15 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     return settings if arguments.sink is None else settings.of_sink(arguments.sink)
 
 
-def emit(arguments: argparse.Namespace, document: object, text: str) -> None:
-    """Print the document as JSON on one line, or the text. An output that is not UTF-8 gets other characters escaped."""
+def json_text(document: object, indent: int | None = None, default: Callable[[Any], str] | None = None) -> str:
+    """Return a document as JSON for standard output: if that is not UTF-8, characters beyond ASCII are escaped."""
     is_ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    print(json.dumps(document, ensure_ascii=is_ascii) if arguments.output == "json" else text)
+    return json.dumps(document, ensure_ascii=is_ascii, indent=indent, default=default)
+
+
+def emit(arguments: argparse.Namespace, document: object, text: str, indent: int | None = None) -> None:
+    """Print the document as JSON, on one line without `indent`, or the text."""
+    print(json_text(document, indent) if arguments.output == "json" else text)
 
 
 def nothing_more(_parser: argparse.ArgumentParser) -> None:

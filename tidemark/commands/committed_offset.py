@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.documents import OffsetDocument
 from schemas.readable import moment
-from tidemark.commands.action import Action, add_output
+from tidemark.commands.action import Action, add_output, emit
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -29,10 +28,10 @@ def _show(arguments: argparse.Namespace) -> int:
         source = None if offset is None else source_of(settings, next(iter(observer.read_each().values())))
     if offset is None or source is None:
         text = f"no offset is committed under the name {settings.name}: `tidemark run` was never started, or has not read anything"
-        print(json.dumps({"offset": None}) if arguments.output == "json" else text)
+        emit(arguments, {"offset": None}, text)
         return 1
     now_ms = time.time_ns() // 1_000_000
-    print(json.dumps(as_document(offset, source, now_ms)) if arguments.output == "json" else as_text(offset, source))
+    emit(arguments, as_document(offset, source, now_ms), as_text(offset, source))
     return 0
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from schemas.settings import Described, describe, json_schema
-from tidemark.commands.action import Action, add_output, nothing_more
+from tidemark.commands.action import Action, add_output, emit, json_text, nothing_more
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -20,10 +19,8 @@ HELP: Final = "check the file of settings, look up what a setting means, print t
 def _validate(arguments: argparse.Namespace) -> int:
     """Name everything that is wrong with the file and the environment: 2 where something is. No server is asked."""
     problems = config.problems_of_file(arguments.config) or _refused_options(config.load(arguments.config))
-    if arguments.output == "json":
-        print(json.dumps({"file": arguments.config, "valid": not problems, "problems": list(problems)}, ensure_ascii=False))
-    else:
-        print("\n".join(problems) if problems else f"{arguments.config}: valid; `tidemark doctor` asks the servers")
+    text = "\n".join(problems) or f"{arguments.config}: valid; `tidemark doctor` asks the servers"
+    emit(arguments, {"file": arguments.config, "valid": not problems, "problems": list(problems)}, text)
     return 2 if problems else 0
 
 
@@ -54,12 +51,8 @@ def _configure_reference(parser: argparse.ArgumentParser) -> None:
 def _reference(arguments: argparse.Namespace) -> int:
     """Print the settings; 1 where a text is in no key."""
     described = [one for one in describe() if not arguments.keys or any(key.lower() in one.path for key in arguments.keys)]
-    if arguments.output == "json":
-        print(json.dumps([asdict(one) for one in described]))
-    elif described:
-        print("\n\n".join(_text(one) for one in described))
-    else:
-        print(f"no key contains {' or '.join(map(repr, arguments.keys))}; `tidemark config reference` prints all")
+    none = f"no key contains {' or '.join(map(repr, arguments.keys))}; `tidemark config reference` prints all"
+    emit(arguments, [asdict(one) for one in described], "\n\n".join(map(_text, described)) or none)
     return 0 if described else 1
 
 
@@ -72,7 +65,7 @@ def _text(one: Described) -> str:
 
 def _schema(_arguments: argparse.Namespace) -> int:
     """Print the JSON Schema, for an editor."""
-    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    print(json_text(json_schema(), indent=2))
     return 0
 
 

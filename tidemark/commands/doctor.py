@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from schemas.findings import Remedy, Severity
 from schemas.json_codec import encode
 from schemas.readable import counted
-from tidemark.commands.action import add_output, add_sink, settings_of
+from tidemark.commands.action import add_output, add_sink, emit, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,13 +38,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from tidemark.doctor.examination import examine
 
     found = examine(settings)
-    print(as_json(found) if arguments.output == "json" else as_text(found))
+    emit(arguments, encode(found), as_text(found), indent=2)
     return 1 if found.has_errors else 0
-
-
-def as_json(found: Examination) -> str:
-    """Return a JSON document: `findings`, `checked`, and `unchecked` with the reason for each area."""
-    return json.dumps(encode(found), ensure_ascii=False, indent=2)
 
 
 def as_text(found: Examination) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import json
 import os
 import re
 import shlex
@@ -22,7 +21,7 @@ from schemas.readable import counted
 from schemas.secrets import secret_of
 from schemas.settings import Settings, from_mapping
 from tidemark.commands import numbers
-from tidemark.commands.action import add_output
+from tidemark.commands.action import add_output, emit
 from tidemark.commands.initial_file import SIGNAL_TABLE, InitialFile, name_of, pattern_of
 from tidemark.process import config
 
@@ -83,7 +82,7 @@ def execute(arguments: argparse.Namespace) -> int:
             file.write(inspected.file.text)
     except OSError as error:
         raise ConfigError(f"--file: {path} cannot be written: {error.strerror}") from None
-    print(json.dumps(inspected.document(path)) if arguments.output == "json" else "\n".join(inspected.lines(path)))
+    emit(arguments, inspected.document(path), "\n".join(inspected.lines(path)))
     return 0
 
 

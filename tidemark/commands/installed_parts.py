@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 from typing import Final
 
 from schemas.readable import aligned
-from tidemark.commands.action import add_output
+from tidemark.commands.action import add_output, emit
 from tidemark.process.versions import DISTRIBUTION, version_of
 
 HELP: Final = "print the version, and those of Python and of every part that is installed here"
@@ -38,11 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Print the versions; a part that is not installed is named as such."""
     numbers = versions()
-    if arguments.output == "json":
-        print(json.dumps(numbers))
-        return 0
     rows = [(name, "not installed" if number is None else number, _PARTS.get(name, "")) for name, number in numbers.items()]
-    print("\n".join(aligned(rows)))
+    emit(arguments, numbers, "\n".join(aligned(rows)))
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +11,7 @@ from schemas import topics
 from schemas.errors import TidemarkError
 from schemas.json_codec import encode
 from schemas.readable import ago, aligned, count, moment
-from tidemark.commands.action import add_output, add_sink, add_tables, settings_of
+from tidemark.commands.action import add_output, add_sink, add_tables, json_text, settings_of
 from tidemark.commands.redraw import add_watch, show
 from tidemark.process import config
 
@@ -101,7 +100,7 @@ def _rows(settings: Settings, names: list[tuple[str, str]]) -> dict[str, Mapping
 
 def as_json(tables: list[CapturedTable], notes: list[str], now_ms: int) -> str:
     """Return one JSON document on one line."""
-    return json.dumps({"read_ms": now_ms, "tables": [encode(table) for table in tables], "notes": notes}, ensure_ascii=False)
+    return json_text({"read_ms": now_ms, "tables": [encode(table) for table in tables], "notes": notes})
 
 
 def as_text(tables: list[CapturedTable], notes: list[str], now_ms: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from schemas.errors import ConfigError
 from tidemark.api.value_text import OPERATIONS, value_text
 from tidemark.commands import numbers
-from tidemark.commands.action import add_output, add_tables
+from tidemark.commands.action import add_output, add_tables, json_text
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def _has_key(change: Change, keys: Mapping[str, str]) -> bool:
 def as_json(change: Change) -> str:
     """Return a change as a JSON document on one line."""
     document = {name: value for name, value in asdict(change).items() if name != "kinds"}
-    return json.dumps(document, ensure_ascii=False, default=value_text)
+    return json_text(document, default=value_text)
 
 
 def as_text(change: Change, *, is_coloured: bool = False) -> str:

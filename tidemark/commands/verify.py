@@ -6,7 +6,8 @@ import argparse
 from typing import Final
 
 from schemas.errors import ConfigError
-from tidemark.commands.action import add_output, add_sink, add_tables
+from schemas.json_codec import encode
+from tidemark.commands.action import add_output, add_sink, add_tables, emit
 from tidemark.process import config
 
 HELP: Final = "compare source and sink row by row; exit code 1 on any difference"
@@ -31,5 +32,5 @@ def execute(arguments: argparse.Namespace) -> int:
 
     with AwaitedRows(settings) as awaited:
         report = verify(settings, tables=arguments.tables or None, awaited=awaited)
-    print(report.to_json() if arguments.output == "json" else report.to_text())
+    emit(arguments, encode(report), report.to_text(), indent=2)
     return 0 if report.ok else 1

@@ -1,14 +1,13 @@
-"""What verify found, as values, as a text table and as JSON."""
+"""What verify found, as values, which `schemas.json_codec` writes as JSON, and as a text table."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
-from schemas.json_codec import Form, encode
+from schemas.json_codec import Form
 from schemas.overriding import override
 from schemas.readable import aligned
 
@@ -139,10 +138,6 @@ class VerifyReport:
         if not missing or self.problems or any(table.differing for table in self.tables):
             return "source does NOT equal sink"
         return f"not known whether source equals sink: {missing} not compared"
-
-    def to_json(self) -> str:
-        """Return the same as one JSON document."""
-        return json.dumps(encode(self), ensure_ascii=False, indent=2)
 
 
 _HEADINGS = ("table", "rows source", "rows sink", "ranges", "suspects", "differing", "moving", "result")
