@@ -18,6 +18,7 @@ ADMIN_TIMEOUT_S: Final = 30.0
 _PARTITIONS_AT_ONCE: Final = 1_000  # a controller of KRaft takes 10,000 records in a request
 _ASKED_AT_ONCE: Final = 1_000  # librdkafka gives all of a request up while one leader is unknown
 _UNKNOWN: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001 - its public name
+_READ_ALL: Final = IsolationLevel.READ_UNCOMMITTED
 _FINAL: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -61,6 +62,10 @@ class TopicAdmin:
 
         An existing topic keeps what it has; a partition count that differs from the recorded one is the
         caller's to detect (`partitions`).
+
+        Each partition of a new topic is served by its leader when this returns. Kafka answers a creation earlier, and records
+        that are sent then may be lost without an error, even in a transaction (Kafka 4.1, librdkafka 2): the broker refuses
+        the first request, takes the second one, and calls the repeat of the first one a duplicate.
         """
         missing = [topic for topic in topics if topic not in self._partitions]
         if not missing:
@@ -72,6 +77,7 @@ class TopicAdmin:
         for first in range(0, len(new), most):
             self._create({topic: topics[topic] for topic in new[first : first + most]}, config or {})
         self._wait_for([topic for topic in new if topic not in self._partitions])
+        self._ends([TopicPartition(topic, part) for topic in new for part in range(self._partitions[topic])], _READ_ALL)
 
     def topic_id(self, topic: str) -> str | None:
         """Return the id of a topic, which another one of the same name does not have; None if it does not exist."""
@@ -148,7 +154,7 @@ class TopicAdmin:
     def end_offsets(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
         """End offset (exclusive, records of open transactions included) of every partition of the topics."""
         wanted = [TopicPartition(topic, partition) for topic in topics for partition in range(self.partitions(topic))]
-        return self._ends(wanted, IsolationLevel.READ_UNCOMMITTED)
+        return self._ends(wanted, _READ_ALL)
 
     def readable_ends(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
         """End offset (exclusive, of committed transactions only) of every partition of those topics that exist now."""
