@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition, libversion
+from confluent_kafka.admin import AdminClient
 
 from schemas.errors import KafkaAccessError, KafkaRefusalError, PublishError
 
@@ -71,6 +72,30 @@ def opened(kind: Callable[[dict[str, Any]], _Client], config: dict[str, Any]) ->
             "and kafka.options"
         )
         raise KafkaAccessError(message) from error
+
+
+def client_version() -> str:
+    """Return the version of librdkafka."""
+    return str(libversion()[0])
+
+
+def refused_options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the options that librdkafka refuses, each with the reason; nothing is connected to."""
+    for name, value in options.items():
+        try:
+            AdminClient({"log_level": "0", name: value})
+        except (KafkaException, TypeError, ValueError) as error:
+            reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            yield name, reason.replace(value, "...") if value else reason
+
+
+def answers(client: Consumer | AdminClient, topic: str, within_s: float) -> bool:
+    """Return whether a broker answers a client in time."""
+    try:
+        client.list_topics(topic, timeout=within_s)
+    except KafkaException:
+        return False
+    return True
 
 
 def failure(message: str, cause: KafkaError) -> PublishError:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
-from kafkaio.client import RETRY_S, TURN_S, client_config, failure, is_refusal, opened
+from kafkaio.client import RETRY_S, TURN_S, answers, client_config, failure, is_refusal, opened
 from schemas.errors import KafkaAccessError, PublishError, StateError
 from schemas.waiting import WAITS, waiting
 
@@ -29,14 +29,22 @@ _FINAL: Final = frozenset(
 
 
 class TopicAdmin:
-    """Creates topics, reports their partition counts and end offsets."""
+    """Creates topics, reports their partition counts and end offsets. Brokers have `answer_s` for each answer.
 
-    def __init__(self, bootstrap_servers: str, options: Mapping[str, Any]) -> None:
-        self._refusal: str | None = None
+    `refusal` is the reason why brokers refuse our user, "" while they do not.
+    """
+
+    def __init__(self, bootstrap_servers: str, options: Mapping[str, Any], answer_s: float = ADMIN_TIMEOUT_S) -> None:
+        self.refusal = ""
+        self._answer_s = answer_s
         self._servers = bootstrap_servers
         self._config: dict[str, Any] = {**client_config(bootstrap_servers, options), "error_cb": self._on_error}
         self._admin = opened(AdminClient, self._config)
         self._partitions: dict[str, int] = {}
+
+    def answers(self, topic: str, within_s: float) -> bool:
+        """Return whether a broker answers in time."""
+        return answers(self._admin, topic, within_s)
 
     def partitions(self, topic: str) -> int:
         """Return number of partitions of an existing topic; `StateError` when it does not exist."""
@@ -83,7 +91,7 @@ class TopicAdmin:
         """Return the id of a topic, which another one of the same name does not have; None if it does not exist."""
         try:
             with waiting("kafka", self._servers, f"the id of topic {topic}"):
-                asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ADMIN_TIMEOUT_S)
+                asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._answer_s)
                 return str(asked[topic].result().topic_id)
         except KafkaException as error:
             if error.args[0].code() in _UNKNOWN:
@@ -97,7 +105,7 @@ class TopicAdmin:
             return {}
         try:
             with waiting("kafka", self._servers, "the settings of topics"):
-                answers = self._admin.describe_configs(resources, request_timeout=ADMIN_TIMEOUT_S)
+                answers = self._admin.describe_configs(resources, request_timeout=self._answer_s)
                 settings = {resource.name: answer.result() for resource, answer in answers.items()}
         except KafkaException as error:
             raise failure(f"settings of topics cannot be read: {error.args[0].str()}", error.args[0]) from error
@@ -108,27 +116,27 @@ class TopicAdmin:
         self.forget(topic)
         try:
             with waiting("kafka", self._servers, f"topic {topic} to be deleted"):
-                self._admin.delete_topics([topic], request_timeout=ADMIN_TIMEOUT_S)[topic].result()
+                self._admin.delete_topics([topic], request_timeout=self._answer_s)[topic].result()
         except KafkaException as error:
             if error.args[0].code() not in _UNKNOWN:
                 raise failure(f"topic {topic} cannot be deleted: {error.args[0].str()}", error.args[0]) from error
-        deadline = time.monotonic() + ADMIN_TIMEOUT_S
+        deadline = time.monotonic() + self._answer_s
         while self.topic_id(topic) is not None:
             if time.monotonic() > deadline:
-                raise PublishError(f"topic {topic} was deleted, and is still there after {ADMIN_TIMEOUT_S:g} s")
+                raise PublishError(f"topic {topic} was deleted, and is still there after {self._answer_s:g} s")
             time.sleep(RETRY_S)
 
     def _wait_for(self, topics: Iterable[str]) -> None:
         """Topics that are there, although the brokers did not report of them: somebody, or our predecessor, has just made them."""
         missing = set(topics)
-        deadline = time.monotonic() + ADMIN_TIMEOUT_S
+        deadline = time.monotonic() + self._answer_s
         while missing:
             counts = self._fetch_partitions(missing)
             self._partitions.update(counts)
             missing -= counts.keys()
             if missing and time.monotonic() > deadline:
                 message = (
-                    f"{len(missing)} topics exist, but after {ADMIN_TIMEOUT_S:g} s no broker reports their partitions, those of "
+                    f"{len(missing)} topics exist, but after {self._answer_s:g} s no broker reports their partitions, those of "
                     f"{min(missing)} for example: do the brokers follow their controller?"
                 )
                 raise PublishError(message)
@@ -141,7 +149,7 @@ class TopicAdmin:
             NewTopic(topic, num_partitions=count, replication_factor=-1, config=dict(config))
             for topic, count in topics.items()
         ]
-        for topic, future in self._admin.create_topics(new, request_timeout=ADMIN_TIMEOUT_S).items():
+        for topic, future in self._admin.create_topics(new, request_timeout=self._answer_s).items():
             try:
                 with waiting("kafka", self._servers, f"topic {topic} to be created"):
                     future.result()  # comes within the time of the request
@@ -176,7 +184,7 @@ class TopicAdmin:
             for begin in range(0, len(wanted), _ASKED_AT_ONCE):
                 largest: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
                 request: dict[TopicPartition, Any] = dict.fromkeys(wanted[begin : begin + _ASKED_AT_ONCE], largest)
-                for where, future in self._admin.list_offsets(request, request_timeout=ADMIN_TIMEOUT_S).items():
+                for where, future in self._admin.list_offsets(request, request_timeout=self._answer_s).items():
                     try:
                         newest[where.topic] = max(future.result().timestamp, newest.get(where.topic, 0))
                     except KafkaException:
@@ -188,7 +196,7 @@ class TopicAdmin:
         ends: dict[str, dict[int, int]] = {}
         for begin in range(0, len(wanted), _ASKED_AT_ONCE):
             request: dict[TopicPartition, Any] = dict.fromkeys(wanted[begin : begin + _ASKED_AT_ONCE], latest)
-            deadline = time.monotonic() + ADMIN_TIMEOUT_S
+            deadline = time.monotonic() + self._answer_s
             while request:
                 request = self._list_offsets(request, ends, isolation, retry=time.monotonic() < deadline)
                 if request:  # reported of a topic before its leader, librdkafka asks for that leader until all of this is reported
@@ -202,7 +210,7 @@ class TopicAdmin:
         """Fill in `ends`; what has to be asked again (a new topic's leader is not known at once)."""
         again = {}
         futures = self._admin.list_offsets(
-            request, isolation_level=isolation, request_timeout=ADMIN_TIMEOUT_S
+            request, isolation_level=isolation, request_timeout=self._answer_s
         )
         for where, future in futures.items():
             try:
@@ -221,17 +229,16 @@ class TopicAdmin:
 
     def _metadata(self) -> Any:
         """Return the metadata of all topics; ask in short turns, since a refusal is seen only between them."""
-        self._refusal = None
-        deadline = time.monotonic() + ADMIN_TIMEOUT_S
+        self.refusal = ""
+        deadline = time.monotonic() + self._answer_s
         with waiting("kafka", self._servers, "the list of topics"):
             while True:
                 try:
-                    return self._admin.list_topics(timeout=TURN_S)
+                    return self._admin.list_topics(timeout=min(TURN_S, self._answer_s / 5))
                 except KafkaException as error:
                     self._admin.poll(0)
-                    refusal = self._refused_by()
-                    if refusal:
-                        message = f"Kafka refuses us: {refusal}; check kafka.security_protocol, kafka.sasl and kafka.tls"
+                    if self.refusal:
+                        message = f"Kafka refuses us: {self.refusal}; check kafka.security_protocol, kafka.sasl and kafka.tls"
                         raise KafkaAccessError(message) from error
                     if WAITS.is_ending or time.monotonic() > deadline:
                         with contextlib.suppress(KafkaAccessError):  # a file that is missing for a moment
@@ -239,13 +246,10 @@ class TopicAdmin:
                         message = f"Kafka cannot be reached: {error.args[0].str()}; check kafka.bootstrap_servers"
                         raise PublishError(message) from error
 
-    def _refused_by(self) -> str:
-        return self._refusal or ""
-
     def _on_error(self, error: KafkaError) -> None:
         """Log what the brokers report of users and certificates; a call of the client reports only that it timed out."""
         if is_refusal(error):
-            self._refusal = error.str()
+            self.refusal = error.str()
 
     def _fetch_partitions(self, topics: Iterable[str]) -> dict[str, int]:
         wanted = set(topics)

@@ -9,18 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import structlog
-from confluent_kafka import KafkaException
-from confluent_kafka import Producer as KafkaProducer
 
-from kafkaio.client import client_config, opened
+from kafkaio.record_writer import RecordWriter
 from producer.standstill import Standstill
 from schemas import topics
-from schemas.applied.kafka_security import client_options
 from schemas.delay_histogram import RecentDelays
-from schemas.errors import FencedError, KafkaAccessError, SecretError
+from schemas.errors import FencedError, PublishError, SecretError
 from schemas.liveness import EVERY_S, SIGN_KEY, Sign, machine
 from schemas.state import partition_of, value_of
 
@@ -45,7 +42,7 @@ class LivenessWriter:
         self._settings = settings
         self._topic = topics.state_topic(settings.name, settings.kafka.topic_delimiter)
         self._ended = threading.Event()
-        self._client: KafkaProducer | None = None
+        self._client: RecordWriter | None = None
         self._producer: Producer | None = None
         self._standstill = Standstill()
         self._said: tuple[str, str] = ("", "")
@@ -68,6 +65,8 @@ class LivenessWriter:
                 self._delays_at = float("-inf")
                 self._write_delays()
                 self._client.flush(_LAST_S)
+            except PublishError as failure:
+                log.debug("producer.liveness_not_written", reason=str(failure))
             except Exception:  # it is not why the producer ended
                 log.exception("producer.liveness_not_written")
 
@@ -105,23 +104,18 @@ class LivenessWriter:
                 else:
                     self._write(*self.state())
                     self._write_delays()
-                    self._client.poll(0)
-            except (KafkaException, KafkaAccessError, SecretError, BufferError) as error:
+                    self._client.poll()
+            except (PublishError, SecretError) as error:
                 log.debug("producer.liveness_not_written", reason=str(error))
             except Exception:  # without its records a producer that runs would count as dead
                 log.exception("producer.liveness_not_written")
             self._ended.wait(EVERY_S if self._client is not None and self._said[0] else 1.0)
 
-    def _opened(self) -> KafkaProducer | None:
+    def _opened(self) -> RecordWriter | None:
         """Return a client, once the topic exists: the sign must not create it."""
-        kafka = self._settings.kafka
-        options: dict[str, Any] = {
-            **client_options(kafka),
-            "allow.auto.create.topics": False,
-            "message.timeout.ms": int(EVERY_S * 1000),
-        }
-        client = opened(KafkaProducer, client_config(kafka.bootstrap_servers, options))
-        return client if self._topic in client.list_topics(timeout=_BROKER_S).topics else None
+        options = {"allow.auto.create.topics": False, "message.timeout.ms": int(EVERY_S * 1000)}
+        client = RecordWriter(self._settings.kafka, options)
+        return client if client.has_topic(self._topic, _BROKER_S) else None
 
     def _write(self, state: str, reason: str) -> None:
         now_ms = time.time_ns() // 1_000_000
@@ -138,7 +132,7 @@ class LivenessWriter:
             in_kafka_ms=self._in_kafka_ms(),
         )
         assert self._client is not None
-        self._client.produce(self._topic, value_of(sign), SIGN_KEY, partition=partition_of(SIGN_KEY))
+        self._client.produce(self._topic, value_of(sign), SIGN_KEY, partition_of(SIGN_KEY))
 
     def _in_kafka_ms(self) -> int | None:
         """Return up to when everything that the source committed is in Kafka; what an earlier start knew stays known."""
@@ -156,5 +150,5 @@ class LivenessWriter:
         for table, counter in producer.reader.progress.delays.tables.items():
             recent, key = counter.recent, f"{RecentDelays.PREFIX}{'.'.join(table)}"
             if self._delays_written.get(key) != recent.newest_ms:
-                client.produce(self._topic, value_of(recent), key, partition=partition_of(key))
+                client.produce(self._topic, value_of(recent), key, partition_of(key))
                 self._delays_written[key] = recent.newest_ms

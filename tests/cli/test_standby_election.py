@@ -151,14 +151,16 @@ def test_one_whose_client_has_lost_every_broker_leads_with_another(
 ) -> None:
     """No other is there: nobody else would ever lead."""
     monkeypatch.setattr("tidemark.process.standby._ASKS_EACH_S", 0.5)
-    member, made = Leadership._member, list[object]()
+    new_member, made = Leadership._new_member, list[object]()
 
     def lost_at_first(leadership: Leadership) -> Any:
-        client = member(leadership)
-        made.append(client)
-        return client if len(made) > 1 else NeverJoins(client)
+        member = new_member(leadership)
+        if not made:
+            member._consumer = cast("Any", NeverJoins(member._consumer))
+        made.append(member)
+        return member
 
-    monkeypatch.setattr(Leadership, "_member", lost_at_first)
+    monkeypatch.setattr(Leadership, "_new_member", lost_at_first)
     document = {
         "name": unique_name("standby"),
         "source": {"tables": ["a.b"]},
@@ -181,10 +183,11 @@ def test_a_client_that_answers_when_kafka_is_back_is_kept(failures: int, kafka: 
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
     }
     leadership = Leadership(from_mapping(document), threading.Event())
-    client = leadership._consumer = cast("Any", Recovers(leadership._consumer, failures))
+    member = leadership._member
+    member._consumer = cast("Any", Recovers(member._consumer, failures))
     leadership._rejoin_if_cut_off()
-    assert (leadership._consumer is client) == (failures == 1)
-    leadership._consumer.close()
+    assert (leadership._member is member) == (failures == 1)
+    leadership._member.close()
 
 
 def test_an_error_that_nobody_expects_ends_the_wait_of_a_standby(kafka: Kafka) -> None:
@@ -196,7 +199,7 @@ def test_an_error_that_nobody_expects_ends_the_wait_of_a_standby(kafka: Kafka) -
     }
     stop = threading.Event()
     leadership = Leadership(from_mapping(document), stop)
-    leadership._consumer = cast("Any", Breaks(leadership._consumer))
+    leadership._member._consumer = cast("Any", Breaks(leadership._member._consumer))
     limit = threading.Timer(120, stop.set)
     limit.start()
     with leadership, pytest.raises(PublishError, match="cannot be understood"):

@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from tidemark.doctor.kafka_rights import LONGEST_MS, not_to_be_asked
+from kafkaio.cluster_admin import LONGEST_MS
+from tidemark.doctor.kafka_rights import not_to_be_asked
 
 SHOWN: Final = ("shop.state", "__transaction_state")
 USUAL: Final = 900_000

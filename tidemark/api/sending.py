@@ -14,16 +14,12 @@ import secrets
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from schemas import signals
-from schemas.applied.kafka_security import client_options
 from schemas.errors import ConfigError, PublishError, SignalError
 from schemas.settings import ServiceSettings, Settings
 from schemas.waiting import waiting
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
 
 CHANNELS: Final = ("source", "kafka", "file", "http")
 WIDEST_ID: Final = 42
@@ -122,30 +118,16 @@ def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
 def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:
     """Produce a record to the signal topic: partition 0, key is the producer's name. Raises `PublishError` if Kafka refuses."""
     _require_heard("kafka", settings)
-    from confluent_kafka import KafkaException, Producer
-
-    from kafkaio.client import client_config, opened
+    from kafkaio.record_writer import RecordWriter
 
     topic = settings.signal.topic(settings.name)
-    options = {**client_options(settings.kafka), "message.timeout.ms": int(_DELIVERY_S * 1000)}
-    failures: list[str] = []
-
-    def delivered(error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            failures.append(error.str())
-
+    client = RecordWriter(settings.kafka, {"message.timeout.ms": int(_DELIVERY_S * 1000)})
     try:
-        servers = settings.kafka.bootstrap_servers
-        client = opened(Producer, client_config(servers, options))
-        value = _document(signal_id, kind, data).encode()
-        client.produce(topic, value, settings.name.encode(), 0, on_delivery=delivered)
-        with waiting("kafka", servers, f"the signal to be taken by {topic}"):
-            if client.flush(_DELIVERY_S + 5.0):
-                failures.append("no answer in time")
-    except KafkaException as error:
-        failures.append(error.args[0].str())
-    if failures:
-        raise PublishError(f"topic {topic} did not take the signal: {failures[0]}; was `tidemark run` ever started?")
+        client.produce(topic, _document(signal_id, kind, data).encode(), settings.name, 0)
+        with waiting("kafka", settings.kafka.bootstrap_servers, f"the signal to be taken by {topic}"):
+            client.flush(_DELIVERY_S + 5.0)
+    except PublishError as error:
+        raise PublishError(f"topic {topic} did not take the signal: {error}; was `tidemark run` ever started?") from error
 
 
 def append(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:

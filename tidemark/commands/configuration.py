@@ -29,18 +29,10 @@ def _refused_options(settings: Settings) -> tuple[str, ...]:
     if not settings.kafka.options:
         return ()
     try:
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
+        from kafkaio.client import refused_options
     except ModuleNotFoundError:
         return ()
-    problems = []
-    for name, value in settings.kafka.options.items():
-        try:
-            AdminClient({"log_level": "0", name: value})
-        except (KafkaException, TypeError, ValueError) as error:
-            reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            problems.append(f"kafka.options.{name}: {reason.replace(value, '...') if value else reason}")
-    return tuple(problems)
+    return tuple(f"kafka.options.{name}: {reason}" for name, reason in refused_options(settings.kafka.options))
 
 
 def _configure_reference(parser: argparse.ArgumentParser) -> None:

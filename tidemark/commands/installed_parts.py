@@ -58,7 +58,7 @@ def versions() -> dict[str, str | None]:
 
 def _librdkafka() -> str | None:
     try:
-        from confluent_kafka import libversion
+        from kafkaio.client import client_version
     except ImportError:  # its library cannot be loaded
         return None
-    return str(libversion()[0])
+    return client_version()

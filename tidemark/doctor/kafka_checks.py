@@ -5,15 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
-
-from kafkaio.client import client_config, is_refusal, opened
+from kafkaio.cluster_admin import ClusterAdmin
 from kafkaio.committed_reader import CommittedReader
 from kafkaio.transactional_writer import TRANSACTION_TIMEOUT_MS
 from schemas import topics
@@ -23,19 +18,16 @@ from schemas.findings import Finding, Remedy, Severity
 from schemas.liveness import SIGN_KEY
 from schemas.state import partition_of
 from schemas.topics import RECORD_BYTES
-from schemas.waiting import waiting
 from tidemark.doctor.area_findings import UncheckedError, listed
 from tidemark.doctor.kafka_rights import LIMIT, KafkaRights, not_to_be_asked, tool, tool_advice
 from tidemark.doctor.other_writers import end_of_producer, last_signs, producer_findings, recent
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
-
+    from kafkaio.cluster_admin import ClusterFacts, ShownSettings
     from schemas.liveness import Sign
     from schemas.settings import Settings
 
 _ANSWER_S: Final = 10.0
-_TURN_S: Final = 2.0
 _DAY_MS: Final = 86_400_000
 _WEEK_MS: Final = 7 * _DAY_MS
 
@@ -55,28 +47,25 @@ class _KafkaExamination:
         self._settings = settings
         self._of_producer = of_producer
         self._servers = settings.kafka.bootstrap_servers
-        self._refusal = ""
         self._hidden: list[str] = []
 
     def findings(self) -> Iterator[Finding]:
         """Yield all findings."""
-        admin, metadata = self._connected()
-        ours, state = self._our_topics(metadata), self._state
+        admin, cluster = self._connected()
+        ours, state = self._our_topics(cluster.copies), self._state
         last = self._signs() if self._of_producer and state in ours else []
         signs = recent(last)
         yield from producer_findings(self._settings, signs)
         yield from end_of_producer(last)
-        brokers = sorted(str(one) for one in metadata.brokers)
-        limits = _limits(self._configs(admin, ResourceType.BROKER, brokers))
-        why_not = not_to_be_asked(brokers, limits, metadata.topics)
+        limits = _limits(self._shown("brokers", admin.settings_of_brokers(cluster.brokers)))
+        why_not = not_to_be_asked(cluster.brokers, limits, cluster.copies)
         if self._of_producer and not signs and why_not:
             self._hidden.append(f"the right to transactional ids: {why_not}")
-        rights = KafkaRights(self._settings, admin, tuple(ours), self._of_producer, _ANSWER_S)
+        rights = KafkaRights(self._settings, admin, tuple(ours), self._of_producer)
         yield from rights.findings(asks_for_ids=not signs and not why_not)
-        copies = [len(one.replicas) for one in metadata.topics[state].partitions.values()] if state in ours else []
-        yield from copy_findings(state, copies, len(metadata.brokers))
+        yield from copy_findings(state, cluster.copies[state] if state in ours else [], len(cluster.brokers))
         yield from self._brokers(limits)
-        yield from self._topics(self._configs(admin, ResourceType.TOPIC, ours))
+        yield from self._topics(self._shown("topics", admin.settings_of_topics(ours)))
         if self._hidden:
             raise UncheckedError("; ".join(self._hidden))
 
@@ -92,70 +81,37 @@ class _KafkaExamination:
         except (PublishError, StateError):
             return []
 
-    def _connected(self) -> tuple[AdminClient, Any]:
+    def _connected(self) -> tuple[ClusterAdmin, ClusterFacts]:
         try:
-            config = client_config(self._servers, {**client_options(self._settings.kafka), "error_cb": self._on_error})
-            admin = opened(AdminClient, config)
-            with waiting("kafka", self._servers, "the list of topics"):
-                return admin, self._listed(admin)
+            admin = ClusterAdmin(self._servers, client_options(self._settings.kafka), _ANSWER_S)
         except KafkaAccessError as error:
             found = Finding("kafka.client", Severity.ERROR, str(error), "no client can be made of these settings")
             raise UncheckedError("no client of Kafka can be made", [found]) from error
-        except KafkaException as error:
-            admin.poll(0)
-            if self._refusal:
-                evidence, what = f"Kafka refuses us: {self._refusal}", "nothing can be written"
-                advice = "Check kafka.security_protocol, kafka.sasl and kafka.tls"
-                found = Finding("kafka.access", Severity.ERROR, evidence, what, advice=advice)
-                raise UncheckedError("Kafka refuses us", [found]) from error
+        try:
+            return admin, admin.cluster()
+        except KafkaAccessError as error:
+            evidence, what = f"Kafka refuses us: {admin.refusal}", "nothing can be written"
+            advice = "Check kafka.security_protocol, kafka.sasl and kafka.tls"
+            found = Finding("kafka.access", Severity.ERROR, evidence, what, advice=advice)
+            raise UncheckedError("Kafka refuses us", [found]) from error
+        except PublishError as error:
             evidence = f"no broker of {self._servers} answers within {_ANSWER_S:g} s"
             found = Finding(
                 "kafka.unreachable", Severity.ERROR, evidence, "nothing can be written", advice="Check kafka.bootstrap_servers"
             )
             raise UncheckedError("Kafka cannot be reached", [found]) from error
 
-    def _listed(self, admin: AdminClient) -> Any:
-        """Return the topics; ask in short turns, since a refusal is seen only between them."""
-        deadline = time.monotonic() + _ANSWER_S
-        while True:
-            try:
-                return admin.list_topics(timeout=_TURN_S)
-            except KafkaException:
-                admin.poll(0)
-                if self._refusal or time.monotonic() > deadline:
-                    raise
-
-    def _on_error(self, error: KafkaError) -> None:
-        if is_refusal(error):
-            self._refusal = error.str()
-
-    def _our_topics(self, metadata: Any) -> list[str]:
+    def _our_topics(self, shown: Iterable[str]) -> list[str]:
         """Return the state topic and those with rows, of those that exist."""
         name, delimiter = self._settings.name, self._settings.kafka.topic_delimiter
         patterns = [topics.change_topic_pattern(name, delimiter), topics.snapshot_topic_pattern(name, delimiter)]
         patterns.append(re.escape(topics.state_topic(name, delimiter)))
-        return sorted(topic for topic in metadata.topics if any(re.fullmatch(pattern, topic) for pattern in patterns))
+        return sorted(topic for topic in shown if any(re.fullmatch(pattern, topic) for pattern in patterns))
 
-    def _configs(self, admin: AdminClient, kind: ResourceType, names: list[str]) -> dict[str, Mapping[str, str]]:
-        """Return the settings of these brokers or topics; those that our user may not see are noted as hidden."""
-        if not names:
-            return {}
-        resources = [ConfigResource(kind, name) for name in names]
-        questions = [[one] for one in resources] if kind is ResourceType.BROKER else [resources]  # a broker is asked for its own
-        asked: dict[ConfigResource, Future[Any]] = {}
-        for question in questions:
-            asked |= admin.describe_configs(question, request_timeout=_ANSWER_S)
-        found: dict[str, Mapping[str, str]] = {}
-        for resource, answer in asked.items():
-            try:
-                entries = answer.result()
-            except KafkaException as error:
-                what = "the settings of brokers" if kind is ResourceType.BROKER else "the settings of topics"
-                reason = f"Kafka does not show {what}: {error.args[0].str()}"
-                self._hidden = list(dict.fromkeys([*self._hidden, reason]))
-                continue
-            found[resource.name] = {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
-        return found
+    def _shown(self, what: str, answer: ShownSettings) -> Mapping[str, Mapping[str, str]]:
+        """Return the settings of brokers or topics; those that our user may not see are noted as hidden."""
+        self._hidden += [f"Kafka does not show the settings of {what}: {reason}" for reason in answer.reasons]
+        return answer.settings
 
     def _brokers(self, limits: Mapping[str, int]) -> Iterator[Finding]:
         ours = int(self._settings.kafka.options.get("transaction.timeout.ms") or TRANSACTION_TIMEOUT_MS)

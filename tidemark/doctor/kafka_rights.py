@@ -1,46 +1,28 @@
 """What Kafka allows our user: on topics, consumer groups and transactional ids of this name, asked for without writing.
 
 Topics by the operations that Kafka says are allowed, groups by whether they are shown, and creating topics by a request that is
-only validated. A transactional id by asking for it with a longer transaction than brokers allow: Kafka looks at the rights first,
-then at the time, and refuses before it takes the id from a producer that has it (KafkaApis, TransactionCoordinator). It is not
-asked for where a broker might not refuse, nor where the question might create the topic of transactions: `not_to_be_asked`.
+only validated. A transactional id by asking for it with a longer transaction than brokers allow (`ClusterAdmin.is_id_refused`). It
+is not asked for where a broker might not refuse, nor where the question might create the topic of transactions: `not_to_be_asked`.
 """
 
 from __future__ import annotations
 
-import logging
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
-from kafkaio.client import client_config, opened
+from kafkaio.cluster_admin import LONGEST_MS
 from schemas import topics
-from schemas.applied.kafka_security import client_options
 from schemas.findings import Finding, Remedy, Severity
 
 if TYPE_CHECKING:
+    from kafkaio.cluster_admin import ClusterAdmin
     from schemas.settings import KafkaSettings, Settings
 
 LIMIT: Final = "transaction.max.timeout.ms"
-LONGEST_MS: Final = (1 << 31) - 1
-"""The time of a transaction that is asked for: above every limit but the largest number, with which nothing may be asked."""
 _TRANSACTIONS: Final = "__transaction_state"
-_REFUSALS: Final = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
 _WORDS: Final = {"READ": "Read", "WRITE": "Write", "CREATE": "Create", "DESCRIBE": "Describe"}
-_SILENT: Final = logging.getLogger("tidemark.doctor.kafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
 
 
 def not_to_be_asked(brokers: Collection[str], limits: Mapping[str, int], topics_shown: Collection[str]) -> str:
@@ -63,16 +45,15 @@ def not_to_be_asked(brokers: Collection[str], limits: Mapping[str, int], topics_
 
 @dataclass(frozen=True, slots=True)
 class KafkaRights:
-    """The questions to Kafka about the rights of our user, each with so many seconds for its answer.
+    """The questions to Kafka about the rights of our user.
 
     `of_producer`: those of the producer as well. `topics_seen` are topics of this name that our user is shown.
     """
 
     settings: Settings
-    admin: AdminClient
+    admin: ClusterAdmin
     topics_seen: tuple[str, ...]
     of_producer: bool
-    answer_s: float
 
     def findings(self, *, asks_for_ids: bool) -> Iterator[Finding]:
         """Yield the rights that are missing; with `asks_for_ids` those on transactional ids, too: a producer that runs has them."""
@@ -80,11 +61,11 @@ class KafkaRights:
         if not self.of_producer:
             return
         state = self._state
-        if not self._is_allowed(self.admin.describe_consumer_groups([f"{state}-reader"], request_timeout=self.answer_s)):
+        if not self.admin.may_describe_group(f"{state}-reader"):
             what = "the producer cannot read its position"
             yield self._missing("kafka.rights.group", f"consumer groups {self._prefix}*", what, ["READ"], "group")
         ident = f"{self.settings.name}-log"
-        if asks_for_ids and self._is_refused(ident):
+        if asks_for_ids and self.admin.is_id_refused(ident):
             what = "the producer cannot begin a transaction"
             named = f"the transactional ids {self.settings.name}*"
             fix = ["DESCRIBE", "WRITE"]
@@ -100,8 +81,9 @@ class KafkaRights:
 
     def _topic_findings(self) -> Iterator[Finding]:
         needed = {"DESCRIBE", "READ"} | ({"WRITE"} if self.of_producer else set())
-        missing, exists = self._missing_on_topics(needed)
-        if self.of_producer and not self._may_create():
+        lacked = self.admin.missing_operations(self._topics_asked(), frozenset(needed))
+        missing, exists = set[str]().union(*lacked.values()), self._state in lacked
+        if self.of_producer and not self.admin.may_create(self._state):
             missing.add("CREATE")
         if not missing:
             return
@@ -113,54 +95,10 @@ class KafkaRights:
         found = self._missing("kafka.rights.topics", evidence, what, sorted(missing), "topic", fixed=all_of_it)
         yield replace(found, severity=severity)
 
-    def _missing_on_topics(self, needed: set[str]) -> tuple[set[str], bool]:
-        """Return the operations that some topic lacks, and whether there is a state topic."""
-        asked = {*self.topics_seen, self._state}
-        if not self.of_producer and asked != {self._state}:
-            asked.remove(self._state)  # a merge job does without the state topic
-        answers = self.admin.describe_topics(
-            TopicCollection(sorted(asked)), include_authorized_operations=True, request_timeout=self.answer_s
-        )
-        missing, exists = set[str](), False
-        for topic, answer in answers.items():
-            try:
-                allowed = answer.result().authorized_operations
-            except KafkaException as error:
-                missing |= needed if error.args[0].code() in _REFUSALS else set()
-                continue
-            exists |= topic == self._state
-            if allowed is not None:
-                missing |= needed - {operation.name for operation in allowed}
-        return missing, exists
-
-    def _may_create(self) -> bool:
-        new = [NewTopic(self._state, 1, 1)]
-        return self._is_allowed(self.admin.create_topics(new, validate_only=True, request_timeout=self.answer_s))
-
-    @staticmethod
-    def _is_allowed(answers: Mapping[str, Any]) -> bool:
-        """Return whether no answer is a refusal; any other error says that rights were looked at and are there."""
-        for answer in answers.values():
-            try:
-                answer.result()
-            except KafkaException as error:
-                if error.args[0].code() in _REFUSALS:
-                    return False
-        return True
-
-    def _is_refused(self, ident: str) -> bool:
-        options = {
-            **client_options(self.settings.kafka),
-            "transactional.id": ident,
-            "transaction.timeout.ms": LONGEST_MS,
-            "logger": _SILENT,  # librdkafka calls it fatal, and prints that
-        }
-        probe = opened(_producer, client_config(self.settings.kafka.bootstrap_servers, options))
-        try:
-            probe.init_transactions(self.answer_s)
-        except KafkaException as error:
-            return error.args[0].code() in _REFUSALS
-        return False
+    def _topics_asked(self) -> set[str]:
+        """Return the topics whose operations are asked for: a merge job does without the state topic."""
+        others = {*self.topics_seen} - {self._state}
+        return others if others and not self.of_producer else others | {self._state}
 
     def _missing(
         self, code: str, where: str, what: str, lacks: list[str], resource: str, name: str = "", fixed: list[str] | None = None
@@ -176,10 +114,6 @@ class KafkaRights:
         named = f"--{resource} {shlex.quote(name or self._prefix)} --resource-pattern-type prefixed"
         fix = f"{tool('kafka-acls.sh', kafka)} --add --allow-principal {shlex.quote(principal)} {operations} {named}"
         return Finding(code, Severity.ERROR, evidence, what, fix, Remedy.SHELL, tool_advice(kafka))
-
-
-def _producer(config: dict[str, Any]) -> Producer:
-    return Producer(config)
 
 
 def tool(script: str, kafka: KafkaSettings) -> str:

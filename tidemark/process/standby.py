@@ -12,13 +12,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
-from kafkaio.client import client_config, is_refusal, opened
+from kafkaio.group_member import GroupMember
 from kafkaio.topic_admin import TopicAdmin
 from schemas import topics
 from schemas.applied.kafka_security import client_options
@@ -31,7 +29,6 @@ log = structlog.get_logger(__name__)
 
 SESSION_MS: Final = 6_000
 """The least that brokers allow as they come (`group.min.session.timeout.ms`)."""
-_HEARTBEAT_MS: Final = 1_000
 _POLL_S: Final = 0.2
 _RETRY_S: Final = 1.0
 _ASKS_EACH_S: Final = 30.0
@@ -47,8 +44,7 @@ class Leadership:
         self._settings = settings
         self._topic = topics.notifications_topic(settings.name, settings.kafka.topic_delimiter)
         self._admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
-        self._refusal = ""
-        self._consumer = self._member()
+        self._member = self._new_member()
         self._stop = stop
         self._left = threading.Event()
         self._changed = threading.Condition()
@@ -56,23 +52,9 @@ class Leadership:
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
 
-    def _member(self) -> Consumer:
+    def _new_member(self) -> GroupMember:
         """Return one with the credentials as they are now."""
-        kafka = self._settings.kafka
-        self._credentials = client_options(kafka)
-        options: dict[str, Any] = {
-            **self._credentials,
-            "error_cb": self._on_error,
-            "group.id": f"{self._settings.name}-leader",
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": _HEARTBEAT_MS,
-            # A member that joins must not take the partition from the one that leads.
-            "partition.assignment.strategy": "cooperative-sticky",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "latest",
-            "allow.auto.create.topics": False,
-        }
-        return opened(Consumer, client_config(kafka.bootstrap_servers, options))
+        return GroupMember(self._settings.kafka, f"{self._settings.name}-leader", self._topic, SESSION_MS)
 
     def __enter__(self) -> Self:
         while not self._stop.is_set():  # as a producer alone, it waits for a Kafka that is unreachable
@@ -84,14 +66,14 @@ class Leadership:
             except PublishError as error:
                 log.warning("standby.waits_for_kafka", reason=str(error))
                 self._stop.wait(_RETRY_S)
-        self._subscribe()
+        self._member.join(self._won, self._lost)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._left.set()
         self._thread.join(10)
-        self._consumer.close()  # leaves the group: another one leads at once
+        self._member.close()  # another one leads at once
 
     def wait(self) -> threading.Event | None:
         """Wait until this one leads: an event that is set when it does no longer; None when it is to stop.
@@ -125,36 +107,27 @@ class Leadership:
         asked = time.monotonic()
         while not self._left.is_set():
             try:
-                if self._refusal:
+                if self._member.refusal:
                     self._rejoin()
                 elif self._term is None and time.monotonic() - asked > _ASKS_EACH_S:
                     self._rejoin_if_cut_off()
                     asked = time.monotonic()
-                message = self._consumer.poll(_POLL_S)
-                problem = None if message is None else message.error()
-                if problem is not None:
-                    log.warning("standby.kafka_says", error=problem.str())  # that we may not join, for one
-            except KafkaException as error:
-                log.warning("standby.kafka_says", error=error.args[0].str())
+                if problem := self._member.poll(_POLL_S):
+                    log.warning("standby.kafka_says", error=problem)  # that we may not join, for one
+            except PublishError as error:
+                log.warning("standby.kafka_says", error=str(error))
                 self._left.wait(_RETRY_S)
             if self._stop.is_set():
                 self._end_term()
 
-    def _subscribe(self) -> None:
-        self._consumer.subscribe([self._topic], on_assign=self._won, on_revoke=self._lost, on_lost=self._lost)
-
-    def _on_error(self, error: KafkaError) -> None:
-        if is_refusal(error):
-            self._refusal = error.str()
-
     def _rejoin(self) -> None:
         """Join the group with a new client: a client keeps the credentials it was made with, and a password may be rotated."""
         try:
-            if self._term is not None and client_options(self._settings.kafka) == self._credentials:
+            if self._term is not None and self._member.has_credentials:
                 return  # it leads by connections that it has; another client would be refused as well
-            log.warning("standby.refused", reason=self._refusal)
+            log.warning("standby.refused", reason=self._member.refusal)
             self._left.wait(_RETRY_S)
-            member = self._member()
+            member = self._new_member()
         except (SecretError, KafkaAccessError) as error:
             log.warning("standby.refused", reason=str(error))
             self._left.wait(_RETRY_S)
@@ -163,52 +136,41 @@ class Leadership:
 
     def _rejoin_if_cut_off(self) -> None:
         """Join the group with a new client where another one reaches Kafka, and ours does not (`leaders_of`)."""
-        if self._reaches_kafka(self._consumer):
+        if self._reaches_kafka(self._member):
             return
         kafka = self._settings.kafka
         try:
-            options = client_options(kafka)
-            if not self._reaches_kafka(opened(AdminClient, client_config(kafka.bootstrap_servers, options))):
+            if not self._reaches_kafka(TopicAdmin(kafka.bootstrap_servers, client_options(kafka))):
                 return  # it is Kafka that cannot be reached
-            if self._reaches_kafka(self._consumer):
+            if self._reaches_kafka(self._member):
                 return  # it could not a moment before, either
-            member = self._member()
+            member = self._new_member()
         except (SecretError, KafkaAccessError) as error:
             log.warning("standby.kafka_says", error=str(error))
             return
         log.warning("standby.client_renewed", reason="its client has no connection to a broker, and another one gets one")
         self._join_with(member)
 
-    def _reaches_kafka(self, client: Consumer | AdminClient) -> bool:
+    def _reaches_kafka(self, client: GroupMember | TopicAdmin) -> bool:
         """Return whether a client has an answer soon; when this one is to stop, that is of no interest any more."""
-        if self._stop.is_set() or self._left.is_set():
-            return True
-        try:
-            client.list_topics(self._topic, timeout=_ANSWERS_S)
-        except KafkaException:
-            return self._stop.is_set() or self._left.is_set()
-        return True
+        return self._ends() or client.answers(self._topic, _ANSWERS_S) or self._ends()
 
-    def _join_with(self, member: Consumer) -> None:
-        self._consumer.close()
+    def _ends(self) -> bool:
+        return self._stop.is_set() or self._left.is_set()
+
+    def _join_with(self, member: GroupMember) -> None:
+        self._member.close()
         self._end_term()
-        self._consumer, self._refusal = member, ""
-        self._subscribe()
+        self._member = member
+        member.join(self._won, self._lost)
 
-    def _won(self, consumer: Any, partitions: list[Any]) -> None:
-        if not partitions:
-            return
-        consumer.incremental_assign(partitions)
-        consumer.pause(partitions)  # what is in the topic is of no interest
-        if not _leads(partitions):
-            return
-        with self._changed:
-            self._term = threading.Event()
-            self._changed.notify_all()
+    def _won(self, partitions: list[int]) -> None:
+        if _leads(partitions):
+            with self._changed:
+                self._term = threading.Event()
+                self._changed.notify_all()
 
-    def _lost(self, consumer: Any, partitions: list[Any]) -> None:
-        if partitions:
-            consumer.incremental_unassign(partitions)
+    def _lost(self, partitions: list[int]) -> None:
         if _leads(partitions):
             self._end_term()
 
@@ -220,9 +182,9 @@ class Leadership:
             self._changed.notify_all()
 
 
-def _leads(partitions: list[Any]) -> bool:
+def _leads(partitions: list[int]) -> bool:
     """Return whether the one that decides is among them: somebody else may have made the topic, with more than one."""
-    return any(partition.partition == 0 for partition in partitions)
+    return 0 in partitions
 
 
 def run_when_leading(
@@ -235,7 +197,7 @@ def run_when_leading(
     frozen for a while, it hears from the source that another one reads there before Kafka reports it. Every other error
     of `run` is raised.
     """
-    with _entered(settings, stop) as leadership:
+    with Leadership(settings, stop) as leadership:
         log.info("standby.waits", session_s=SESSION_MS / 1000)
         while (term := leadership.wait()) is not None:
             log.info("standby.leads")
@@ -252,11 +214,3 @@ def run_when_leading(
                 log.warning("standby.fenced", reason=str(error))
             if not stop.is_set():
                 log.info("standby.waits")
-
-
-def _entered(settings: Settings, stop: threading.Event) -> Leadership:
-    try:
-        return Leadership(settings, stop)
-    except KafkaException as error:
-        message = f"the group of producers cannot be joined: {error.args[0].str()}"
-        raise PublishError(message) from error
