@@ -28,6 +28,7 @@ from tests.support.iceberg_tables import open_iceberg
 from tests.support.servers import new_database
 from tests.support.spark_cluster import SparkCluster
 
+pytestmark = pytest.mark.slow  # tests/sinks/test_shared_folder.py has the question to the executors; and the rows, tests/sinks/test_arrived_files.py
 ROWS: Final = 300
 TYPES: Final = ("delta", "iceberg", "postgresql", "mysql", "kafka", "files")
 Rows = dict[int, int]
@@ -246,7 +247,6 @@ def variants(lakes: Lakes) -> list[Target]:
     return [*more, *(lakes.of(kind, label="filtered", transforms=transforms) for kind in ("delta", "postgresql"))]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("hiding", [2, 1])
 def test_without_a_probe_what_does_not_arrive_is_an_error_of_each_sink(world: World, tmp_path: Path, hiding: int) -> None:
@@ -262,7 +262,6 @@ def test_without_a_probe_what_does_not_arrive_is_an_error_of_each_sink(world: Wo
             assert equal == ["delta-arrow", "kafka-changelog"], "their rows come to the driver, and need no folder"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_with_a_shared_folder_every_sink_has_the_rows_of_the_source_batch_after_batch(world: World, tmp_path: Path) -> None:
     targets = [*all_types(world.lakes), *variants(world.lakes)]
@@ -276,7 +275,6 @@ def test_with_a_shared_folder_every_sink_has_the_rows_of_the_source_batch_after_
             assert not wrong, said[-6000:]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("hides_work", [True, False])
 def test_one_executor_without_the_folder_is_named(world: World, tmp_path: Path, hides_work: bool) -> None:
@@ -297,7 +295,6 @@ def test_one_executor_without_the_folder_is_named(world: World, tmp_path: Path, 
     assert not list(target.folder.rglob(".probe-*")), "nothing of the probe is left"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_executor_that_joins_later_without_the_folder_ends_the_sink_before_it_loses_rows(world: World, tmp_path: Path) -> None:
     world.publish()
@@ -321,7 +318,6 @@ def test_an_executor_that_joins_later_without_the_folder_ends_the_sink_before_it
     assert target.rows() != world.source()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_package_that_an_executor_lacks_is_named_and_spark_merges_instead(world: World, tmp_path: Path) -> None:
     world.publish()
@@ -340,7 +336,6 @@ def test_a_package_that_an_executor_lacks_is_named_and_spark_merges_instead(worl
     assert (status, target.rows()) == (0, world.source()), said[-6000:]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_executor_without_our_python_is_an_error_with_its_cause(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world.publish()

@@ -79,7 +79,7 @@ MUTATIONS: Final = (
         "spark_jobs.jobs.shared_folder",
         "if self._is_local or",
         "if True or",
-        ("tests/e2e/test_cluster_without_shared_disk.py", "-k", "one_executor"),
+        ("tests/sinks/test_shared_folder.py",),
     ),
     Mutation(
         "transaction of a load",
