@@ -28,13 +28,15 @@ SPARKS: Final = {
     "tests/sinks": (
         "tests/formats/", "tests/sinks/test_delta_sink.py", "tests/sinks/test_iceberg_sink.py",
         "tests/sinks/test_relational_sinks.py", "tests/sinks/test_changelog_sinks.py", "tests/sinks/test_kafka_mirror.py",
-        "tests/verify/test_image_verify.py", "tests/verify/test_iceberg_verify.py", "tests/verify/test_reader_behaviour.py",
+        "tests/sinks/test_mixed_writers.py", "tests/sinks/test_old_files.py", "tests/verify/test_image_verify.py",
+        "tests/verify/test_iceberg_verify.py", "tests/verify/test_mirror_verify.py", "tests/verify/test_reader_behaviour.py",
+        "tests/verify/test_wrong_settings.py",
     ),
     "tests/merge, routes": (
         "tests/merge/test_changelog", "tests/merge/test_mirrored", "tests/merge/test_iceberg", "tests/merge/test_routed",
         "tests/merge/test_schema",
         "tests/merge/test_quarantine", "tests/merge/test_set_aside", "tests/merge/test_left_out", "tests/merge/test_other",
-        "tests/merge/test_soft_delete",
+        "tests/merge/test_soft_delete", "tests/cli/test_merge_starts.py", "tests/integration/test_consumers.py", "tests/pipeline/test_row_images.py",
     ),
     "tests/merge": ("tests/merge/", "tests/arrow/test_arrow_as_spark.py"),
 }  # fmt: skip

@@ -109,6 +109,18 @@ VARIANTS: Final = (
     (r"merge/test_meddling\.py::test_killed_between_two_tables", "merge/test_tables_by_workers, merge/test_iceberg_job; e2e/test_crashes"),
     (r"merge/test_decode\.py::test_dates_and_times.*\[Asia", "UTC, America/New_York"),
     (r"sinks/test_changelog_sinks\.py::Test(Files::.*\[before save|Kafka::.*\[after commit)", "after append"),
+    (
+        (r"sinks/test_delta_sink\.py::TestDelta::test_(the_first_rows|no_rows|a_column_without|a_target_of_another|a_target_that_no|"
+        r"the_states|a_second_writer|an_error_of|a_file_that)"),
+        "TestDeltaByArrow: the JVM makes its table, too",
+    ),
+    (r"integration/test_(loaded_tables|blocking_view)\.py::.*mariadb", "the same on MySQL"),
+    (r"integration/test_start_at\.py::test_the_first_start.*\[mariadb114-(file|timestamp|earliest)", "mysql80; MariaDB by GTIDs"),
+    (r"integration/test_rotated_password\.py::.*mariadb", "the same on MySQL"),
+    (r"integration/test_unseen_triggers\.py::test_a_(server_that_reports|statement_of_which|view_whose).*mariadb", "the same on MySQL; its triggers and functions"),
+    (r"integration/test_logs_without_names\.py::test_(tables_made|a_row_whose|a_start_in|an_alter_that).*\[mysql80\]",
+     "mysql57, whose logs never have names; full metadata on mysql80"),
+    (r"integration/test_producer_merge\.py::test_a_table_read_while.*\[mariadb_site\]", "site"),
     (r"e2e/test_standby", "cli/test_standby_election, kafka/test_taken_over"),
     (r"merge/test_put_back\.py::.*\[while_it_runs-restored\]", "while it runs: replaced"),
     (r"merge/test_left_out\.py::test_a_retry_leaves", "merge/test_quarantine: retried records"),
