@@ -31,16 +31,17 @@ def setting(
     file: bool = False,
     form: Callable[[str], str] | None = None,
     unavailable: Mapping[str, str] | None = None,
+    types: Sequence[str] = (),
 ) -> Any:
     """Return a dataclass field with the text of the configuration reference and its bounds.
 
     A `secret` is in no `repr` and no message. `file` names a file: a relative one is beside the YAML file. `unavailable` are values
     that users may expect, each with the reason why it is none. `form` returns what is wrong with a text, "" if nothing is
-    (`text_forms`).
+    (`text_forms`). `types` are the types of sections that have the setting, if others do not.
     """
     metadata = {
         "help": help, "minimum": minimum, "maximum": maximum, "secret": secret, "file": file,
-        "form": form or (path_form if file else None), "unavailable": unavailable or {},
+        "form": form or (path_form if file else None), "unavailable": unavailable or {}, "types": tuple(types),
     }  # fmt: skip
     if isinstance(default, (dict, list)):
         return field(default_factory=default.copy, metadata=metadata, repr=not secret)

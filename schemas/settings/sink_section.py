@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from schemas.names import folder_name
 from schemas.settings.database_url import DATABASES, parse_url
-from schemas.settings.declaration import checking, found_by, problem, setting
+from schemas.settings.declaration import checking, declared, found_by, problem, setting
 from schemas.settings.route_section import RouteSettings, TransformSettings, check_routes
 from schemas.settings.schema_change_section import (
     SchemaChangeSettings,
@@ -29,20 +29,6 @@ UNAVAILABLE: Final[Mapping[str, str]] = {
 }
 """Types of sinks that other tools have, with the reason why there are none here."""
 
-_ONLY_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "writer": ("delta",),
-    "merge_memory_bytes": ("delta", "iceberg", *DATABASES, "kafka"),
-    "deletion_vectors": ("delta",),
-    "vacuum_hours": ("delta",),
-    "url": DATABASES,
-    "user": DATABASES,
-    "password": DATABASES,
-    "password_file": DATABASES,
-    "work": DATABASES,
-    "format": ("files", "kafka"),
-    "topic": ("kafka",),
-}
-"""Settings that only sinks of some types have."""
 MODES: Final[Mapping[str, tuple[str, ...]]] = {"files": ("changelog",), "kafka": ("mirror", "changelog", "both")}
 """The modes of sinks by type; others have `mirror`."""
 SHAPES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -73,16 +59,19 @@ class SinkSettings:
     )
     url: str = setting(
         "",
+        types=DATABASES,
         help="databases: `postgresql://host:port/database`, `mysql://host:port` or `mariadb://host:port`, with options of the JDBC "
         "driver",
     )
-    user: str = setting("", help="databases: user that may make tables, and schemas or databases")
-    password: str = setting("", help="databases: the user's password; better: `password_file`", secret=True)
+    user: str = setting("", types=DATABASES, help="databases: user that may make tables, and schemas or databases")
+    password: str = setting("", types=DATABASES, help="databases: the user's password; better: `password_file`", secret=True)
     password_file: str | None = setting(
-        None, help="databases: file whose first line is the password, read again for each connection", file=True
+        None, types=DATABASES, help="databases: file whose first line is the password, read again for each connection", file=True
     )
     work: str = setting(
-        "", help="databases: folder of the checkpoint, the state and the quarantine (a relative one is beside the YAML file)"
+        "",
+        types=DATABASES,
+        help="databases: folder of the checkpoint, the state and the quarantine (a relative one is beside the YAML file)"
     )
     mode: Literal["mirror", "changelog", "both"] = setting(
         "mirror",
@@ -92,23 +81,27 @@ class SinkSettings:
     )
     format: Literal["parquet", "changelog-json", "debezium-json", "canal-json", "maxwell-json"] | None = setting(
         None,
+        types=("files", "kafka"),
         help="how changes are written: `parquet` (the default of `type: files`; not for Kafka), `changelog-json` (the default "
         "of `type: kafka`), or another of the JSON formats, as Flink's formats of these names read them",
     )
     topic: str = setting(
         "$database.$table",
+        types=("kafka",),
         help="the topic of a target, with `type: kafka`: `$database` and `$table` are the names of the target. Characters that "
         "Kafka does not allow become `_`",
     )
 
     writer: Literal["auto", "arrow", "jvm"] = setting(
         "auto",
+        types=("delta",),
         help="what merges rows into Delta: `arrow` (delta-rs in Python workers), `jvm` (Spark's MERGE), or `auto`: for each table "
         "and batch what costs less. The rows are the same",
     )
 
     merge_memory_bytes: int = setting(
         2 << 30,
+        types=("delta", "iceberg", *DATABASES, "kafka"),
         help="memory of a batch in a worker: records and what they became take half of it at most; the other half is for the hash "
         "table of a MERGE into Delta (`writer: auto`). The JVM merges a table that needs more, or, in Delta, whose touched files "
         "are more than a third of it",
@@ -117,11 +110,13 @@ class SinkSettings:
     )
     deletion_vectors: bool = setting(
         True,
+        types=("delta",),
         help="few changes in files of gigabytes: let the JVM mark rows as deleted instead of writing files again. The table "
         "gets the property `delta.enableDeletionVectors` then, and readers need that table feature",
     )
     vacuum_hours: int = setting(
         24,
+        types=("delta",),
         help="Delta: a table loses the files that only older versions of it have (VACUUM) at most once in so many hours, by "
         "its `delta.deletedFileRetentionDuration`, a week where it has none; 0: never",
         minimum=0,
@@ -237,10 +232,10 @@ def _check_database(where: str, sink: SinkSettings) -> Iterator[str]:
 @checking
 def _check_type(where: str, sink: SinkSettings) -> Iterator[str]:
     """Raise `ConfigError` for a setting that sinks of this type do not have, where it has not its default."""
-    defaults = {field.name: field.default for field in fields(SinkSettings)}
-    for key, types in _ONLY_OF.items():
-        if sink.type not in types and getattr(sink, key) != defaults[key]:
-            yield problem(f"{where}.{key}", f"a sink of type {sink.type} has no such setting, only {', '.join(types)}")
+    for item in declared(SinkSettings):
+        types = item.metadata["types"]
+        if types and sink.type not in types and getattr(sink, item.name) != item.default:
+            yield problem(f"{where}.{item.name}", f"a sink of type {sink.type} has no such setting, only {', '.join(types)}")
     if sink.type in DATABASES:
         yield from found_by(_check_database, where, sink)
     yield from found_by(_check_mode, where, sink)

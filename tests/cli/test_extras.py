@@ -67,6 +67,6 @@ def test_a_merge_job_alone_reads_answers_in_avro() -> None:
 
 def _name(requirement: str) -> str:
     """The project that a requirement names, as indexes compare it."""
-    found = re.match(r"[A-Za-z0-9._-]+", requirement)
-    assert found is not None
-    return re.sub(r"[-_.]+", "-", found[0]).lower()
+    project = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert project is not None
+    return re.sub(r"[-_.]+", "-", project[0]).lower()

@@ -108,8 +108,8 @@ def test_a_table_that_is_dropped_meanwhile_is_reported_and_the_others_are_compar
 
     report = verify(scene.settings, on_progress=lambda _: scene.sql("DROP TABLE IF EXISTS b"))
 
-    found = {table.table: table.not_compared for table in report.tables}
-    assert found == {kept: None, dropped: "the table is gone from the source"}
+    reasons = {table.table: table.not_compared for table in report.tables}
+    assert reasons == {kept: None, dropped: "the table is gone from the source"}
 
 
 @pytest.mark.parametrize("scene", ["mariadb114"], indirect=True)
