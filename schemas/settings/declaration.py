@@ -63,8 +63,7 @@ def declared(kind: type) -> tuple[Field[Any], ...]:
 
 def refuse(path: str, reason: str) -> typing.NoReturn:
     """Raise `ConfigError` for the key at `path`."""
-    message = f"{path}: {reason}"
-    raise ConfigError(message)
+    raise ConfigError(f"{path}: {reason}")
 
 
 def problem(path: str, reason: str) -> str:

@@ -72,8 +72,7 @@ def join(path: str, key: str) -> str:
 
 def _unknown(key: str, known: Mapping[str, object], path: str) -> typing.NoReturn:
     where = f" in {path}" if path else ""
-    message = f"{join(path, key)}: unknown key {key!r}{where}; {_nearest(key, known)}"
-    raise ConfigError(message)
+    raise ConfigError(f"{join(path, key)}: unknown key {key!r}{where}; {_nearest(key, known)}")
 
 
 def _nearest(key: str, known: Mapping[str, object]) -> str:
@@ -218,8 +217,7 @@ def from_text(kind: object, text: str, path: str) -> object:
         return json.loads(text)
     except ValueError:
         shown = repr(text) if inner in (int, bool) else "the text"  # mappings may have passwords
-        message = f"{path}: cannot read {shown} as {type_name(inner)}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{path}: cannot read {shown} as {type_name(inner)}") from None
 
 
 def type_name(kind: object) -> str:

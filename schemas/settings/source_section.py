@@ -68,8 +68,7 @@ class StartAtSettings:
             return None
         moment = datetime.fromisoformat(self.timestamp)
         if moment.tzinfo is None:
-            message = "it has no time zone"
-            raise ValueError(message)
+            raise ValueError("it has no time zone")
         since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
         return (since.days * 86_400 + since.seconds) * _MICROSECOND + since.microseconds
 

@@ -182,8 +182,7 @@ class ChangeReader:
             key = _payload(self._decoder.decode(message.key))
             record = self._decoder.decode(message.value)
         except DecodeError as broken:
-            message_text = f"{topic}[{partition}] offset {offset} cannot be decoded: {broken}"
-            raise DecodeError(message_text) from broken
+            raise DecodeError(f"{topic}[{partition}] offset {offset} cannot be decoded: {broken}") from broken
         value = _payload(record)
         if not isinstance(value, Mapping):
             return None

@@ -91,11 +91,10 @@ def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
     if names is None:
         raise ConfigError("source.signal_table: is not set, so there is no table to put a signal into")
     if settings.source.read_only:
-        message = (
+        raise ConfigError(
             "source.read_only: nothing is written to the source, so no signal either. Use --channel kafka or file (those "
             "that signal.channels names), or INSERT the row at the server that this one replicates"
         )
-        raise ConfigError(message)
     for what, text, most in (("id", signal_id, WIDEST_ID), ("data", data or "", WIDEST_DATA)):
         if len(text) > most:  # a server that is not strict would cut it
             raise ConfigError(f"{what}: has {len(text)} characters, the signal table holds {most}; name fewer tables in one signal")
@@ -111,8 +110,7 @@ def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
     finally:
         connection.close()
     if not is_new:
-        message = f"id: {signal_id!r} is in the signal table {'.'.join(names)} already; use a new one"
-        raise ConfigError(message)
+        raise ConfigError(f"id: {signal_id!r} is in the signal table {'.'.join(names)} already; use a new one")
 
 
 def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:

@@ -44,11 +44,10 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.action == "retry":
         if settings.sink.mode != "mirror":
-            message = (
+            raise ConfigError(
                 f"sinks: {settings.sink.name}: mode: records of quarantine are not appended to a changelog later; snapshot their "
                 "tables again (tidemark signal execute-snapshot), then: tidemark quarantine discard"
             )
-            raise ConfigError(message)
         return _retry(settings, arguments.tables)
     return _discard(settings, arguments.tables, confirmed=arguments.yes)
 

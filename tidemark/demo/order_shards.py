@@ -82,8 +82,7 @@ class ShardLoad:
         self._stop.set()
         self._thread.join(_JOIN_S)
         if self._failure is not None:
-            message = f"the load on the shards failed: {self._failure}"
-            raise SourceError(message) from self._failure
+            raise SourceError(f"the load on the shards failed: {self._failure}") from self._failure
 
     def _run(self) -> None:
         try:

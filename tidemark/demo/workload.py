@@ -95,8 +95,7 @@ class Workload:
                 thread.join(_JOIN_SECONDS)
         for worker in self._workers:
             if worker.failure is not None:
-                message = f"the write load failed: {worker.failure}"
-                raise SourceError(message) from worker.failure
+                raise SourceError(f"the write load failed: {worker.failure}") from worker.failure
         return self.counts()
 
     def counts(self) -> WorkloadCounts:

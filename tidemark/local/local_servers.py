@@ -89,11 +89,10 @@ def registry_port(settings: Settings) -> int | None:
     if url.scheme != "http" or not is_loopback(url.hostname or "") or url.port is None or listening(url.port):
         return None
     if url.path.rstrip("/") != REGISTRY_PATH:
-        message = (
+        raise ConfigError(
             f"format.registry: nothing listens at {url.hostname}:{url.port}, and the registry that `tidemark up` starts has its "
             f"API at http://{url.netloc}{REGISTRY_PATH}: write that, or start your own registry"
         )
-        raise ConfigError(message)
     return url.port
 
 

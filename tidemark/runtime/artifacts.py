@@ -79,8 +79,7 @@ def lock_entries(lock: Path = LOCK_FILE) -> tuple[Artifact, ...]:
         if not fields:
             continue
         if len(fields) != 4:
-            msg = f"{lock} line {number}: expected 4 fields, found {len(fields)}"
-            raise ArtifactError(msg)
+            raise ArtifactError(f"{lock} line {number}: expected 4 fields, found {len(fields)}")
         entries.append(Artifact(fields[0], fields[1], fields[2], int(fields[3])))
     return tuple(entries)
 
@@ -90,8 +89,7 @@ def bundle_entries(bundle: str, lock: Path = LOCK_FILE) -> tuple[Artifact, ...]:
     found = tuple(entry for entry in lock_entries(lock) if entry.bundle == bundle)
     if not found:
         names = sorted({entry.bundle for entry in lock_entries(lock)})
-        msg = f"{lock} has no bundle {bundle!r}; it has: {', '.join(names)}"
-        raise ArtifactError(msg)
+        raise ArtifactError(f"{lock} has no bundle {bundle!r}; it has: {', '.join(names)}")
     return found
 
 
@@ -163,11 +161,10 @@ def check(path: Path, artifact: Artifact, advice: str) -> None:
     """Raise ArtifactError with the file and the expected hash unless `path` is exactly that artifact."""
     actual = sha256_of(path)
     if actual != artifact.sha256:
-        msg = (
+        raise ArtifactError(
             f"{path.name} ({artifact.coordinate}) is not the expected file: expected sha256 {artifact.sha256}"
             f" ({artifact.size} bytes), found {actual} ({path.stat().st_size} bytes). {advice}"
         )
-        raise ArtifactError(msg)
 
 
 def is_bundle_here(bundle: str, lock: Path = LOCK_FILE) -> bool:
@@ -258,14 +255,12 @@ def run_fetcher(command: list[str], tool: str, wanted: Iterable[Path]) -> None:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except OSError as error:
-        msg = f"{tool} cannot be started: {error}"
-        raise ArtifactError(msg) from error
+        raise ArtifactError(f"{tool} cannot be started: {error}") from error
     said = "\n".join(
         line for line in (done.stdout + done.stderr).splitlines() if not line.startswith(".....")
     )[-3000:]
     if done.returncode != 0:
-        msg = f"{tool} ended with status {done.returncode}:\n{said}"
-        raise ArtifactError(msg)
+        raise ArtifactError(f"{tool} ended with status {done.returncode}:\n{said}")
     require(wanted, tool, said)
 
 
@@ -273,5 +268,4 @@ def require(wanted: Iterable[Path], tool: str, said: str) -> None:
     """Raise ArtifactError with the names of the files that are missing."""
     absent = [path.name for path in wanted if not path.is_file()]
     if absent:
-        msg = f"{tool} did not fetch {', '.join(absent)}; is the network reachable?\n{said}"
-        raise ArtifactError(msg)
+        raise ArtifactError(f"{tool} did not fetch {', '.join(absent)}; is the network reachable?\n{said}")

@@ -43,8 +43,7 @@ def _bundles(types: Iterable[str]) -> list[str]:
     known = {**SINK_BUNDLES, **MORE_BUNDLES}
     for kind in types:
         if kind not in known:
-            msg = f"no jars for the sink type {kind!r}; there are: {', '.join(known)}"
-            raise UnavailableError(msg)
+            raise UnavailableError(f"no jars for the sink type {kind!r}; there are: {', '.join(known)}")
         bundles += [bundle for bundle in known[kind] if bundle not in bundles]
     return bundles
 

@@ -81,8 +81,7 @@ def wheel_java_home(minimum: int = 17) -> Path:
     """Return the runtime of the smallest wheel that is new enough, never the machine's own Java."""
     suitable = [bundle for version, bundle in sorted(WHEELS.items()) if version >= minimum]
     if not suitable:
-        msg = f"no Java {minimum} is available; install one and set JAVA_HOME"
-        raise UnavailableError(msg)
+        raise UnavailableError(f"no Java {minimum} is available; install one and set JAVA_HOME")
     bundle = suitable[0]
     folder = cache_folder() / "trees" / bundle
 

@@ -132,8 +132,7 @@ def _shared() -> Path:
 def _package() -> Path:
     found = find_spec("pyspark")
     if found is None or found.origin is None:
-        message = "pyspark is not installed: install Tidemark with the extra `spark`"
-        raise ModuleNotFoundError(message)
+        raise ModuleNotFoundError("pyspark is not installed: install Tidemark with the extra `spark`")
     return Path(found.origin).parent
 
 

@@ -106,8 +106,7 @@ def read(array: pa.Array, column: Column) -> pa.Array:
 def value_of(compared: bytes, common: pa.DataType) -> Value:
     """Return the value of the source's common type; `ValueError` for one that the source's type does not have."""
     if compared[:1] != _VALUE:
-        message = "no value of the source's type"
-        raise ValueError(message)
+        raise ValueError("no value of the source's type")
     if pa.types.is_large_binary(common):
         return compared[1:]
     text = compared[1:].decode()

@@ -74,8 +74,7 @@ class CodecRows:
         try:
             self._decoder = ArrowDecoder(DecoderPlan.of(self.layout))
         except UnsupportedTypeError as error:
-            message = f"its rows cannot be decoded here: {error}"
-            raise IncomparableError(message) from error
+            raise IncomparableError(f"its rows cannot be decoded here: {error}") from error
 
     def read(self, rest: str) -> Iterator[pa.Table]:
         """Yield the rows with the columns of the layout, in blocks of some MB; `rest` is what follows the table in SELECT.
@@ -85,8 +84,7 @@ class CodecRows:
         connection = connect(ServerAccess.of(self._settings.source))
         try:
             if self._definition(connection) != self._table:
-                message = f"{'.'.join(self._names)} was altered meanwhile"
-                raise RetriableSourceError(message)
+                raise RetriableSourceError(f"{'.'.join(self._names)} was altered meanwhile")
             query = rows_query(self._table, rest, shown_by_star(connection, self._table))
             yield from self._blocks(connection, query)
         except SourceError:

@@ -58,8 +58,7 @@ class Comparisons:
         if not table.schema.record_key:
             raise IncomparableError(NO_KEY)
         if sink.find(POSITION_COLUMN) is None:
-            message = f"the sink's table has no column {POSITION_COLUMN}: it is not one of ours"
-            raise IncomparableError(message)
+            raise IncomparableError(f"the sink's table has no column {POSITION_COLUMN}: it is not one of ours")
         fields = self._fields(table)
         if way.where is not None or computes(way.select, list(fields)):
             return self._of_images(way, table, fields, sink)
@@ -95,8 +94,7 @@ class Comparisons:
         rows = CodecRows(self._settings, way.table.name.database, way.table.name.table)
         image = bound_image(spark, way.feed, rows)
         if _asks_for_a_record(image):
-            message = f"the condition {way.where} is about the newest record, which the source does not have"
-            raise IncomparableError(message)
+            raise IncomparableError(f"the condition {way.where} is about the newest record, which the source does not have")
         by_field = {field.lower(): column for field, column in fields.items()}
         rules: list[ColumnRule] = []
         casts: list[Cast] = []
@@ -139,8 +137,7 @@ def _with_keys(plan: TablePlan) -> TablePlan:
     """Return a plan whose key is in the target; `IncomparableError` for any other."""
     for key in plan.key_rules:
         if key.sink_name is None:
-            message = f"the sink's table has no key column {key.name}"
-            raise IncomparableError(message)
+            raise IncomparableError(f"the sink's table has no key column {key.name}")
     return plan
 
 
@@ -153,8 +150,7 @@ def require_exact(column: Column, mode: TimeMode) -> None:
         "nanoseconds": column.type is ColumnType.DATETIME,
     }
     if lossy.get(mode, False):
-        message = (
+        raise IncomparableError(
             f"column {column.name}: format.time {mode} cannot hold every {column.type.upper()}({digits}), so the sink is "
             "not meant to equal the source; verify needs microseconds"
         )
-        raise IncomparableError(message)

@@ -60,11 +60,9 @@ class DeltaRows(TargetRows):
             ]
             self._schema = pa.schema(self._table.schema().to_arrow())
         except TableNotFoundError:
-            message = f"there is no Delta table at {path} yet"
-            raise IncomparableError(message) from None
+            raise IncomparableError(f"there is no Delta table at {path} yet") from None
         except (DeltaProtocolError, DeltaError, OSError) as error:
-            message = f"the Delta table at {path} cannot be read: {error}"
-            raise IncomparableError(message) from error
+            raise IncomparableError(f"the Delta table at {path} cannot be read: {error}") from error
 
     @property
     def version(self) -> int:

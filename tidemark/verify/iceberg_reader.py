@@ -61,14 +61,12 @@ class IcebergRows(TargetRows):
         super().__init__(source)
         newest = newest_metadata(path)
         if newest is None:
-            message = f"there is no Iceberg table at {path} yet"
-            raise IncomparableError(message)
+            raise IncomparableError(f"there is no Iceberg table at {path} yet")
         try:
             self._table = StaticTable.from_metadata(str(newest))  # a path: of a URI pyiceberg would not decode escapes
             self._schema = schema_to_pyarrow(self._table.schema(), include_field_ids=False)
         except (*_UNREADABLE, OSError) as error:
-            message = f"the Iceberg table at {path} cannot be read: {error}"
-            raise IncomparableError(message) from error
+            raise IncomparableError(f"the Iceberg table at {path} cannot be read: {error}") from error
 
     @property
     @override
@@ -83,8 +81,7 @@ class IcebergRows(TargetRows):
         except pa.ArrowException:
             raise
         except _UNREADABLE as error:
-            message = f"the Iceberg table cannot be read: {error}"
-            raise pa.ArrowInvalid(message) from error
+            raise pa.ArrowInvalid(f"the Iceberg table cannot be read: {error}") from error
 
     @override
     def scan(self, columns: Sequence[str], near: Near | None = None) -> Iterator[pa.RecordBatch]:
@@ -96,8 +93,7 @@ class IcebergRows(TargetRows):
         except pa.ArrowException:
             raise
         except _UNREADABLE as error:
-            message = f"the Iceberg table cannot be read: {error}"
-            raise pa.ArrowInvalid(message) from error
+            raise pa.ArrowInvalid(f"the Iceberg table cannot be read: {error}") from error
 
     def _expression(self, near: Near) -> BooleanExpression:
         """Return the filter that lets the reader skip files and row groups. No row has a value beyond the column's type."""

@@ -66,8 +66,7 @@ class Cast:
         try:
             return Cast(name, given, given if sink is None else from_arrow_type(sink, prefer_timestamp_ntz=True))
         except PySparkException as error:
-            message = f"column {name}: {sink} of the sink is no type that an expression can have"
-            raise IncomparableError(message) from error
+            raise IncomparableError(f"column {name}: {sink} of the sink is no type that an expression can have") from error
 
     @property
     def column(self) -> Column:
@@ -155,8 +154,7 @@ class ImageRows(ExpectedRows):
             try:
                 return self._without_failing(self._spark.createDataFrame(rows, schema=self._schema))
             except (PySparkException, Py4JError):
-                message = f"an expression fails on the rows of the source: {expression_error(error)}"
-                raise IncomparableError(message) from error
+                raise IncomparableError(f"an expression fails on the rows of the source: {expression_error(error)}") from error
 
     def _without_failing(self, frame: DataFrame) -> pa.Table:
         """Return the images of the rows on which no expression fails, and remember the others."""

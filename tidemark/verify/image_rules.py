@@ -46,8 +46,7 @@ def _rule(
 
 
 def _no_literal(_value: Value) -> str:
-    message = "a computed column is no key"
-    raise AssertionError(message)
+    raise AssertionError("a computed column is no key")
 
 
 def _parts(name: str, kind: pa.DataType) -> Parts:

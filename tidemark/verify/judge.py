@@ -144,8 +144,7 @@ class Judge:
         before = self._applied()
         reached = self._within_source(before)
         if reached is None:
-            message = f"the sink has not reported how far it is with this table ({self._sink.progress_path})"
-            raise CannotJudgeError(message)
+            raise CannotJudgeError(f"the sink has not reported how far it is with this table ({self._sink.progress_path})")
         low, high, rows = self._read_source(reached.epoch, keys)
         self._wait_for(high)
         wanted = set(keys)
@@ -177,8 +176,7 @@ class Judge:
         except ServerError as error:
             denied = server_code(error) in _NOT_WRITTEN
             hint = "; verify needs INSERT on the signal table" if denied else ""
-            message = f"the barrier row could not be written: {error}{hint}"
-            raise CannotJudgeError(message) from error
+            raise CannotJudgeError(f"the barrier row could not be written: {error}{hint}") from error
 
     def _wait_for(self, wanted: Position) -> Applied:
         deadline = self._clock() + self._patience_s
@@ -192,11 +190,10 @@ class Judge:
                 return applied
             if self._clock() >= deadline:
                 at = position.text if position else "an unknown position"
-                message = (
+                raise CannotJudgeError(
                     f"the sink is behind: at {at}, wanted {wanted.text}, after {self._patience_s:.0f} s;"
                     " is the producer running, and the merge job?"
                 )
-                raise CannotJudgeError(message)
             self._sleep(_POLL_S)
 
     def _applied(self) -> Applied:

@@ -25,8 +25,7 @@ class MemoryReader(SinkReader):
     def rows(self, target: TableName, source: str | None = None) -> TargetRows:
         found = self._tables.get(target)
         if found is None:
-            message = f"there is no table {target.plain} in memory yet"
-            raise IncomparableError(message)
+            raise IncomparableError(f"there is no table {target.plain} in memory yet")
         return _MemoryRows(found, source)
 
     @override
@@ -90,5 +89,4 @@ class _FaultyRows(TargetRows):
             yield batch
             if self._reader.failures:
                 self._reader.failures -= 1
-                message = "the sink was lost while it was read"
-                raise OSError(message)
+                raise OSError("the sink was lost while it was read")

@@ -119,8 +119,7 @@ class MirrorRows(TargetRows):
             try:
                 arrays.append(array_of(values, field.type))
             except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, pa.ArrowException) as error:
-                message = f"column {field.name} in topic {self._topic.name}: {error!r}"
-                raise pa.ArrowInvalid(message) from error
+                raise pa.ArrowInvalid(f"column {field.name} in topic {self._topic.name}: {error!r}") from error
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 

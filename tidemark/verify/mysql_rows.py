@@ -97,8 +97,7 @@ class MySqlServer(SinkServer):
             finally:
                 abandon(connection)
         except (ServerError, SourceError) as error:
-            message = f"the sink's database {self._access.address} cannot be read: {error}"
-            raise SinkDatabaseError(message) from error
+            raise SinkDatabaseError(f"the sink's database {self._access.address} cannot be read: {error}") from error
 
 
 def _column(
@@ -141,6 +140,5 @@ def _reading(kind: pa.DataType, fraction: int) -> Reading:
 def _all_there(array: pa.Array, cells: Cells) -> pa.Array:
     """Return the array; `pa.ArrowInvalid` where a value is no date, which a merge job writes nowhere."""
     if array.null_count > int(cells.nulls.sum()):
-        message = "a value that is no date (a zero date, or a day that its month does not have)"
-        raise pa.ArrowInvalid(message)
+        raise pa.ArrowInvalid("a value that is no date (a zero date, or a day that its month does not have)")
     return array

@@ -133,8 +133,7 @@ class PostgresServer(SinkServer):
                     raise
         except psycopg.Error as error:
             said = " ".join(str(error).split())
-            message = f"the sink's database {self._url.server} cannot be read: {said}"
-            raise SinkDatabaseError(message) from error
+            raise SinkDatabaseError(f"the sink's database {self._url.server} cannot be read: {said}") from error
 
     def _connect(self) -> psycopg.Connection[Any]:
         options = dict(parse_qsl(self._url.options))

@@ -33,8 +33,7 @@ def groups(settings: Settings) -> list[dict[str, Any]]:
             raise SinkError(message) from None
         return []
     except (DeltaError, OSError) as error:
-        message = f"the quarantine table {path} cannot be read: {error}"
-        raise SinkError(message) from error
+        raise SinkError(f"the quarantine table {path} cannot be read: {error}") from error
     found = _complete(found, settings)
     times = pc.cast(pc.cast(found["timestamp"], pa.timestamp("ms", "UTC"), safe=False), pa.int64())
     asked = [("offset", "count"), *((name, side) for name in ("offset", "ms") for side in ("min", "max"))]

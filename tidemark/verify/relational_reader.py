@@ -84,8 +84,7 @@ class RelationalRows(TargetRows):
         except SinkDatabaseError as error:
             raise IncomparableError(str(error)) from error
         if not self._columns:
-            message = f"there is no table {target.plain} in the sink's database yet"
-            raise IncomparableError(message)
+            raise IncomparableError(f"there is no table {target.plain} in the sink's database yet")
         if POSITION_COLUMN not in self._columns:
             message = f"the table {target.plain} in the sink's database has no column {POSITION_COLUMN}: no merge job has made it"
             raise IncomparableError(message)
@@ -118,8 +117,7 @@ class RelationalRows(TargetRows):
         try:
             return column.read(cells)
         except pa.ArrowException as error:
-            message = f"column {column.name} of {self._table}: {error}"
-            raise pa.ArrowInvalid(message) from error
+            raise pa.ArrowInvalid(f"column {column.name} of {self._table}: {error}") from error
 
     def _conditions(self, near: Near | None) -> list[str]:
         found = []

@@ -85,8 +85,7 @@ class Source:
         if facts is None:
             raise IncomparableError(GONE)
         for column, kind in facts.unsupported.items():
-            message = f"column {column}: type {kind} is not captured yet"
-            raise IncomparableError(message)
+            raise IncomparableError(f"column {column}: type {kind} is not captured yet")
         kept = self._rows(
             "SELECT COALESCE(table_rows, 0), COALESCE(create_options, '') LIKE '%%partitioned%%', COALESCE(engine, '')"
             " FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
@@ -177,11 +176,10 @@ class Source:
     def _signal_table(self) -> SignalTable:
         names = self._settings.signal_names
         if names is None:
-            message = (
+            raise ConfigError(
                 "source.signal_table is not set: rows that differ cannot be judged while the source moves; verify when "
                 "nobody writes"
             )
-            raise ConfigError(message)
         return SignalTable(*names)
 
     def _rows(self, sql: str, *values: str) -> list[tuple[Any, ...]]:

@@ -115,8 +115,7 @@ def _booleans(cells: Cells) -> pa.Array:
     numbers = whole_numbers(cells)
     others = pc.and_(pc.not_equal(numbers, 0), pc.not_equal(numbers, 1))
     if pc.any(others).as_py():
-        message = f"{pc.filter(numbers, others)[0]} in a column that is boolean"
-        raise pa.ArrowInvalid(message)
+        raise pa.ArrowInvalid(f"{pc.filter(numbers, others)[0]} in a column that is boolean")
     return numbers.cast(pa.bool_())
 
 
@@ -124,8 +123,7 @@ def _from_json(array: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         values = [None if text is None else _value(json.loads(text, parse_float=Decimal), kind) for text in array.to_pylist()]
     except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation) as error:
-        message = f"a JSON text that is no {kind}: {error}"
-        raise pa.ArrowInvalid(message) from error
+        raise pa.ArrowInvalid(f"a JSON text that is no {kind}: {error}") from error
     return pa.array(values, kind)
 
 

@@ -71,11 +71,10 @@ Awaited = Callable[[str], str]
 def _require_whole_rows(settings: Settings) -> None:
     records = settings.records
     if records.column_include_list or records.column_exclude_list or records.masks():
-        message = (
+        raise ConfigError(
             "records.column_*: with columns that are left out or masked the sink is not meant to equal the source; "
             "verify compares whole rows only"
         )
-        raise ConfigError(message)
 
 
 def verify(
@@ -270,8 +269,7 @@ class _Verifier:
         awaited, deadline = self._waiting.awaited(table), time.monotonic() + self._waiting.patience_s
         while True:
             if awaited.startswith(ASIDE):  # the sink does not follow, and nobody knows until when
-                message = f"they are not judged: {awaited}. Verify again when it is taken up"
-                raise CannotJudgeError(message)
+                raise CannotJudgeError(f"they are not judged: {awaited}. Verify again when it is taken up")
             judgement = judge.decide(suspects, self._waiting.rounds)
             was, awaited = awaited, self._waiting.awaited(table) if judgement.differences else ""
             if not judgement.differences or not (was or awaited):
@@ -280,8 +278,7 @@ class _Verifier:
                 time.sleep(_POLL_S)
                 awaited = self._waiting.awaited(table)
             if awaited:
-                message = f"they are not judged yet: {awaited}. Verify again when that is over"
-                raise CannotJudgeError(message)
+                raise CannotJudgeError(f"they are not judged yet: {awaited}. Verify again when that is over")
 
     def _report_step(self, table: str, step: str, rows: int) -> None:
         self._on_progress(VerifyProgress(table, step, rows))

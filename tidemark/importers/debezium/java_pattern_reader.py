@@ -40,8 +40,7 @@ def parse(text: str) -> Node:
     reader = _Reader(_tokens(text))
     node = reader.alternatives()
     if not reader.is_at_end:
-        message = "a bracket ) is never opened"
-        raise PatternError(message)
+        raise PatternError("a bracket ) is never opened")
     return node
 
 
@@ -94,8 +93,7 @@ class _Reader:
             found += self.tokens[self.at][0]
             self.at += 1
         if not self.accept(end):
-            message = f"{end} is missing"
-            raise PatternError(message)
+            raise PatternError(f"{end} is missing")
         return found
 
     def alternatives(self) -> Node:
@@ -148,8 +146,7 @@ class _Reader:
         if char == "\\":
             return self._escape()
         if char in "*+?{":
-            message = f"{char} repeats nothing"
-            raise PatternError(message)
+            raise PatternError(f"{char} repeats nothing")
         return Symbol(char) if char in ".^$" else Literal(char)
 
     def _group(self) -> Node:
@@ -162,8 +159,7 @@ class _Reader:
             self.groups.append(captures)
         node = self.alternatives()
         if not self.accept(")"):
-            message = "a bracket ( is never closed"
-            raise PatternError(message)
+            raise PatternError("a bracket ( is never closed")
         return PatternGroup(opening, node, captures)
 
     def _opening(self) -> tuple[str, object | None]:
@@ -173,8 +169,7 @@ class _Reader:
         if self.accept("<"):
             captures, name = object(), self.until(">")
             if name in self.names:
-                message = f"two groups are named {name}"
-                raise PatternError(message)
+                raise PatternError(f"two groups are named {name}")
             self.groups.append(captures)
             self.names[name] = captures
             return "(", captures
@@ -189,15 +184,13 @@ class _Reader:
         if char == "{":
             inner = self.until("}")
             if not re.fullmatch(r"\d+(,\d*)?", inner, re.ASCII):
-                message = f"{{{inner}}} is no quantifier"
-                raise PatternError(message)
+                raise PatternError(f"{{{inner}}} is no quantifier")
             quantifier = f"{{{inner}}}"
         if self.peek() and self.peek() in "?+":
             quantifier += self.peek()
             self.at += 1
         if self.peek() and self.peek() in "*+?{":
-            message = f"{self.peek()} repeats nothing"
-            raise PatternError(message)
+            raise PatternError(f"{self.peek()} repeats nothing")
         return Repeat(node, quantifier)
 
     def _escape(self) -> Node:
@@ -215,8 +208,7 @@ class _Reader:
         if char == "k" and self.accept("<"):
             name = self.until(">")
             if name not in self.names:
-                message = f"no group is named {name}"
-                raise PatternError(message)
+                raise PatternError(f"no group is named {name}")
             return Again(self.names[name])
         found = self._member_escape(char)
         if isinstance(found, str):
@@ -225,15 +217,13 @@ class _Reader:
 
     def _boundary(self, char: str) -> Node:
         if self.peek() == "{":
-            message = rf"\{char}{{...}} is not translated"
-            raise PatternError(message)
+            raise PatternError(rf"\{char}{{...}} is not translated")
         return Symbol(f"\\{char}")
 
     def _escaped(self) -> str:
         char = self.peek()
         if not char:
-            message = "a backslash is at the end"
-            raise PatternError(message)
+            raise PatternError("a backslash is at the end")
         self.at += 1
         return char
 
@@ -243,8 +233,7 @@ class _Reader:
             digits += self.peek()
             self.at += 1
         if int(digits) > len(self.groups):
-            message = f"there is no group {digits} before"
-            raise PatternError(message)
+            raise PatternError(f"there is no group {digits} before")
         return Again(self.groups[int(digits) - 1])
 
     def _member_escape(self, char: str) -> str | Symbol | CharClass:
@@ -272,8 +261,7 @@ class _Reader:
     @staticmethod
     def _itself(char: str) -> str:
         if char.isascii() and char.isalnum():
-            message = f"\\{char} is not translated"
-            raise PatternError(message)
+            raise PatternError(f"\\{char} is not translated")
         return char
 
     def _digits(self, allowed: str, most: int, least: int) -> str:
@@ -282,15 +270,13 @@ class _Reader:
             found += self.peek()
             self.at += 1
         if len(found) < least:
-            message = "an escape has too few digits"
-            raise PatternError(message)
+            raise PatternError("an escape has too few digits")
         return found
 
     def _posix(self, *, negated: bool) -> CharClass:
         name = self.until("}") if self.accept("{") else self._escaped()
         if name not in _POSIX:
-            message = f"\\p{{{name}}} is not translated"
-            raise PatternError(message)
+            raise PatternError(f"\\p{{{name}}} is not translated")
         return CharClass(negated, _POSIX[name])
 
     def _class(self) -> CharClass:
@@ -299,8 +285,7 @@ class _Reader:
         operands: list[list[tuple[str, str] | Symbol | CharClass]] = [[]]
         while self.is_at_end or self.peek() != "]" or operands == [[]]:
             if self.is_at_end:
-                message = "a bracket [ is never closed"
-                raise PatternError(message)
+                raise PatternError("a bracket [ is never closed")
             if self.accept("&&"):
                 operands.append([])
             elif self.accept("["):
@@ -309,8 +294,7 @@ class _Reader:
                 operands[-1].append(self._member())
         self.at += 1
         if any(not one for one in operands):
-            message = "&& has nothing on one side"
-            raise PatternError(message)
+            raise PatternError("&& has nothing on one side")
         first, *others = operands
         return CharClass(negated, tuple(first), tuple(CharClass(negated=False, parts=tuple(one)) for one in others))
 
@@ -323,8 +307,7 @@ class _Reader:
         self.at += 1
         high = self._member_char()
         if not isinstance(high, str) or high < low:
-            message = f"{low}-… is no range"
-            raise PatternError(message)
+            raise PatternError(f"{low}-… is no range")
         return (low, high)
 
     def _member_char(self) -> str | Symbol | CharClass:
@@ -337,8 +320,7 @@ def _flag_opening(letters: str) -> str:
     """Return the opening of a group with flags; "" if they change nothing: case does not count anyway."""
     on, _, off = letters.partition("-")
     if set(on + off) - set("idmsuU"):
-        message = f"the flags (?{letters}) are not translated"
-        raise PatternError(message)
+        raise PatternError(f"the flags (?{letters}) are not translated")
     ours = "".join(flag for flag in "ms" if flag in on)
     not_ours = "".join(flag for flag in "ims" if flag in off)
     unicode = "u" if {"u", "U"} & set(on) else ""

@@ -164,8 +164,7 @@ def written(node: Node) -> str:
     try:
         re.compile(text, re.IGNORECASE)
     except re.error as error:
-        message = f"Python cannot match it: {error}"
-        raise PatternError(message) from None
+        raise PatternError(f"Python cannot match it: {error}") from None
     return text
 
 
@@ -203,8 +202,7 @@ class _Writer:
         if node.captures in self._names:
             return f"(?P={self._names[node.captures]})"
         if self._repeats:
-            message = "a back reference within its own group, which is repeated, is not translated"
-            raise PatternError(message)
+            raise PatternError("a back reference within its own group, which is repeated, is not translated")
         return "(?!)"
 
     def _group(self, node: PatternGroup) -> str:

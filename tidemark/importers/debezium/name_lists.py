@@ -47,8 +47,7 @@ def read_list(ledger: ConnectorLedger, key: str) -> list[Node]:
         found.append(node)
         del parts[:count]
     if not found and ledger.text(key).strip():
-        message = f"{ledger.given_name(key)} = {ledger.text(key)!r} names nothing: Debezium captures nothing with it"
-        raise ConfigError(message)
+        raise ConfigError(f"{ledger.given_name(key)} = {ledger.text(key)!r} names nothing: Debezium captures nothing with it")
     return found
 
 
@@ -64,8 +63,7 @@ def _first(key: str, parts: Sequence[str]) -> tuple[Node, str, int]:
             problems.append(str(error))
         else:
             return node, text, count
-    message = f"{key}: {parts[0].strip()!r} is no regular expression that can be used ({problems[0]})"
-    raise ConfigError(message)
+    raise ConfigError(f"{key}: {parts[0].strip()!r} is no regular expression that can be used ({problems[0]})")
 
 
 def _divided(text: str) -> list[str]:

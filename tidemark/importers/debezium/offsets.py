@@ -31,12 +31,10 @@ def parse_offset(text: str, where: str) -> StartAt:
     try:
         document = json.loads(text)
     except ValueError as error:
-        message = f"{where}: not JSON: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{where}: not JSON: {error}") from None
     offset = _inner(document, where)
     if str(offset.get("snapshot", "false")).lower() not in ("false", "none", "last"):
-        message = f"{where}: the connector stood inside its snapshot; let it finish, or start Tidemark with a snapshot"
-        raise ConfigError(message)
+        raise ConfigError(f"{where}: the connector stood inside its snapshot; let it finish, or start Tidemark with a snapshot")
     try:
         return StartAt(
             str(offset["file"]),
@@ -45,20 +43,17 @@ def parse_offset(text: str, where: str) -> StartAt:
             bool(int(offset.get("event") or 0) or int(offset.get("row") or 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
-        message = f"{where}: no file and pos of a MySQL or MariaDB connector in {offset!r} ({error!r})"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{where}: no file and pos of a MySQL or MariaDB connector in {offset!r} ({error!r})") from None
 
 
 def _inner(document: Any, where: str) -> Mapping[str, Any]:
     offsets = document.get("offsets") if isinstance(document, Mapping) else None
     if isinstance(offsets, list):
         if len(offsets) != 1:
-            message = f"{where}: {len(offsets)} offsets; give the one of this connector"
-            raise ConfigError(message)
+            raise ConfigError(f"{where}: {len(offsets)} offsets; give the one of this connector")
         document = offsets[0]
     if isinstance(document, Mapping) and isinstance(document.get("offset"), Mapping):
         document = document["offset"]
     if not isinstance(document, Mapping):
-        message = f"{where}: not an offset: {document!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"{where}: not an offset: {document!r}")
     return document

@@ -17,11 +17,10 @@ def read_properties(text: str, where: str) -> dict[str, str]:
     """Read every property as text; `ConfigError` naming `where` for what is no connector configuration."""
     found = _json(text, where) if text.lstrip().startswith("{") else _lines(text)
     if not any(name in found for name in ("connector.class", "database.hostname", "topic.prefix")):
-        message = (
+        raise ConfigError(
             f"{where}: no connector.class, database.hostname or topic.prefix: this is no configuration of a Debezium "
             'connector. Give its JSON (flat, or {"name": ..., "config": {...}}) or its .properties file'
         )
-        raise ConfigError(message)
     return found
 
 
@@ -29,12 +28,10 @@ def _json(text: str, where: str) -> dict[str, str]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        message = f"{where}: not JSON: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{where}: not JSON: {error}") from None
     config = document.get("config", document)
     if not isinstance(config, Mapping):
-        message = f"{where}: config is {config!r}, not an object of properties"
-        raise ConfigError(message)
+        raise ConfigError(f"{where}: config is {config!r}, not an object of properties")
     return {str(name): _text(value) for name, value in config.items()}
 
 

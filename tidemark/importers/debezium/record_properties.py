@@ -105,8 +105,7 @@ def _keys(ledger: ConnectorLedger) -> None:
             pattern = written(node)
             patterned = [column for column in columns if plain_text(parse(column)) != column]
         except PatternError as error:
-            message = f"{name}: {entry.strip()!r} is no regular expression that can be used ({error})"
-            raise ConfigError(message) from None
+            raise ConfigError(f"{name}: {entry.strip()!r} is no regular expression that can be used ({error})") from None
         for note in _key_notes(node, patterned):
             ledger.note(name, note, entry)
         several = several or (bool(found) and plain_text(node) is None)

@@ -65,8 +65,7 @@ def _refuse_others(ledger: ConnectorLedger) -> None:
     """Raise `ConfigError` for a connector of another database."""
     name = ledger.text("connector.class").strip()
     if name and name not in (*_CLASSES, *_SHORT_CLASSES):
-        message = f"connector.class = {name}: only Debezium's connectors of MySQL and MariaDB can be imported"
-        raise ConfigError(message)
+        raise ConfigError(f"connector.class = {name}: only Debezium's connectors of MySQL and MariaDB can be imported")
     ledger.skip("connector.class")
 
 

@@ -39,8 +39,7 @@ def read_pipeline(text: str, name: str) -> dict[str, Any]:
     try:
         document = yaml.load(text, _Loader)  # noqa: S506 - a safe loader
     except yaml.YAMLError as error:
-        message = f"{name} is no YAML: {' '.join(str(error).split())}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{name} is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(document, Mapping) or not isinstance(document.get("source"), Mapping):
         found = ", ".join(map(str, document)) if isinstance(document, Mapping) else type(document).__name__
         message = f"{name} is no Flink CDC pipeline: that has a section source, with a section sink; found {found or 'nothing'}"
