@@ -13,14 +13,14 @@ import faulthandler
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Final, NoReturn
 
 from schemas.errors import ConfigError, TidemarkError
 from schemas.overriding import override
-from tidemark.commands.action import Action
+from tidemark.commands.action import Action, actions_of
 from tidemark.process import config, logs, shutdown
 from tidemark.process.versions import DISTRIBUTION, version_of
 
@@ -31,51 +31,24 @@ FAILED: Final = 1
 USAGE: Final = 2
 
 
-class Modules(Mapping[str, ModuleType]):
-    """The modules of verbs, each imported when it is asked for: all of them take longer than what most verbs do."""
-
-    def __init__(self, **names: str) -> None:
-        self._names = {verb.replace("_", "-"): name for verb, name in names.items()}
-
-    @override
-    def __getitem__(self, verb: str) -> ModuleType:
-        return import_module(f"{__package__}.commands.{self._names[verb]}")
-
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    @override
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-VERBS: Final = Modules(
-    run="run",
-    merge="merge",
-    plan="plan",
-    signal="signal",
-    reload="reload",
-    verify="verify",
-    status="status",
-    page="page",
-    lag="lag",
-    tail="tail",
-    quarantine="quarantine",
-    rebuild="rebuild",
-    repair="repair",
-    doctor="doctor",
-    demo="demo",
-    import_debezium="import_debezium",
-    import_flink_cdc="import_flink_cdc",
-    tables="table_list",
-    init="init",
-    version="installed_parts",
-    completion="completion",
-    up="up",
-)
-GROUPS: Final = Modules(snapshot="snapshot_actions", schema="schema_versions", offsets="committed_offset", config="configuration")
+VERBS: Final = (
+    "run", "merge", "plan", "signal", "reload", "verify", "status", "page", "lag", "tail", "quarantine", "rebuild", "repair",
+    "doctor", "demo", "import-debezium", "import-flink-cdc", "tables", "init", "version", "completion", "up",
+)  # fmt: skip
+GROUPS: Final = ("snapshot", "schema", "offsets", "config")
 """Verbs with actions of their own, each a module with `HELP` and `ACTIONS`."""
+_MODULES: Final[Mapping[str, str]] = {
+    "tables": "table_list", "version": "installed_parts", "snapshot": "snapshot_actions", "schema": "schema_versions",
+    "offsets": "committed_offset", "config": "configuration",
+}  # fmt: skip
+"""The modules that have another name than their verbs."""
+
+
+def module_of(verb: str) -> ModuleType:
+    """Return the module of a verb, imported now: all of them take longer than the work of most verbs."""
+    return import_module(f"{__package__}.commands.{_MODULES.get(verb, verb.replace('-', '_'))}")
+
+
 _OF_ALL_VERBS: Final = ("completion",)
 """Verbs that read the parser of the whole command."""
 _WITHOUT_SETTINGS: Final = ("demo", "import-debezium", "import-flink-cdc", "init", "version", "completion")
@@ -92,23 +65,14 @@ class CommandParser(argparse.ArgumentParser):
             super().error(f"{message[: choice.start()]}there is no {choice[1]!r}; {_nearest(choice[1], known)}")
         unknown = _UNKNOWN_OPTION.fullmatch(message)
         if unknown is not None:
-            super().error(f"{message}; {_nearest(unknown[1], sorted(_options_of(self)))}")
+            options = {option for action in actions_of(self) for option in action.option_strings if option.startswith("--")}
+            super().error(f"{message}; {_nearest(unknown[1], sorted(options))}")
         super().error(message)
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-
-
-def _options_of(parser: argparse.ArgumentParser) -> set[str]:
-    """Return the options of a parser and of all parsers below it."""
-    found: set[str] = set()
-    for action in parser._actions:  # noqa: SLF001 - argparse has no public list of them
-        found |= {one for one in action.option_strings if one.startswith("--")}
-        if isinstance(action.choices, dict):
-            found |= {one for below in action.choices.values() for one in _options_of(below)}
-    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -148,9 +112,9 @@ def _executed(arguments: argparse.Namespace) -> int:
 def _command(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
     """Return what the verb, or the action of a group, does."""
     if arguments.verb in GROUPS:
-        action: Action = GROUPS[arguments.verb].ACTIONS[arguments.action]
+        action: Action = module_of(arguments.verb).ACTIONS[arguments.action]
         return action.execute
-    execute: Callable[[argparse.Namespace], int] = VERBS[arguments.verb].execute
+    execute: Callable[[argparse.Namespace], int] = module_of(arguments.verb).execute
     return execute
 
 
@@ -170,12 +134,12 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"tidemark {version_of(DISTRIBUTION) or '(not installed)'}")
     verbs = root.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name in (one for one in VERBS if only in {None, one}):
-        module = VERBS[name]
+        module = module_of(name)
         verb = verbs.add_parser(name, help=module.HELP, description=module.HELP, epilog=root.epilog)
         _add_common(verb, has_settings=name not in _WITHOUT_SETTINGS)
         module.configure(verb)
     for name in (one for one in GROUPS if only in {None, one}):
-        module = GROUPS[name]
+        module = module_of(name)
         group = verbs.add_parser(name, help=module.HELP, description=module.HELP, epilog=root.epilog)
         actions = group.add_subparsers(dest="action", required=True, metavar="ACTION")
         for title, action in module.ACTIONS.items():

@@ -50,7 +50,7 @@ def test_the_command_starts_without_importing_spark_kafka_or_numba() -> None:
     assert done.returncode == 0, done.stderr
 
 
-ACTIONS = [[group, action] for group, module in cli.GROUPS.items() for action in module.ACTIONS]
+ACTIONS = [[group, action] for group in cli.GROUPS for action in cli.module_of(group).ACTIONS]
 
 
 @pytest.mark.parametrize("verb", [[], *[[verb] for verb in [*cli.VERBS, *cli.GROUPS]], *ACTIONS])
@@ -158,7 +158,7 @@ def test_an_error_of_ours_is_one_line_and_no_traceback(
     def refuse(_: object) -> int:
         raise SourceError("the server refuses")
 
-    monkeypatch.setattr(cli.VERBS["status"], "execute", refuse)
+    monkeypatch.setattr(cli.module_of("status"), "execute", refuse)
 
     assert cli.main(["status", "--config", config]) == 1
     assert capsys.readouterr().err == "tidemark: the server refuses\n"
@@ -170,7 +170,7 @@ def test_a_missing_package_names_the_extra_to_install(
     def without_spark(_: object) -> int:
         raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")
 
-    monkeypatch.setattr(cli.VERBS["merge"], "execute", without_spark)
+    monkeypatch.setattr(cli.module_of("merge"), "execute", without_spark)
 
     assert cli.main(["merge", "--config", config]) == 2
     assert capsys.readouterr().err == "tidemark: merge needs pyspark: pip install 'tidemark-cdc[spark]'\n"
@@ -180,7 +180,7 @@ def test_an_interrupt_ends_with_130(config: str, monkeypatch: pytest.MonkeyPatch
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.VERBS["run"], "execute", interrupted)
+    monkeypatch.setattr(cli.module_of("run"), "execute", interrupted)
 
     assert cli.main(["run", "--config", config]) == 130
 

@@ -75,7 +75,7 @@ def test_one_problem_is_one_line_and_keeps_its_kind(tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("verb", sorted(OF_A_FILE & VERBS.keys()))
+@pytest.mark.parametrize("verb", sorted(OF_A_FILE & {*VERBS}))
 def test_every_verb_reports_all_of_it(verb: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, *MORE.get(verb, []), "--config", str(file)]) == USAGE
     said = capsys.readouterr().err.splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,3 +60,12 @@ def emit(arguments: argparse.Namespace, document: object, text: str, indent: int
 
 def nothing_more(_parser: argparse.ArgumentParser) -> None:
     """Add no arguments."""
+
+
+def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yield the arguments of a parser and of all parsers below it."""
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public list of them
+        yield action
+        if isinstance(action.choices, dict):
+            for below in action.choices.values():
+                yield from actions_of(below)

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Final
 
+from tidemark.commands.action import actions_of
+
 HELP: Final = "print the script with which a shell completes this command: bash, zsh, fish or tcsh"
 _HOW: Final = {
     "bash": "tidemark completion bash > ~/.local/share/bash-completion/completions/tidemark",
@@ -28,7 +30,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     import shtab
 
-    for action in _actions(root):
+    for action in actions_of(root):
         if action.metavar == "FILE":
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         elif action.metavar == "DIR":
@@ -70,12 +72,3 @@ def _fish(prog: str, conditions: list[str], what: str, text: str) -> str:
     condition = f" -n '{'; and '.join(conditions)}'" if conditions else ""
     shown = text.replace("%(default)s", "").replace("\\", "").replace("'", "\\'").replace("%%", "%")
     return f"complete -c {prog}{condition} {what}" + (f" -d '{shown}'" if shown else "")
-
-
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yield the arguments of a parser and of all parsers below it."""
-    for action in parser._actions:  # noqa: SLF001 - argparse has no public list of them
-        yield action
-        if isinstance(action.choices, dict):
-            for below in action.choices.values():
-                yield from _actions(below)
