@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Final, get_args, get_type_hints
@@ -133,11 +133,6 @@ def shown(value: Any) -> str:
 def has_setting(kind: Any, name: str) -> bool:
     """Return whether a section of our settings has a key: later versions have more."""
     return any(one.name == name for one in fields(kind))
-
-
-def plain(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as YAML writes them."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in mapping.items()}
 
 
 def choices(kind: type, name: str) -> tuple[str, ...]:

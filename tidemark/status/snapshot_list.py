@@ -181,12 +181,6 @@ def snapshot_list(state: State, now_ms: int, before: SnapshotList | None = None)
     )
 
 
-def running_only(found: SnapshotList) -> SnapshotList:
-    """Return the list without what has ended."""
-    requests = tuple(request for request in found.requests if not request.state.final)
-    return replace(found, requests=requests, children=tuple(task for task in found.children if not task.state.final))
-
-
 def _request(request: RequestDocument, tasks: list[SnapshotTask]) -> SnapshotRequest:
     order = {table: index for index, table in enumerate(request.tables)}
     return SnapshotRequest(

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tidemark.importers.flink_cdc.null_logic import two_valued
+from tidemark.importers.flink_cdc.table_patterns import divided
 
 _PIECE: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\\\*|\d+(?:\.\d+)?|\w+|\|\||<>|[<>!=]=|\s+|.", re.DOTALL)
 _ALIAS: Final = re.compile(r"(?P<inner>.+?)\s+(?:AS\s+)?(?P<name>`[^`]+`|[A-Za-z_]\w*)", re.IGNORECASE | re.DOTALL)
@@ -108,16 +109,7 @@ class Translated:
 
 def split_items(text: str) -> list[str]:
     """Return the items of a projection: commas outside of brackets and quotes divide."""
-    items, depth, current = [], 0, ""
-    for piece in _PIECE.findall(text):
-        if piece == "," and not depth:
-            items.append(current.strip())
-            current = ""
-            continue
-        depth += (piece in "([") - (piece in ")]" and depth > 0) if len(piece) == 1 else 0
-        current += piece
-    items.append(current.strip())
-    return [item for item in items if item]
+    return divided(_pieces(text), "([", ")]")
 
 
 def alias_of(item: str) -> tuple[str, str | None]:

@@ -7,14 +7,12 @@ it: its keys are joined by dots.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
 from schemas.errors import ConfigError
 from schemas.overriding import override
-
-SECTIONS: Final = ("source", "sink", "route", "transform", "pipeline")
 
 
 class _Loader(yaml.SafeLoader):

@@ -15,6 +15,16 @@ from tidemark.importers.key_ledger import Ledger, Translation
 _NOT_NEEDED: Final = (
     "parallelism", "schema.operator.uid", "schema-operator.rpc-timeout", "operator.uid.prefix", "sink.partitioning.strategy",
 )  # fmt: skip
+_ONE_WAY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "execution.runtime-mode": (
+        ("STREAMING",), "there is no batch mode: snapshot.mode initial_only, and `tidemark merge --until-caught-up`"
+    ),
+    "local-time-zone": (
+        ("UTC", "GMT", "Z"), "expressions compute in UTC: write from_utc_timestamp(value, zone) where a local time is wanted"
+    ),
+    "transform.decimal.precision.mode": (("UP_TO_38",), "decimals have up to 38 digits"),
+}  # fmt: skip
+"""By option: the values with which it has nothing to do here, and what to say of others."""
 _UDFS: Final = "pipeline.user-defined-function"
 _MODULE: Final = "pipeline_udfs"
 _UNKNOWN: Final = "is no key that is known here"
@@ -101,18 +111,9 @@ def _models(ledger: Ledger) -> frozenset[str]:
 def _pipeline(ledger: Ledger) -> None:
     for name in _NOT_NEEDED:
         ledger.skip(f"pipeline.{name}")
-    key = "pipeline.execution.runtime-mode"
-    if ledger.text(key).upper() == "STREAMING":
-        ledger.skip(key)
-    elif key in ledger.open:
-        ledger.report(key, "there is no batch mode: snapshot.mode initial_only, and `tidemark merge --until-caught-up`")
-    key = "pipeline.local-time-zone"
-    if ledger.text(key).upper() in ("UTC", "GMT", "Z"):
-        ledger.skip(key)
-    elif key in ledger.open:
-        ledger.report(key, "expressions compute in UTC: write from_utc_timestamp(value, zone) where a local time is wanted")
-    key = "pipeline.transform.decimal.precision.mode"
-    if ledger.text(key).upper() == "UP_TO_38":
-        ledger.skip(key)
-    elif key in ledger.open:
-        ledger.report(key, "decimals have up to 38 digits")
+    for name, (ours, what) in _ONE_WAY.items():
+        key = f"pipeline.{name}"
+        if ledger.text(key).upper() in ours:
+            ledger.skip(key)
+        elif key in ledger.open:
+            ledger.report(key, what)

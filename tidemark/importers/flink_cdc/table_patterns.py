@@ -7,6 +7,7 @@ round, as everywhere else: `db.\.*` becomes `db\..*`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 _PIECE: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL)
@@ -15,16 +16,19 @@ _WORDS: Final = re.compile(r"\[[\w$]+(?:\|[\w$]+)+\]")
 
 def split_tables(text: str) -> list[str]:
     """Return the patterns of a list with commas: those in brackets do not divide."""
-    parts, depth, current = [], 0, ""
-    for piece in _PIECE.findall(text):
+    return divided(_PIECE.findall(text), "({", ")}")
+
+
+def divided(pieces: Iterable[str], opening: str, closing: str) -> list[str]:
+    """Return the items of a list with commas, without those that are empty; a comma inside of brackets does not divide."""
+    parts, depth = [""], 0
+    for piece in pieces:
         if piece == "," and not depth:
-            parts.append(current.strip())
-            current = ""
+            parts.append("")
             continue
-        depth += (piece in "({") - (piece in ")}" and depth > 0) if len(piece) == 1 else 0
-        current += piece
-    parts.append(current.strip())
-    return [part for part in parts if part]
+        depth += (piece in opening) - (piece in closing and depth > 0) if len(piece) == 1 else 0
+        parts[-1] += piece
+    return [part.strip() for part in parts if part.strip()]
 
 
 def table_pattern(text: str) -> tuple[str, list[str]]:
