@@ -25,18 +25,15 @@ Identity = tuple[tuple[str, str], ...]
 def differences(settings: Settings, mirror: str, topics: Mapping[str, TableName]) -> tuple[int, int]:
     """Return how many rows folded topics have, and how many are not those of the same targets of a mirror, with their positions."""
     reader, rows, differing = open_reader(settings.of_sink(mirror)), 0, 0
-    try:
-        for topic, target in topics.items():
-            found = folded(_messages(settings.kafka, topic))
-            names = [name for name, _ in next(iter(found), ())]
-            wanted: dict[Identity, str] = {}
-            for batch in reader.rows(target).scan([*names, POSITION_COLUMN]):
-                for row in batch.to_pylist():
-                    wanted[_identity({name: row[name] for name in names})] = row[POSITION_COLUMN]
-            rows += len(found)
-            differing += len(found.items() ^ wanted.items())
-    finally:
-        reader.close()
+    for topic, target in topics.items():
+        found = folded(_messages(settings.kafka, topic))
+        names = [name for name, _ in next(iter(found), ())]
+        wanted: dict[Identity, str] = {}
+        for batch in reader.rows(target).scan([*names, POSITION_COLUMN]):
+            for row in batch.to_pylist():
+                wanted[_identity({name: row[name] for name in names})] = row[POSITION_COLUMN]
+        rows += len(found)
+        differing += len(found.items() ^ wanted.items())
     return rows, differing
 
 

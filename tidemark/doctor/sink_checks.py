@@ -137,23 +137,15 @@ def _no_rights(name: str, folder: Path) -> Finding:
 
 
 def _database(sink: SinkSettings) -> Iterator[Finding]:
-    server = _server_of(sink)
+    from tidemark.verify.sink_types import server_of
+
+    server = server_of(sink)
     try:
         yield from _postgres_rights(sink, server) if sink.type == "postgresql" else _mysql_rights(sink, server)
     except SinkError as error:
         advice = "Check url, user and password"
         found = Finding("sink.unreachable", Severity.ERROR, str(error), "the merge job cannot write", advice=advice)
         raise UncheckedError("its database cannot be asked", [found]) from error
-
-
-def _server_of(sink: SinkSettings) -> SinkServer:
-    if sink.type == "postgresql":
-        from tidemark.verify.postgres_rows import PostgresServer
-
-        return PostgresServer(sink)
-    from tidemark.verify.mysql_rows import MySqlServer
-
-    return MySqlServer(sink)
 
 
 def _postgres_rights(sink: SinkSettings, server: SinkServer) -> Iterator[Finding]:

@@ -33,19 +33,12 @@ _MOMENT: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.
 _EPOCH_DAYS: Final = 719_163
 _DAYS_OF_400_YEARS: Final = 146_097
 _DAY_US: Final = 86_400_000_000
-_WHOLE: Final = frozenset(
-    {
-        ColumnType.TINYINT,
-        ColumnType.SMALLINT,
-        ColumnType.MEDIUMINT,
-        ColumnType.INT,
-        ColumnType.BIGINT,
-        ColumnType.YEAR,
-        ColumnType.TIME,
-    }
+INTEGERS: Final = frozenset(
+    {ColumnType.TINYINT, ColumnType.SMALLINT, ColumnType.MEDIUMINT, ColumnType.INT, ColumnType.BIGINT}
 )
+_WHOLE: Final = INTEGERS | {ColumnType.YEAR, ColumnType.TIME}
 _FLOATING: Final = frozenset({ColumnType.FLOAT, ColumnType.DOUBLE})
-_TEXTS: Final = frozenset(
+TEXTS: Final = frozenset(
     {
         ColumnType.CHAR,
         ColumnType.VARCHAR,
@@ -55,7 +48,6 @@ _TEXTS: Final = frozenset(
         ColumnType.LONGTEXT,
         ColumnType.ENUM,
         ColumnType.SET,
-        ColumnType.JSON,
         *ADDRESS_TYPES,
     }
 )
@@ -84,7 +76,7 @@ def reader(column: Column) -> Reader | None:
         return _whole
     if kind in SPATIAL_TYPES:
         return _geometry
-    if kind in _TEXTS:
+    if kind in TEXTS or kind is ColumnType.JSON:
         return lambda value: value.encode()
     if kind is ColumnType.BIT and (column.length or 1) == 1:
         return _bit

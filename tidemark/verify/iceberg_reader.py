@@ -7,6 +7,7 @@ defaults. Data files are read one after the other; the columns of one, as asked 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,17 @@ from tidemark.verify.sink_reader import KeySpan, Near, SinkReader, TargetRows
 
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, NotImplementedError, NotInstalledError, ResolveError, ValidationError)
 """What pyiceberg raises for what it does not know or cannot decode, beside the errors of Arrow and of files."""
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Turn what pyiceberg raises for a table that it cannot read into an error of Arrow."""
+    try:
+        yield
+    except pa.ArrowException:
+        raise
+    except _UNREADABLE as error:
+        raise pa.ArrowInvalid(f"the Iceberg table cannot be read: {error}") from error
 
 
 class IcebergReader(SinkReader):
@@ -76,24 +88,16 @@ class IcebergRows(TargetRows):
     @override
     def total(self) -> int:
         """Return the number of rows; files with deletion vectors are read for it."""
-        try:
+        with _reading():
             return self._table.scan(selected_fields=(self._schema.names[0],)).count()
-        except pa.ArrowException:
-            raise
-        except _UNREADABLE as error:
-            raise pa.ArrowInvalid(f"the Iceberg table cannot be read: {error}") from error
 
     @override
     def scan(self, columns: Sequence[str], near: Near | None = None) -> Iterator[pa.RecordBatch]:
-        try:
+        with _reading():
             found = self._table.scan(AlwaysTrue() if near is None else self._expression(near), tuple(columns))
             reading = ArrowScan(self._table.metadata, self._table.io, found.projection(), found.row_filter)
             for file in found.plan_files():  # one at a time: of several pyiceberg would keep all rows in memory
                 yield from reading.to_record_batches([file])
-        except pa.ArrowException:
-            raise
-        except _UNREADABLE as error:
-            raise pa.ArrowInvalid(f"the Iceberg table cannot be read: {error}") from error
 
     def _expression(self, near: Near) -> BooleanExpression:
         """Return the filter that lets the reader skip files and row groups. No row has a value beyond the column's type."""

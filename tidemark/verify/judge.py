@@ -38,7 +38,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -205,15 +204,15 @@ class Judge:
 
     def _sink_rows(self, keys: Sequence[Key]) -> Iterator[tuple[Key, Row, str]]:
         wanted = self._plan.hash_keys(self._plan.key_columns(keys))
-        with closing(self._sink.rows()) as sink:
-            near = sink.near_values(self._plan.key_rules[0], [key[0] for key in keys])
-            for block, positions in sink.read_with_positions(self._plan.rules, near):
-                hashes = self._plan.hash_keys([block[index] for index in self._plan.key_indexes])
-                chosen = pa.array(np.nonzero(np.isin(hashes, wanted))[0])
-                rows = [column.take(chosen) for column in block]
-                texts = positions.take(chosen).to_pylist()
-                for (key, row), position in zip(_rows(self._plan, rows), texts, strict=True):
-                    yield key, row, position or ""
+        sink = self._sink.rows()
+        near = sink.near_values(self._plan.key_rules[0], [key[0] for key in keys])
+        for block, positions in sink.read_with_positions(self._plan.rules, near):
+            hashes = self._plan.hash_keys([block[index] for index in self._plan.key_indexes])
+            chosen = pa.array(np.nonzero(np.isin(hashes, wanted))[0])
+            rows = [column.take(chosen) for column in block]
+            texts = positions.take(chosen).to_pylist()
+            for (key, row), position in zip(_rows(self._plan, rows), texts, strict=True):
+                yield key, row, position or ""
 
     # --- the decision ------------------------------------------------------------------------------------
 

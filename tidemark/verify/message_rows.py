@@ -19,30 +19,10 @@ Image = Mapping[str, Any] | None
 def image_of(form: str, document: Document) -> Image:
     """Return the row that is there after a message in a format, None after a delete. Raises `ValueError` for no such message."""
     try:
-        return _IMAGES[form](document)
+        kind, leaves_row, row_of = _FORMATS[form]
+        return _row(row_of(document)) if leaves_row[document[kind]] else None
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"it is not of {form} ({error!r})") from error
-
-
-def _changelog(document: Document) -> Image:
-    return _after(document["op"], {"+I": True, "+U": True, "-U": False, "-D": False}, lambda: document["data"])
-
-
-def _debezium(document: Document) -> Image:
-    return _after(document["op"], {"c": True, "r": True, "u": True, "d": False}, lambda: document["after"])
-
-
-def _canal(document: Document) -> Image:
-    return _after(document["type"], {"INSERT": True, "UPDATE": True, "DELETE": False}, lambda: document["data"][0])
-
-
-def _maxwell(document: Document) -> Image:
-    return _after(document["type"], {"insert": True, "update": True, "delete": False}, lambda: document["data"])
-
-
-def _after(kind: Any, leaves_row: Mapping[str, bool], row: Callable[[], Any]) -> Image:
-    """Return the row if a message of that kind leaves one; `KeyError` for a kind that the format does not have."""
-    return _row(row()) if leaves_row[kind] else None
 
 
 def _row(found: Any) -> Mapping[str, Any]:
@@ -51,9 +31,13 @@ def _row(found: Any) -> Mapping[str, Any]:
     return found
 
 
-_IMAGES: Final[Mapping[str, Callable[[Document], Image]]] = {
-    "changelog-json": _changelog, "debezium-json": _debezium, "canal-json": _canal, "maxwell-json": _maxwell,
-}  # fmt: skip
+_FORMATS: Final[Mapping[str, tuple[str, Mapping[str, bool], Callable[[Document], Any]]]] = {
+    "changelog-json": ("op", {"+I": True, "+U": True, "-U": False, "-D": False}, lambda document: document["data"]),
+    "debezium-json": ("op", {"c": True, "r": True, "u": True, "d": False}, lambda document: document["after"]),
+    "canal-json": ("type", {"INSERT": True, "UPDATE": True, "DELETE": False}, lambda document: document["data"][0]),
+    "maxwell-json": ("type", {"insert": True, "update": True, "delete": False}, lambda document: document["data"]),
+}
+"""By format: the member that has the kind of a message, whether a row is there after each kind, and the row."""
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tidemark.verify.column_rule import IncomparableError
@@ -20,13 +19,12 @@ def row_counts(settings: Settings, names: Sequence[tuple[str, str]]) -> Mapping[
     Rows that are deleted at the source and kept in the sink do not count. Raises `ConfigError` for a sink that cannot be read.
     """
     ways, found = Ways(settings, names), dict[str, dict[str, int | str]]()
-    with closing(open_reader(settings)) as reader:
-        for name in names:
-            counts = found.setdefault(".".join(name), {})
-            for way in ways.of(*name):
-                try:
-                    with closing(way.rows(reader)) as rows:
-                        counts[way.target.plain] = rows.count()
-                except IncomparableError as error:
-                    counts[way.target.plain] = str(error)
+    reader = open_reader(settings)
+    for name in names:
+        counts = found.setdefault(".".join(name), {})
+        for way in ways.of(*name):
+            try:
+                counts[way.target.plain] = way.rows(reader).count()
+            except IncomparableError as error:
+                counts[way.target.plain] = str(error)
     return found

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from mysqlio.quoting import quoted
 from schemas.columns import Column, ColumnType
-from schemas.types.column_facts import ADDRESS_TYPES, SPATIAL_TYPES
+from schemas.types.column_facts import SPATIAL_TYPES
 from tidemark.verify import casts, json_text
 from tidemark.verify.column_rule import ColumnRule, IncomparableError, Parts, Value, is_binary, refuse
 from tidemark.verify.number_rules import (
@@ -46,22 +46,6 @@ from tidemark.verify.number_rules import (
 from tidemark.verify.text_rows import Cells
 from tidemark.verify.time_rules import calendar_date_rule, clock_time_rule, timestamp_rule, wall_time_rule
 
-_INTEGERS: Final = frozenset(
-    {ColumnType.TINYINT, ColumnType.SMALLINT, ColumnType.MEDIUMINT, ColumnType.INT, ColumnType.BIGINT}
-)
-_TEXTS: Final = frozenset(
-    {
-        ColumnType.CHAR,
-        ColumnType.VARCHAR,
-        ColumnType.TINYTEXT,
-        ColumnType.TEXT,
-        ColumnType.MEDIUMTEXT,
-        ColumnType.LONGTEXT,
-        ColumnType.ENUM,
-        ColumnType.SET,
-        *ADDRESS_TYPES,
-    }
-)
 _BYTES: Final = frozenset(
     {
         ColumnType.BINARY,
@@ -137,9 +121,9 @@ def _cast(column: Column, maker: Callable[[Column, pa.DataType | None], Parts]) 
 
 def _maker(column: Column) -> Callable[[Column, pa.DataType | None], Parts]:
     kind = column.type
-    if kind in _INTEGERS:
+    if kind in casts.INTEGERS:
         return big_unsigned_rule if kind is ColumnType.BIGINT and column.unsigned else integer_rule
-    if kind in _TEXTS:
+    if kind in casts.TEXTS:
         return _text
     if kind in _BYTES:
         return _bytes

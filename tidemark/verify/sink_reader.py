@@ -67,9 +67,6 @@ class TargetRows(ABC):
         or an `OSError`.
         """
 
-    def close(self) -> None:  # noqa: B027 - not every type has something to close
-        """Release what was opened."""
-
     def total(self) -> int:
         """Return the number of rows, of all source tables."""
         return sum(batch.num_rows for batch in self.scan([POSITION_COLUMN]))
@@ -152,6 +149,3 @@ class SinkReader(ABC):
 
         A sink that cannot be asked for them yields none.
         """
-
-    def close(self) -> None:  # noqa: B027 - as above
-        """Release what was opened."""

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from schemas.errors import ConfigError
+from schemas.settings.database_url import DATABASES
 
 if TYPE_CHECKING:
-    from schemas.settings import Settings
+    from schemas.settings import Settings, SinkSettings
+    from tidemark.verify.relational_reader import SinkServer
     from tidemark.verify.sink_reader import SinkReader
 
 
@@ -18,18 +20,21 @@ def _delta(settings: Settings) -> SinkReader:
     return DeltaReader(settings.sink.path)
 
 
-def _postgres(settings: Settings) -> SinkReader:
-    from tidemark.verify.postgres_rows import PostgresServer
-    from tidemark.verify.relational_reader import RelationalReader
+def server_of(sink: SinkSettings) -> SinkServer:
+    """Return the server of a sink of a type of databases; nothing is connected to."""
+    if sink.type == "postgresql":
+        from tidemark.verify.postgres_rows import PostgresServer
 
-    return RelationalReader(PostgresServer(settings.sink))
-
-
-def _mysql(settings: Settings) -> SinkReader:
+        return PostgresServer(sink)
     from tidemark.verify.mysql_rows import MySqlServer
+
+    return MySqlServer(sink)
+
+
+def _database(settings: Settings) -> SinkReader:
     from tidemark.verify.relational_reader import RelationalReader
 
-    return RelationalReader(MySqlServer(settings.sink))
+    return RelationalReader(server_of(settings.sink))
 
 
 def _iceberg(settings: Settings) -> SinkReader:
@@ -50,9 +55,7 @@ def _kafka(settings: Settings) -> SinkReader:
 READERS: Final[Mapping[str, Callable[[Settings], SinkReader]]] = {
     "delta": _delta,
     "iceberg": _iceberg,
-    "postgresql": _postgres,
-    "mysql": _mysql,
-    "mariadb": _mysql,
+    **dict.fromkeys(DATABASES, _database),
     "kafka": _kafka,
 }
 """How the reader of each type is opened; what it needs is imported then."""

@@ -98,12 +98,8 @@ def verify(
     table is chosen or there is no sink, `SourceError` when the source cannot be reached.
     """
     _require_whole_rows(settings)
-    started = time.monotonic()
-    with (
-        closing(open_reader(settings)) as reader,
-        closing(Source(settings.source)) as source,
-        closing(LocalSession(settings)) as session,
-    ):
+    started, reader = time.monotonic(), open_reader(settings)
+    with closing(Source(settings.source)) as source, closing(LocalSession(settings)) as session:
         known = source.table_names()
         names = [name for name in known if _wanted(name, tables)]
         ways = Ways(settings, known)
@@ -112,9 +108,10 @@ def verify(
             message = "no captured table to verify: " + ", ".join(tables or settings.source.tables)
             raise ConfigError(message)
         with ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge") as pool:
-            waiting = Waiting(rounds, patience_s, awaited or _nothing)
+            waiting = Waiting(rounds, patience_s, awaited or (lambda _table: ""))
             comparisons = Comparisons(settings, session)
-            verifier = _Verifier(settings, source, reader, comparisons, pool, waiting, on_progress or _silent)
+            listens = on_progress or (lambda _step: None)
+            verifier = _Verifier(settings, source, reader, comparisons, pool, waiting, listens)
             pending = [verifier.table(way) for name in names for way in ways.of(*name)]
             reports = [report.result() for report in pending]
         reports += [_gone(reader, name) for name in gone]
@@ -123,15 +120,6 @@ def verify(
             found = [_of_others(reader, target, texts) for target, texts in ways.sources.items()]
             reports += [report for report in found if report is not None]
     return VerifyReport(tuple(reports), time.monotonic() - started, notes=tuple(notes))
-
-
-def _silent(_progress: VerifyProgress) -> None:
-    """There is nobody to notify."""
-
-
-def _nothing(_table: str) -> str:
-    """Return no reason: no rows are known to be on their way."""
-    return ""
 
 
 def _wanted(name: tuple[str, str], tables: Sequence[str] | None) -> bool:
@@ -199,11 +187,11 @@ class _Verifier:
             try:
                 return self._compare(way)
             except IncomparableError as error:
-                return self._without_mirror(way) or _refused(way, str(error))
+                return self._without_mirror(way) or _uncompared(way, not_compared=str(error))
             except _TROUBLE as error:
                 self._source.reconnect()
                 if attempt == _ATTEMPTS:
-                    return _refused(way, _reason(error))
+                    return _uncompared(way, not_compared=_reason(error))
         raise AssertionError("unreachable")
 
     def _without_mirror(self, way: Way) -> _Case | None:
@@ -214,17 +202,14 @@ class _Verifier:
             return None
         if schema.record_key or way.target in set(self._reader.targets()):
             return None
-        return _Case(way, _NO_COMPARISON, BulkResult(0, 0, 0), TableReport(table=way.name, left_out=NO_KEY))
+        return _uncompared(way, left_out=NO_KEY)
 
     def _compare(self, way: Way) -> _Case:
-        with closing(way.rows(self._reader)) as sink:
-            return self._compared(way, sink)
-
-    def _compared(self, way: Way, sink: TargetRows) -> _Case:
+        sink = way.rows(self._reader)
         comparison = self._comparisons.of(way, self._source, sink)
         plan, expected = comparison.plan, comparison.rows(self._source)
         if plan.table.engine == _WITHOUT_ROWS:
-            return _Case(way, _NO_COMPARISON, BulkResult(0, 0, 0), TableReport(table=way.name, left_out=_NO_ROWS))
+            return _uncompared(way, left_out=_NO_ROWS)
         if way.is_shared:
             self.shared[way.target] = plan
         full_name = way.name
@@ -249,13 +234,10 @@ class _Verifier:
         plan, suspects, way = case.comparison.plan, case.bulk.suspects, case.way
         end = SinkEnd(way.table, lambda: way.rows(self._reader), self._settings.sink.progress_path)
         try:
-            source = Source(self._settings.source)
-            try:
+            with closing(Source(self._settings.source)) as source:
                 expected = case.comparison.rows(source)
                 judge = Judge(plan, source, expected, end, patience_s=self._waiting.patience_s)
                 report = _judged(case, self._decided(judge, suspects, plan.table.schema.full_name), end, _failing(plan, expected))
-            finally:
-                source.close()
         except (CannotJudgeError, IncomparableError, *_TROUBLE) as error:
             reason = f"{len(suspects)} rows differed as read, and {_reason(error)}"
             report = replace(case.report, not_compared=reason)
@@ -284,16 +266,16 @@ class _Verifier:
         self._on_progress(VerifyProgress(table, step, rows))
 
 
-def _refused(way: Way, reason: str) -> _Case:
-    """Return a table that was not compared."""
-    return _Case(way, _NO_COMPARISON, BulkResult(0, 0, 0), TableReport(table=way.name, not_compared=reason))
+def _uncompared(way: Way, *, not_compared: str | None = None, left_out: str | None = None) -> _Case:
+    """Return a table that could not be compared, or has nothing to compare."""
+    report = TableReport(table=way.name, not_compared=not_compared, left_out=left_out)
+    return _Case(way, _NO_COMPARISON, BulkResult(0, 0, 0), report)
 
 
 def _gone(reader: SinkReader, name: TableName) -> TableReport:
     """Return the report of a table that only the sink has: right when it holds no row."""
     try:
-        with closing(reader.rows(name)) as found:
-            rows = found.count()
+        rows = reader.rows(name).count()
     except IncomparableError as error:
         return TableReport(table=name.plain, not_compared=str(error))
     reason = f"the source has no such table, the sink still holds {rows} rows" if rows else None
@@ -303,8 +285,7 @@ def _gone(reader: SinkReader, name: TableName) -> TableReport:
 def _of_others(reader: SinkReader, target: TableName, sources: Sequence[str]) -> TableReport | None:
     """Return a report of rows in a target that are of no captured table; None where there are none."""
     try:
-        with closing(reader.rows(target)) as found:
-            rows = found.count_of_others(sources)
+        rows = reader.rows(target).count_of_others(sources)
     except IncomparableError:
         return None  # the reports of its tables say so
     reason = f"{rows} rows are of source tables that are not captured, or do not go into it"
@@ -314,11 +295,10 @@ def _of_others(reader: SinkReader, target: TableName, sources: Sequence[str]) ->
 def _shared(reader: SinkReader, target: TableName, plan: TablePlan) -> str | None:
     """Return which keys of a target are of several source tables; None for none, and where it cannot be read."""
     try:
-        with closing(reader.rows(target)) as rows:
-            found = shared_keys(rows, plan)
+        keys = shared_keys(reader.rows(target), plan)
     except (IncomparableError, *_TROUBLE):
         return None  # the reports of its tables say so
-    return None if found is None else f"{target.plain}: {found}"
+    return None if keys is None else f"{target.plain}: {keys}"
 
 
 def without_contradiction(report: TableReport) -> TableReport:
