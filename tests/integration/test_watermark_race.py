@@ -222,8 +222,8 @@ def largest_key_with(race: Race, take: Callable[[Any], LowWatermark]) -> Callabl
     return sample
 
 
-def caught(stale: int, samples: int) -> bool:
-    return stale > 0 and samples >= ENOUGH_SAMPLES
+def caught(stale: int, _samples: int) -> bool:
+    return stale > 0
 
 
 def clean(_stale: int, samples: int) -> bool:
