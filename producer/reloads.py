@@ -20,6 +20,7 @@ import structlog
 
 from producer.recapture import Recaptured, StartEndedError
 from schemas.errors import ConfigError, SignalError, TidemarkError
+from schemas.lasting import logged_errors
 from schemas.notifications import Notification, signal_accepted, signal_rejected
 from schemas.signals import RELOAD_TABLES, ReloadTables
 
@@ -108,7 +109,8 @@ class Reloads:
         while not self._ended.is_set():
             signal_id = self._asked.get()
             if signal_id is not None and not self._ended.is_set():
-                self._reload(signal_id)
+                with logged_errors(log.exception, "tables.reload_failed"):  # the next reload needs the thread
+                    self._reload(signal_id)
 
     def _reload(self, signal_id: str) -> None:
         try:
@@ -118,11 +120,10 @@ class Reloads:
             log.error("tables.reload_refused", reason=reason, tables="as they were")  # noqa: TRY400 - it is the file, not the code
             self._answer(signal_rejected(self._settings.name, signal_id, RELOAD_TABLES, _now_ms(), reason))
             return
-        except Exception as error:  # the thread must live: the next reload would have none
-            log.exception("tables.reload_failed")
+        except BaseException as error:
             reason = f"the reload failed: {error!r}; the producer's log has the trace"
             self._answer(signal_rejected(self._settings.name, signal_id, RELOAD_TABLES, _now_ms(), reason))
-            return
+            raise
         log.info("tables.reloaded", entered=done.entered, left=done.left)
         answer = signal_accepted(self._settings.name, signal_id, RELOAD_TABLES, _now_ms())
         tables = {"entered": json.dumps(done.entered), "left": json.dumps(done.left)}

@@ -18,6 +18,7 @@ from producer.standstill import Standstill
 from schemas import topics
 from schemas.delay_histogram import RecentDelays
 from schemas.errors import FencedError, PublishError, SecretError
+from schemas.lasting import logged_errors
 from schemas.liveness import EVERY_S, SIGN_KEY, Sign, machine
 from schemas.state import partition_of, value_of
 
@@ -32,6 +33,7 @@ STILL_S: Final = 15.0
 _DELAYS_EVERY_S: Final = 5.0
 _BROKER_S: Final = 5.0
 _LAST_S: Final = 2.0
+_NOT_WRITTEN: Final = "producer.liveness_not_written"
 _STARTING: Final = "it connects to the source, Kafka and the registry"
 
 
@@ -60,15 +62,14 @@ class LivenessWriter:
         self._ended.set()
         self._thread.join(_LAST_S)
         if self._client is not None and kind is not FencedError:  # the producer that took over writes the signs now
-            try:
-                self._write("ended", "" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
-                self._delays_at = float("-inf")
-                self._write_delays()
-                self._client.flush(_LAST_S)
-            except PublishError as failure:
-                log.debug("producer.liveness_not_written", reason=str(failure))
-            except Exception:  # it is not why the producer ended
-                log.exception("producer.liveness_not_written")
+            with logged_errors(log.exception, _NOT_WRITTEN):  # such an error is not why the producer ended
+                try:
+                    self._write("ended", "" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
+                    self._delays_at = float("-inf")
+                    self._write_delays()
+                    self._client.flush(_LAST_S)
+                except PublishError as failure:
+                    log.debug(_NOT_WRITTEN, reason=str(failure))
 
     def watch(self, producer: Producer) -> None:
         """Report from now on what this producer does."""
@@ -98,17 +99,16 @@ class LivenessWriter:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            try:
-                if self._client is None:
-                    self._client = self._opened()
-                else:
-                    self._write(*self.state())
-                    self._write_delays()
-                    self._client.poll()
-            except (PublishError, SecretError) as error:
-                log.debug("producer.liveness_not_written", reason=str(error))
-            except Exception:  # without its records a producer that runs would count as dead
-                log.exception("producer.liveness_not_written")
+            with logged_errors(log.exception, _NOT_WRITTEN):  # without its records a producer that runs would count as dead
+                try:
+                    if self._client is None:
+                        self._client = self._opened()
+                    else:
+                        self._write(*self.state())
+                        self._write_delays()
+                        self._client.poll()
+                except (PublishError, SecretError) as error:
+                    log.debug(_NOT_WRITTEN, reason=str(error))
             self._ended.wait(EVERY_S if self._client is not None and self._said[0] else 1.0)
 
     def _opened(self) -> RecordWriter | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ import structlog
 from mysqlio.server_facts import MARIADB_IDENTITY, ask
 from producer.source.log_facts import log_sizes
 from schemas.errors import TidemarkError
+from schemas.lasting import logged_errors
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
@@ -200,17 +201,14 @@ class RetentionWatch:
     def _run(self) -> None:
         first = True
         while not self._ended.is_set():
-            try:
+            found = None  # what was seen an hour ago is no answer
+            with logged_errors(log.exception, "source.retention_unknown"), suppress(TidemarkError, OSError):
                 found = self.look()
                 if first and found.keeps_s is not None and found.keeps_s < _DAY_S:
                     advice = "an outage that lasts longer loses the log; better: SET GLOBAL binlog_expire_logs_seconds = 604800"
                     log.warning("source.log_kept_shortly", keeps_s=found.keeps_s, advice=advice)
                 first = False
-            except (TidemarkError, OSError):
-                self.latest = None  # what was seen an hour ago is no answer
-            except Exception:
-                self.latest = None
-                log.exception("source.retention_unknown")
+            self.latest = found
             self._ended.wait(self._every_s)
 
 

@@ -17,6 +17,7 @@ from mysqlio.server_errors import ServerError, server_code, source_error
 from producer.stream.ports import CheckpointParticipant, CheckpointWork, OutgoingRecord
 from schemas.errors import RetriableSourceError, SecretError, SourceError
 from schemas.heartbeats import heartbeat_key, heartbeat_value
+from schemas.lasting import logged_errors
 from schemas.overriding import override
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _JOIN_S: Final = 5.0
+_FAILED: Final = "heartbeat.action_failed"
 # SQLSTATE 42000 and 3D000, where Debezium stops as well: no right, no database, not SQL.
 _HOPELESS: Final = frozenset({1044, 1046, 1049, 1064, 1142, 1143, 1149, 1227, 1370})
 
@@ -101,20 +103,20 @@ class HeartbeatAction:
             self._wanted.clear()
             if self._ended.is_set():
                 break
-            try:
-                connection = connection or self._source()
-                with connection.cursor() as cursor:
-                    cursor.execute(self._query)
-            except ServerError as error:
-                self._judge(error)
-                connection = _close(connection)
-            except (RetriableSourceError, OSError) as error:
-                log.warning("heartbeat.action_failed", error=str(error))
-                connection = _close(connection)
-            except (SourceError, SecretError) as error:
-                self._failure = error
-            except Exception:
-                log.exception("heartbeat.action_failed")
+            is_done = False
+            with logged_errors(log.exception, _FAILED):
+                try:
+                    connection = connection or self._source()
+                    with connection.cursor() as cursor:
+                        cursor.execute(self._query)
+                    is_done = True
+                except ServerError as error:
+                    self._judge(error)
+                except (RetriableSourceError, OSError) as error:
+                    log.warning(_FAILED, error=str(error))
+                except (SourceError, SecretError) as error:
+                    self._failure = error
+            if not is_done:
                 connection = _close(connection)
         _close(connection)
 
@@ -122,7 +124,7 @@ class HeartbeatAction:
         translated = source_error(error, "records.heartbeat_action_query")
         if server_code(error) in _HOPELESS:
             self._failure = translated
-        log.warning("heartbeat.action_failed", error=str(translated))
+        log.warning(_FAILED, error=str(translated))
 
 
 def _close(connection: Connection | None) -> Connection | None:
