@@ -36,10 +36,10 @@ from producer.stream.publication import LogPublication
 from producer.stream.reader_progress import LogProgress
 from producer.stream.routes import CapturedTables, RouteBuilder, Router
 from producer.stream.view_publication import ViewPublication
-from producer.testing.log_handlers import MemoryStore
 from rowcodec import RecordOptions, TableCodec
 from schemas.settings import SourceSettings
 from tests.binlog import build
+from tests.support.log_handlers import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

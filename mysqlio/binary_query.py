@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 import pymysql
-from pymysql.constants import COMMAND, CR, FIELD_TYPE
+from pymysql.constants import COMMAND, CR
 from pymysql.protocol import FieldDescriptorPacket
 
 from mysqlio.packet_kernels import Bytes, Int, entry
 from schemas.errors import DecodeError
 
-Parameter = int | str | bytes | Decimal | None
 Buffer = npt.NDArray[np.uint8]
 Block = tuple[Buffer, int, int]
 
@@ -37,8 +35,6 @@ _BLOCK_BYTES: Final = 1 << 20
 PACKET_HEADER: Final = 4
 _MAX_PACKET: Final = 0xFFFFFF
 _MORE, _END, _ERROR, _LARGE = 0, 1, 2, 3
-_SIGNED_MAX: Final = (1 << 63) - 1
-_UNSIGNED: Final = 0x8000
 _NO_CURSOR: Final = 0
 
 
@@ -62,14 +58,12 @@ class BinaryQuery:
     connection: its stream can't be used any more.
     """
 
-    def __init__(
-        self, connection: pymysql.Connection[Any], sql: str, parameters: Sequence[Parameter] = ()
-    ) -> None:
+    def __init__(self, connection: pymysql.Connection[Any], sql: str) -> None:
         self._connection: Any = connection
         self._pending = self._buffered = False
-        self._statement = self._prepare(sql, len(parameters))
+        self._statement = self._prepare(sql)
         try:
-            self.columns = self._execute(parameters)
+            self.columns = self._execute()
         except BaseException:
             self.close()
             raise
@@ -121,7 +115,7 @@ class BinaryQuery:
 
     # ---- protocol
 
-    def _prepare(self, sql: str, expected: int) -> int | None:
+    def _prepare(self, sql: str) -> int | None:
         connection = self._connection
         connection._execute_command(COMMAND.COM_STMT_PREPARE, sql)
         answer = connection._read_packet().get_all_data()
@@ -129,8 +123,8 @@ class BinaryQuery:
         for count in (parameters, columns):
             if count:
                 self._skip_definitions(count)
-        if parameters != expected:
-            message = f"the statement has {parameters} parameters, {expected} were given"
+        if parameters:
+            message = f"the statement has {parameters} parameters"
             raise ValueError(message)
         return int(statement)
 
@@ -138,10 +132,10 @@ class BinaryQuery:
         for _ in range(count + 1):
             self._connection._read_packet()
 
-    def _execute(self, parameters: Sequence[Parameter]) -> tuple[ResultColumn, ...]:
+    def _execute(self) -> tuple[ResultColumn, ...]:
         connection = self._connection
         head = struct.pack("<IBI", self._statement, _NO_CURSOR, 1)
-        connection._execute_command(COMMAND.COM_STMT_EXECUTE, head + bind(parameters))
+        connection._execute_command(COMMAND.COM_STMT_EXECUTE, head)
         first = connection._read_packet()
         if first.is_ok_packet():
             message = "the statement returns no rows; BinaryQuery is for SELECT"
@@ -199,51 +193,6 @@ class BinaryQuery:
         self._connection._force_close()
         message = f"Lost connection to the server while rows were read ({reason})"
         return pymysql.err.OperationalError(CR.CR_SERVER_LOST, message)
-
-
-def bind(parameters: Sequence[Parameter]) -> bytes:
-    """Return the parameter part of COM_STMT_EXECUTE: NULL bitmap, types, values.
-
-    Integers go as 64 bits, signed or unsigned as they need; `Decimal` as DECIMAL; `str` as text in the
-    connection's character set (utf8mb4), so that a column's own collation decides; `bytes` as binary.
-    """
-    if not parameters:
-        return b""
-    nulls = bytearray((len(parameters) + 7) // 8)
-    types = bytearray()
-    values = bytearray()
-    for index, value in enumerate(parameters):
-        code, data = _encoded(value)
-        if value is None:
-            nulls[index // 8] |= 1 << (index % 8)
-        types += struct.pack("<H", code)
-        values += data
-    return bytes(nulls) + b"\x01" + bytes(types) + bytes(values)
-
-
-def _encoded(value: Parameter) -> tuple[int, bytes]:
-    if value is None:
-        return FIELD_TYPE.NULL, b""
-    if isinstance(value, int):
-        if value > _SIGNED_MAX:
-            return FIELD_TYPE.LONGLONG | _UNSIGNED, struct.pack("<Q", value)
-        return FIELD_TYPE.LONGLONG, struct.pack("<q", value)
-    if isinstance(value, Decimal):
-        return FIELD_TYPE.NEWDECIMAL, _length_encoded(format(value, "f").encode())
-    if isinstance(value, str):
-        return FIELD_TYPE.VAR_STRING, _length_encoded(value.encode())
-    return FIELD_TYPE.BLOB, _length_encoded(value)
-
-
-def _length_encoded(data: bytes) -> bytes:
-    length = len(data)
-    if length < 0xFB:
-        return bytes([length]) + data
-    if length < 1 << 16:
-        return b"\xfc" + struct.pack("<H", length) + data
-    if length < 1 << 24:
-        return b"\xfd" + struct.pack("<I", length)[:3] + data
-    return b"\xfe" + struct.pack("<Q", length) + data
 
 
 def _column(packet: Any) -> ResultColumn:

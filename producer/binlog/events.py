@@ -55,7 +55,7 @@ from producer.binlog.event_types import (
 )
 from producer.binlog.partial_json import whole_update
 from producer.binlog.passed_fields import note_passed_field
-from producer.binlog.payload import decompress_payload, payload_batches
+from producer.binlog.payload import payload_batches
 from producer.binlog.status_variables import parse_status
 from producer.binlog.tablemap import TableMap, TableMetadata, parse_table_map, parse_table_name
 from rowcodec.charsets import codec_of_collation
@@ -106,13 +106,11 @@ __all__ = [
     "XaStatement",
     "classify",
     "decompress_event",
-    "decompress_payload",
     "parse_annotate",
     "parse_format_description",
     "parse_gtid",
     "parse_heartbeat",
     "parse_mariadb_gtid",
-    "parse_mariadb_gtid_list",
     "parse_query",
     "parse_rotate",
     "parse_rows_header",
@@ -122,7 +120,6 @@ __all__ = [
     "parse_table_name",
     "parse_xa_prepare",
     "parse_xa_statement",
-    "parse_xid",
     "payload_batches",
     "refusal",
     "whole_update",
@@ -376,8 +373,8 @@ _KNOWN_EXTRA: Final = 31  # several engines 1, START ALTER 2, COMMIT ALTER 4, RO
 class MariadbGtid(NamedTuple):
     """The start of an event group in MariaDB. `gtid` is `domain-server-sequence`.
 
-    `standalone`: the group is this and the next event, without COMMIT (DDL). `prepared_xa`, `completed_xa`:
-    the group is an XA PREPARE, or the COMMIT or ROLLBACK of one. `extra` are the flags that 10.8 added.
+    `standalone`: the group is this and the next event, without COMMIT (DDL). `prepared_xa`: the group is an XA PREPARE.
+    `extra` are the flags that 10.8 added.
     """
 
     gtid: str
@@ -398,19 +395,9 @@ class MariadbGtid(NamedTuple):
         return not self.flags & 5
 
     @property
-    def is_ddl(self) -> bool:
-        """Whether the group is DDL."""
-        return bool(self.flags & 32)
-
-    @property
     def prepared_xa(self) -> bool:
         """Whether the group ends with an XA PREPARE."""
         return bool(self.flags & 64)
-
-    @property
-    def completed_xa(self) -> bool:
-        """Whether the group is an XA COMMIT or XA ROLLBACK."""
-        return bool(self.flags & 128)
 
     @property
     def has_not_happened(self) -> bool:
@@ -450,18 +437,6 @@ def parse_start(buf: Buffer, start: int, end: int, kind: int) -> tuple[str | Non
         return parse_mariadb_gtid(buf, start, end).gtid, None
     event = parse_gtid(buf, start, end)
     return event.gtid, event.original_commit_us
-
-
-def parse_mariadb_gtid_list(buf: Buffer, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
-    """Parse the last (domain, server id, sequence) per domain and server before the file.
-
-    Body: count 4 (28 bits), then 16 bytes each.
-    """
-    reader = Reader(buf, start + _HEADER, end)
-    count = reader.uint(4) & 0xFFFFFFF
-    if count * 16 > reader.left:
-        raise truncated("GTID list")
-    return tuple((reader.uint(4), reader.uint(4), reader.uint(8)) for _ in range(count))
 
 
 class XaPrepare(NamedTuple):
@@ -504,11 +479,6 @@ def parse_xa_statement(sql: str) -> XaStatement:
 
 def _xid(gtrid: bytes, bqual: bytes, format_id: int) -> str:
     return f"X'{gtrid.hex()}',X'{bqual.hex()}',{format_id}"
-
-
-def parse_xid(buf: Buffer, start: int, end: int) -> int:
-    """Parse the transaction number of a COMMIT."""
-    return Reader(buf, start + _HEADER, end).uint(8)
 
 
 # ---- statements

@@ -52,9 +52,7 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.int64]
 
 HEADER_SIZE: Final = 19
-CHECKSUM_SIZE: Final = 4
 CHECKSUM_OFF: Final = 0
-CHECKSUM_CRC32: Final = 1
 CHECKSUM_UNKNOWN: Final = 255
 """No format description was seen yet: an event ends with a checksum if its last four bytes are its CRC32."""
 

@@ -120,20 +120,6 @@ def _decompressed(view: memoryview, size: int, block: int) -> Iterator[EventBatc
             fill = rest
 
 
-def decompress_payload(buf: Buffer, start: int, end: int) -> EventBatch:
-    """Return all events inside in one batch of its own memory; for transactions that are known to be small enough.
-
-    Raises `DecodeError` as `payload_batches` does.
-    """
-    header = parse_payload_header(buf, start, end)
-    size = min(header.size, 1 << 31)
-    batches = list(payload_batches(buf, start, end, max(size + 1, 1)))
-    if len(batches) > 1:
-        reason = f"a compressed transaction of {header.size} bytes does not fit into one batch"
-        raise DecodeError(reason)
-    return batches[0] if batches else frame_events(np.empty(0, np.uint8), 0, 0)[0]
-
-
 def _whole(data: npt.NDArray[np.uint8], size: int) -> EventBatch:
     batch, consumed = frame_events(data, 0, size)
     if consumed != size:

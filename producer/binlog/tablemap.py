@@ -30,7 +30,6 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 TYPE_YEAR: Final = 13
 TYPE_VARCHAR: Final = 15
-TYPE_VECTOR: Final = 242
 TYPE_JSON: Final = 245
 TYPE_NEWDECIMAL: Final = 246
 TYPE_ENUM: Final = 247

@@ -214,11 +214,3 @@ def split_bounds(
 
 def _planned(plan: PlanDocument, upper: Key) -> tuple[KeyRange, PlanDocument]:
     return KeyRange(plan.upto, upper), replace(plan, upto=upper, complete=upper == plan.cap)
-
-
-def explain(connection: Connection, sql: str) -> list[dict[str, Any]]:
-    """Return the server's plan for a query, one mapping per line (for tests and `doctor`)."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN {sql}")
-        names = [column[0] for column in cursor.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from producer.binlog.byte_reader import Reader, truncated
@@ -21,30 +21,10 @@ if TYPE_CHECKING:
     from producer.binlog.byte_reader import Buffer
     from producer.binlog.transaction_runs import GtidRun
 
-_HEADER: Final = 19
 _TAG: Final = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
 _MARIADB: Final = re.compile(r"(\d+)-(\d+)-(\d+)\Z")
 _UUID_SIZE: Final = 16
 _MAX_NUMBER: Final = (1 << 63) - 1
-
-
-class GtidSet(Protocol):
-    """Executed transactions of one source; `str()` is the server's text, which `parse_gtid_set` reads."""
-
-    def add(self, gtid: str) -> None:
-        """Add one transaction; `ValueError` when the text is not a GTID."""
-
-    def add_run(self, run: GtidRun) -> None:
-        """Add transactions whose numbers follow each other."""
-
-    def contains(self, gtid: str) -> bool:
-        """Return whether the transaction is in the set."""
-
-    def passed(self, gtid: str) -> None:
-        """Note that a log has a transaction that is not in the set, and forget what cannot follow it."""
-
-    def copy(self) -> GtidSet:
-        """Return a set of its own with the same transactions."""
 
 
 def parse_gtid_set(text: str, flavour: str) -> MysqlGtidSet | MariadbGtidSet:
@@ -126,7 +106,7 @@ class MysqlGtidSet:
         return at >= 0 and number <= intervals[at][1]
 
     def passed(self, gtid: str) -> None:
-        """Nothing: MySQL's transactions may stand in any order."""
+        """Note that a log has a transaction that is not in the set: nothing, as MySQL's may be in any order."""
 
     def is_subset_of(self, other: MysqlGtidSet) -> bool:
         """Return whether every transaction of this set is in the other."""
@@ -206,11 +186,6 @@ class MysqlGtidSet:
         if reader.left:
             raise truncated("GTID set")
         return result
-
-
-def parse_previous_gtids(buf: Buffer, start: int, end: int) -> MysqlGtidSet:
-    """PREVIOUS_GTIDS event: what was executed before its file."""
-    return MysqlGtidSet.decode(buf, start + _HEADER, end)
 
 
 def _split(gtid: str) -> tuple[str, str, int]:

@@ -1,6 +1,6 @@
 """The interfaces of the log reader: what handles rows, statements and checkpoints.
 
-All methods run on the log reader's thread, in log order. The twins for tests are in `producer.testing`.
+All methods run on the log reader's thread, in log order. Their twins are in `tests.support.log_handlers`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from producer.binlog import events
 from producer.binlog.event_types import Verdict, classify, refusal
 from producer.binlog.rowcount import count_partial_rows
 from producer.binlog.tablemap import parse_table_map
-from producer.source.gtid import parse_previous_gtids
 from schemas.errors import DecodeError
 from tests.binlog.build import (
     UUID_TEXT,
@@ -143,12 +142,7 @@ def test_a_mariadb_gtid_has_domain_server_and_sequence() -> None:
     found = parse(events.parse_mariadb_gtid, data)
     assert found.gtid == f"3-4000000000-{1 << 40}"
     assert found.standalone
-    assert found.is_ddl
     assert not found.prepared_xa
-    listed = event(
-        163, struct.pack("<I", 2 | 1 << 28) + struct.pack("<IIQ", 0, 1, 5) + struct.pack("<IIQ", 7, 2, 9)
-    )
-    assert parse(events.parse_mariadb_gtid_list, listed) == ((0, 1, 5), (7, 2, 9))
 
 
 def query(sql: bytes, *, database: bytes = b"shop", status: bytes = b"", error: int = 0) -> bytes:
@@ -430,15 +424,11 @@ PARSERS = (
     events.parse_format_description,
     events.parse_gtid,
     events.parse_mariadb_gtid,
-    events.parse_mariadb_gtid_list,
     events.parse_query,
-    events.parse_xid,
     events.parse_annotate,
     events.parse_rows_query,
     events.parse_table_name,
     parse_table_map,
-
-    parse_previous_gtids,
 )
 
 

@@ -24,7 +24,6 @@ from producer.snapshot.scope import WholeTable
 from producer.snapshot.table_access import TableAccess
 from producer.snapshot.watermark import LowWatermark
 from producer.snapshot.windowing import Windowing
-from producer.testing.chunk_writers import MemoryChunkWriter, MemoryTopics
 from rowcodec.codec_factory import CodecFactory
 from schemas.errors import LoadError, LoadImpossibleError
 from schemas.loads import LoadAnswer
@@ -34,6 +33,7 @@ from schemas.settings import Settings
 from spark_jobs.loads import chunk_source
 from spark_jobs.loads.chunk_source import TableChunks
 from tests.codec.test_the_server_is_the_oracle import RandomTable, _literal, tables
+from tests.support.chunk_writers import MemoryChunkWriter, MemoryTopics
 from tests.support.played_loads import MemoryRegistry, load_settings, pairs
 from tests.support.servers import database, drop_database, new_database
 from tests.support.snapshots import Source

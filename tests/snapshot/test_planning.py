@@ -15,7 +15,7 @@ import pytest
 from devservers import Database
 from mysqlio.information_schema import read_table_schema
 from producer.snapshot.pace import ChunkSizes
-from producer.snapshot.planner import TablePlanner, explain
+from producer.snapshot.planner import TablePlanner
 from producer.snapshot.ranges import KeyRange, chunk_query, literal, range_key
 from producer.snapshot.snapshot_state import Chunk
 from producer.snapshot.watermark import LowWatermark
@@ -25,6 +25,7 @@ from schemas.errors import StateError
 from schemas.json_codec import decode, encode
 from schemas.position import Position
 from tests.support.servers import database, drop_database, new_database
+from tests.support.snapshots import explain
 
 SEED = 20261121
 NOWHERE = LowWatermark(Position.MINIMUM, "", 4)

@@ -10,13 +10,14 @@ import pytest
 
 from mysqlio.information_schema import read_table_schema
 from producer.snapshot.pace import ChunkSizes
-from producer.snapshot.planner import TablePlanner, explain, split_bounds
+from producer.snapshot.planner import TablePlanner, split_bounds
 from producer.snapshot.ranges import KeyRange, chunk_query
 from producer.snapshot.watermark import LowWatermark
 from schemas.columns import TableSchema
 from schemas.documents import PlanDocument
 from schemas.position import Position
 from tests.support.servers import database, drop_database, new_database
+from tests.support.snapshots import explain
 
 ROWS = 100_000
 CHUNK = 500

@@ -13,7 +13,7 @@ import pytest
 
 from devservers import Database
 from producer.snapshot import snapshot_state
-from producer.testing.chunk_writers import FaultyChunkWriter, MemoryTopics, broken
+from tests.support.chunk_writers import FaultyChunkWriter, MemoryTopics, broken
 from tests.support.memory_log import PATIENCE_S, MemoryLog, running
 from tests.support.servers import database
 from tests.support.snapshots import Source, ids, memory_log, snapshot_rows

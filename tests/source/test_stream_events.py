@@ -12,7 +12,7 @@ from devservers import Database
 from mysqlio.server_facts import LogPosition
 from producer.binlog import events
 from producer.source.dump import StreamStart
-from producer.source.gtid import MysqlGtidSet, parse_previous_gtids
+from producer.source.gtid import MysqlGtidSet
 from rowcodec.charsets import charset_of
 from schemas.errors import DecodeError
 from tests.source.reading import (
@@ -181,8 +181,6 @@ def test_compressed_transactions_hold_the_events_of_plain_ones(case97: Case) -> 
     for batch in events.payload_batches(payload.data, 0, len(payload.data), 10_000):
         kinds.update(batch.types.tolist())
     assert kinds == {2: 1, 19: 300, 30: 300, 16: 1}
-    whole = events.decompress_payload(payload.data, 0, len(payload.data))
-    assert whole.count == 602
 
 
 def test_tagged_gtids_are_read_and_a_stream_begins_behind_them(case97: Case) -> None:
@@ -212,7 +210,7 @@ def test_tagged_gtids_are_read_and_a_stream_begins_behind_them(case97: Case) -> 
     assert str(gtids) == end.gtid_set
     assert ":some_tag:" in end.gtid_set
     (previous,) = [one for one in found if one.kind == events.PREVIOUS_GTIDS_EVENT]
-    assert parse_previous_gtids(previous.data, 0, len(previous.data)) == gtids
+    assert MysqlGtidSet.decode(previous.data, 19) == gtids
     execute(server, "INSERT INTO t VALUES (4)", database=schema)
     rest = read_all(server, StreamStart(gtid_set=end.gtid_set))
     assert sum(one.kind in events.ROWS_EVENTS for one in rest) == 1

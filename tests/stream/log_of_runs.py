@@ -31,7 +31,6 @@ from producer.stream.reader_progress import LogProgress
 from producer.stream.routes import CapturedTables, RouteBuilder, Router
 from producer.stream.steps import Boundary
 from producer.stream.view_publication import ViewPublication
-from producer.testing.log_handlers import MemoryStore
 from rowcodec import Records, TableCodec
 from rowcodec.codec_factory import RowIdentity
 from schemas.columns import Column, ColumnType, TableSchema
@@ -40,6 +39,7 @@ from schemas.settings import SourceSettings
 from tests.binlog import build
 from tests.codec.oracle import make_codec
 from tests.codec.orders import COLUMNS, LAYOUT, image
+from tests.support.log_handlers import MemoryStore
 
 FILE = "binlog.000007"
 TABLES = ("plain", "json", "keyless", "slow", "handled", "other")

@@ -20,12 +20,12 @@ from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
 from producer.stream.offset import LogOffset, Part
 from producer.stream.ports import CheckpointParticipant, CheckpointWork, LoggedStatement, OutgoingRecord
 from producer.stream.reader_progress import LogProgress
-from producer.testing.log_handlers import MemoryParticipant, MemoryPublisher, MemoryStore
 from rowcodec import Records
 from schemas.errors import PublishError
 from schemas.identity import SourceId
 from schemas.markers import MARKER_KEY, FloorMarker, parse_marker
 from schemas.position import Position
+from tests.support.log_handlers import MemoryParticipant, MemoryPublisher, MemoryStore
 
 START = LogOffset(0, "binlog.000001", 4, "", "server")
 NEXT = replace(START, pos=900)

@@ -27,13 +27,13 @@ from producer.snapshot.outbox import MarkerDraft
 from producer.snapshot.reader import ChunkWriter
 from producer.snapshot.table_access import TableAccess
 from producer.source.dump import BinlogStream, StreamStart
-from producer.testing.chunk_writers import MemoryChunkWriter, MemoryTopics
 from rowcodec import BinlogLayout
 from rowcodec.codec_factory import SchemaRegistrar
 from schemas.connect_types import Connector
 from schemas.notifications import Notification
 from schemas.position import Position, file_number
 from schemas.settings import Settings, from_mapping
+from tests.support.chunk_writers import MemoryChunkWriter, MemoryTopics
 
 _OPS = {23: "c", 24: "u", 25: "d", 30: "c", 31: "u", 32: "d"}
 PATIENCE_S = 120.0

@@ -75,3 +75,9 @@ def ids(durable: Durable, schema: str, table: str) -> list[int]:
     return sorted(row["after"]["id"] for row in snapshot_rows(durable, schema, table))
 
 
+def explain(connection: Any, sql: str) -> list[dict[str, Any]]:
+    """Return the server's plan for a query, one mapping per line."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {sql}")
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -1,4 +1,4 @@
-"""Twins of `producer.stream.ports`: a publisher with transactions, participants and rows handlers in memory."""
+"""Twins of `producer.stream.ports`: a publisher with transactions, a store and participants in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from schemas.overriding import override
 
 if TYPE_CHECKING:
     from producer.kafka.key_headers import KeyText
-    from producer.stream.ports import Document, Op, RecordPublisher, Route, RowsEvent, State
+    from producer.stream.ports import Document, RecordPublisher, State
     from rowcodec import Records
     from schemas.position import Position
 
@@ -61,7 +61,7 @@ class MemoryPublisher:
         """How many bytes their keys and values have."""
         return sum(len(one.value or b"") + len(one.key or b"") for one in self._pending)
 
-    def write(self, topic: str, records: Records, key_text: KeyText | None = None) -> None:  # noqa: ARG002
+    def write(self, topic: str, records: Records, key_text: KeyText | None = None) -> None:
         """Add the records to the open transaction."""
         self._step("write")
         values, keys = records.value_offsets.tolist(), records.key_offsets.tolist()
@@ -76,7 +76,7 @@ class MemoryPublisher:
         value: bytes | None,
         key: bytes | None = None,
         partition: int = -1,
-        headers: list[tuple[str, bytes]] | None = None,  # noqa: ARG002
+        headers: list[tuple[str, bytes]] | None = None,
     ) -> None:
         """Add one record to the open transaction."""
         self._step("produce")
@@ -171,22 +171,3 @@ class MemoryParticipant(CheckpointParticipant):
     def _step(self, step: str) -> None:
         self.calls.append((self.name, step))
         self.fault(f"{self.name}.{step}")
-
-
-@dataclass(slots=True)
-class MemoryRowsHandler:
-    """The memory twin of a rows handler; with a `fault` the failing one. It wants what `wanted` says."""
-
-    wanted: Callable[[Route, Op], bool] = lambda _table, _op: True
-    fault: Fault = no_fault
-    seen: list[tuple[str, Op, int, int]] = field(default_factory=list)
-
-    def wants(self, table: Route, op: Op) -> bool:
-        """Return what `wanted` says."""
-        return self.wanted(table, op)
-
-    def rows(self, event: RowsEvent) -> None:
-        """Keep table, operation, first ordinal and number of records of the event."""
-        self.fault("rows")
-        count = 0 if event.records is None else event.records.count
-        self.seen.append((event.route.name, event.op, event.transaction.next_ordinal, count))
