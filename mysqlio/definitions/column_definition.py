@@ -204,14 +204,6 @@ def _parse_comment(cursor: Cursor, definition: ColumnDefinition) -> None:
     definition.comment = text.text or None
 
 
-def _skip_key_word(cursor: Cursor, _definition: ColumnDefinition) -> None:
-    cursor.accept("KEY")
-
-
-def _skip_value(cursor: Cursor, _definition: ColumnDefinition) -> None:
-    cursor.value()
-
-
 def _skip_given_value(cursor: Cursor, _definition: ColumnDefinition) -> None:
     if cursor.accept_punctuation("="):
         cursor.value()
@@ -237,10 +229,6 @@ def _parse_on(cursor: Cursor, definition: ColumnDefinition) -> None:
     cursor.group()
 
 
-def _skip_references(cursor: Cursor, _definition: ColumnDefinition) -> None:
-    skip_references(cursor)
-
-
 def skip_references(cursor: Cursor) -> None:
     """Pass over the table, the columns and the actions of a foreign key; `UnreadError` if they are not there."""
     cursor.needed_name()
@@ -264,10 +252,6 @@ def _skip_constraint_name(cursor: Cursor, _definition: ColumnDefinition) -> None
         cursor.needed_name()
 
 
-def _skip_check(cursor: Cursor, _definition: ColumnDefinition) -> None:
-    skip_check(cursor)
-
-
 def skip_check(cursor: Cursor) -> None:
     """Pass over the expression of a CHECK, and whether it is enforced."""
     cursor.needed_group()
@@ -276,19 +260,11 @@ def skip_check(cursor: Cursor) -> None:
     cursor.accept("ENFORCED")
 
 
-def _skip_always(cursor: Cursor, _definition: ColumnDefinition) -> None:
-    cursor.accept("ALWAYS")
-
-
 def _skip_expression(cursor: Cursor, _definition: ColumnDefinition) -> None:
     if not cursor.accept("ROW"):
         cursor.needed_group()
     elif not cursor.accept_any("START", "END"):
         raise cursor.unread()
-
-
-def _skip_versioning(cursor: Cursor, _definition: ColumnDefinition) -> None:
-    cursor.require("SYSTEM", "VERSIONING")
 
 
 # ── defaults ────────────────────────────────
@@ -362,29 +338,29 @@ def _parse_expression(cursor: Cursor, definition: ColumnDefinition) -> None:
     cursor.group()
 
 
-_FOLLOWS: Final[dict[str, Callable[[Cursor, ColumnDefinition], None]]] = {
+_FOLLOWS: Final[dict[str, Callable[[Cursor, ColumnDefinition], object]]] = {
     "NOT": _parse_not,
     "DEFAULT": parse_default,
     "CHARACTER": _parse_character_set,
     "CHAR": _parse_character_set,
     "CHARSET": _parse_charset,
     "COLLATE": _parse_collation,
-    "UNIQUE": _skip_key_word,
-    "PRIMARY": _skip_key_word,
+    "UNIQUE": lambda cursor, _: cursor.accept("KEY"),
+    "PRIMARY": lambda cursor, _: cursor.accept("KEY"),
     "COMMENT": _parse_comment,
-    "COLUMN_FORMAT": _skip_value,
-    "STORAGE": _skip_value,
-    "ENGINE_ATTRIBUTE": _skip_value,
-    "SECONDARY_ENGINE_ATTRIBUTE": _skip_value,
-    "SRID": _skip_value,
+    "COLUMN_FORMAT": lambda cursor, _: cursor.value(),
+    "STORAGE": lambda cursor, _: cursor.value(),
+    "ENGINE_ATTRIBUTE": lambda cursor, _: cursor.value(),
+    "SECONDARY_ENGINE_ATTRIBUTE": lambda cursor, _: cursor.value(),
+    "SRID": lambda cursor, _: cursor.value(),
     "ON": _parse_on,
-    "REFERENCES": _skip_references,
+    "REFERENCES": lambda cursor, _: skip_references(cursor),
     "CONSTRAINT": _skip_constraint_name,
-    "CHECK": _skip_check,
-    "GENERATED": _skip_always,
+    "CHECK": lambda cursor, _: skip_check(cursor),
+    "GENERATED": lambda cursor, _: cursor.accept("ALWAYS"),
     "AS": _skip_expression,
     "COMPRESSED": _skip_given_value,
-    "WITH": _skip_versioning,
-    "WITHOUT": _skip_versioning,
+    "WITH": lambda cursor, _: cursor.require("SYSTEM", "VERSIONING"),
+    "WITHOUT": lambda cursor, _: cursor.require("SYSTEM", "VERSIONING"),
 }
 """What reads or skips the tokens that follow an attribute's word."""
