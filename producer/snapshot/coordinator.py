@@ -231,7 +231,7 @@ class SnapshotCoordinator:
         windowing, loads = self._windowing, self._settings.snapshot.loads
         if self._settings.why_no_loads or not isinstance(windowing, RowWindowing):
             return
-        begun = self._start_more_loads if number == 0 and loads > 1 else _nothing
+        begun = self._start_more_loads if number == 0 and loads > 1 else lambda: None
         worker = LoadWorker(self.shared, self._access, windowing, self._names, begun)
         self._threads.start(f"load-{number}", worker)
 
@@ -292,10 +292,6 @@ class SnapshotCoordinator:
 
     def _captured_names(self) -> list[str]:
         return [".".join(table) for table in self.shared.captured()]
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def record_field_name(column: str, wire: FormatSettings) -> str:

@@ -16,18 +16,17 @@ import time
 import zlib
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from mysqlio.connection import server_version
 from mysqlio.server_facts import LogPosition, ask, current_position, flavour_of
-from producer.binlog import events
 from producer.source.begun import Begun
-from producer.source.dump import LARGEST_DUMP_POSITION, BinlogStream, StreamStart
+from producer.source.dump import LARGEST_DUMP_POSITION, StreamStart
 from producer.source.gtid import MysqlGtidSet, parse_gtid_set
 from producer.source.log_facts import available_log, log_sizes
-from producer.source.log_scan import PATIENCE_S, READ_S, batches_before
+from producer.source.log_scan import batches_before, begun_in, first_batches
 from producer.source.visibility import still_owned
 from schemas.errors import DecodeError, RetriableSourceError, SourceError
 from schemas.position import file_number
@@ -255,14 +254,8 @@ def _require_same(last: Begun, found: Begun) -> None:
 
 
 def _first(settings: SourceSettings, facts: ServerFacts, start: StreamStart) -> Begun | None:
-    with closing(BinlogStream(settings, facts)) as stream:
-        stream.open(start)
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            batch = stream.read(READ_S)
-            for begun in () if batch is None else _begun(batch):
-                return begun
-    return None
+    with closing(first_batches(settings, facts, start)) as batches:
+        return next((begun for batch in batches for begun in _begun(batch)), None)
 
 
 def _begun_before(
@@ -279,19 +272,8 @@ def _begun_before(
 
 
 def _begun(batch: EventBatch) -> list[Begun]:
-    """Return the transactions that begin in a batch, which may continue in the next file."""
-    found, file = [], batch.file
-    for index, kind in enumerate(batch.types[: batch.count].tolist()):
-        start, end = int(batch.starts[index]), int(batch.ends[index])
-        gtid: Any
-        if kind in events.GTID_EVENTS:
-            parsed = events.parse_gtid(batch.memory, start, end)
-            gtid, ts_us = parsed.gtid, parsed.original_commit_us
-        elif kind == events.MARIADB_GTID_EVENT:
-            gtid, ts_us = events.parse_mariadb_gtid(batch.memory, start, end).gtid, None
-        else:
-            if kind == events.ROTATE_EVENT:
-                file = events.parse_rotate(batch.memory, start, end).file
-            continue
-        found.append(Begun(file, int(batch.offsets[index]), gtid, ts_us, zlib.crc32(batch.memory[start:end])))
-    return found
+    """Return the transactions that begin in a batch, with the proofs of their first events."""
+    return [
+        Begun(file, int(batch.offsets[at]), gtid, ts_us, zlib.crc32(batch.memory[int(batch.starts[at]) : int(batch.ends[at])]))
+        for at, file, gtid, ts_us in begun_in(batch)
+    ]

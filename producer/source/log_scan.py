@@ -93,16 +93,37 @@ def queries_between(settings: SourceSettings, facts: ServerFacts, start: StreamS
     )
 
 
-def created_s(settings: SourceSettings, facts: ServerFacts, file: str) -> int:
-    """Return when the server began a log file, in seconds since 1970, by its clock. Raises as `batches_before`."""
+def first_batches(settings: SourceSettings, facts: ServerFacts, start: StreamStart) -> Generator[EventBatch]:
+    """Yield the batches that the server sends from `start` on, for two minutes; to be closed. Raises as `batches_before`."""
     with closing(BinlogStream(settings, facts)) as stream:
-        stream.open(StreamStart(file))
+        stream.open(start)
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             batch = stream.read(READ_S)
-            for index in range(0 if batch is None else batch.count):
-                assert batch is not None
-                if int(batch.types[index]) == events.FORMAT_DESCRIPTION_EVENT and not batch.is_artificial(index):
+            if batch is not None:
+                yield batch
+
+
+def begun_in(batch: EventBatch) -> Iterator[tuple[int, str, str | None, int | None]]:
+    """Yield the transactions that begin in a batch, which may continue in the next file.
+
+    Each is the index of its first event, its file, its GTID, and when it was first committed (µs since 1970) if the log has that.
+    """
+    file = batch.file
+    for index, kind in enumerate(batch.types[: batch.count].tolist()):
+        start, end = int(batch.starts[index]), int(batch.ends[index])
+        if kind in events.GTID_EVENTS or kind == events.MARIADB_GTID_EVENT:
+            yield index, file, *events.parse_start(batch.memory, start, end, kind)
+        elif kind == events.ROTATE_EVENT:
+            file = events.parse_rotate(batch.memory, start, end).file
+
+
+def created_s(settings: SourceSettings, facts: ServerFacts, file: str) -> int:
+    """Return when the server began a log file, in seconds since 1970, by its clock. Raises as `batches_before`."""
+    with closing(first_batches(settings, facts, StreamStart(file))) as batches:
+        for batch in batches:
+            for index, kind in enumerate(batch.types[: batch.count].tolist()):
+                if kind == events.FORMAT_DESCRIPTION_EVENT and not batch.is_artificial(index):
                     return int(batch.timestamps[index])
     message = f"the server did not send the beginning of {file} within {PATIENCE_S:.0f} s"
     raise RetriableSourceError(message)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from mysqlio.server_facts import LogPosition, ask, current_position
-from producer.binlog import events
 from producer.source.dump import StreamStart
 from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import position_behind
 from producer.source.log_facts import available_log, log_sizes
-from producer.source.log_scan import batches_before, created_s
+from producer.source.log_scan import batches_before, begun_in, created_s
 from schemas.errors import ConfigError, RetriableSourceError, SourceError
 from schemas.position import file_number
 
@@ -117,19 +116,9 @@ def _committed_since(settings: SourceSettings, facts: ServerFacts, connection: C
 
 
 def _first_since(batch: EventBatch, since_us: int) -> LogPosition | None:
-    file = batch.file
-    for index, kind in enumerate(batch.types[: batch.count].tolist()):
-        start, end = int(batch.starts[index]), int(batch.ends[index])
-        if kind in events.GTID_EVENTS:
-            us = events.parse_gtid(batch.memory, start, end).original_commit_us
-        elif kind == events.MARIADB_GTID_EVENT:
-            us = None
-        else:
-            if kind == events.ROTATE_EVENT:
-                file = events.parse_rotate(batch.memory, start, end).file
-            continue
-        if us is None:  # whole seconds, so it may have been later in that second
-            us = int(batch.timestamps[index]) * _SECOND_US + _SECOND_US - 1
-        if us >= since_us:
+    for index, file, _, committed_us in begun_in(batch):
+        # Whole seconds say that it may have been later in that second.
+        latest_us = int(batch.timestamps[index]) * _SECOND_US + _SECOND_US - 1 if committed_us is None else committed_us
+        if latest_us >= since_us:
             return LogPosition(file, int(batch.offsets[index]), "")
     return None
