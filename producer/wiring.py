@@ -389,7 +389,7 @@ class Wiring:
     def _coordinator(self) -> SnapshotCoordinator:
         settings, clients = self._settings, self._clients
         captured = clients.captured
-        control = SignalControl.of(settings, self._channels(), None if self._registry is None else self._registry.register)
+        control = SignalControl.of(settings, self._channels(), self._registry)
         if self._start.reload is not None:
             control.commands.register(ReloadTables, self._start.reload)
         return SnapshotCoordinator(

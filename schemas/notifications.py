@@ -8,14 +8,12 @@ snapshot's notifications is that of the signal that asked for it, the id of a ta
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from schemas.connect_types import ConnectField, ConnectSchema, ConnectType
-from schemas.jsonschema import to_json_schema
 
 INITIAL: Final = "Initial Snapshot"
 INCREMENTAL: Final = "Incremental Snapshot"
@@ -83,31 +81,6 @@ class Notification:
             "additional_data": dict(self.additional_data),
             "timestamp": self.timestamp_ms,
         }
-
-    def key_json(self) -> bytes:
-        """Return the key as JSON, without schema."""
-        return _json(self.key())
-
-    def value_json(self) -> bytes:
-        """Return the value as JSON, without schema."""
-        return _json(self.value())
-
-    def key_json_with_schema(self) -> bytes:
-        """Return the key as Connect's JsonConverter writes it with `schemas.enable=true`."""
-        return _json({"schema": to_json_schema(NOTIFICATION_KEY), "payload": self.key()})
-
-    def value_json_with_schema(self) -> bytes:
-        """Return the value as Connect's JsonConverter writes it with `schemas.enable=true`."""
-        return _json({"schema": to_json_schema(NOTIFICATION_VALUE), "payload": self.value()})
-
-    def key_avro(self) -> bytes:
-        """Return the key's Avro body (of `NOTIFICATION_KEY`), without the wire format's five bytes."""
-        return _avro_string(self.id)
-
-    def value_avro(self) -> bytes:
-        """Return the value's Avro body (of `NOTIFICATION_VALUE`), without the wire format's five bytes."""
-        texts = b"".join(_avro_string(text) for text in (self.id, self.type, self.aggregate_type))
-        return texts + _avro_long(1) + _avro_map(self.additional_data) + _avro_long(self.timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,29 +193,3 @@ def table_set_aside(connector_name: str, table: str, reason: str, position: str,
 def table_taken_up(connector_name: str, table: str, now_ms: int) -> Notification:
     """Return the notification that the table is published again, and read again."""
     return Notification(table, TABLE, "TAKEN_UP", now_ms, {"connector_name": connector_name, "table": table})
-
-
-def _json(document: object) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _avro_long(value: int) -> bytes:
-    zigzag = (value << 1) ^ (value >> 63)
-    written = bytearray()
-    while zigzag > 0x7F:
-        written.append((zigzag & 0x7F) | 0x80)
-        zigzag >>= 7
-    written.append(zigzag)
-    return bytes(written)
-
-
-def _avro_string(text: str) -> bytes:
-    encoded = text.encode()
-    return _avro_long(len(encoded)) + encoded
-
-
-def _avro_map(entries: Mapping[str, str]) -> bytes:
-    if not entries:
-        return _avro_long(0)
-    body = b"".join(_avro_string(name) + _avro_string(text) for name, text in entries.items())
-    return _avro_long(len(entries)) + body + _avro_long(0)

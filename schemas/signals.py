@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,10 +60,6 @@ class ExecuteSnapshot:
     blocking: bool = False
     via: str | None = None
 
-    def tables(self, known: Iterable[str]) -> tuple[str, ...]:
-        """Return the tables asked for, each once, in that order; a pattern that matches none is a name itself."""
-        return expand(self.data_collections, known)
-
     def condition_for(self, table: str) -> str | None:
         """Return the predicate for a table: the first condition that matches, None for the whole table."""
         for condition in self.conditions:
@@ -78,13 +74,6 @@ class StopSnapshot:
 
     id: str
     data_collections: tuple[str, ...] = ()
-
-    def tables(self, running: Iterable[str]) -> tuple[str, ...]:
-        """Those of the running tables that are to stop."""
-        running = tuple(running)
-        if not self.data_collections:
-            return running
-        return tuple(table for table in expand(self.data_collections, running) if table in running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +147,6 @@ def channel_signal(text: str, fallback_id: str) -> tuple[str, str, str | None]:
         raise SignalError(message)
     named = str(ident) if ident not in (None, "") else fallback_id
     return named, kind, data if data is None or isinstance(data, str) else json.dumps(data)
-
-
-def expand(patterns: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
-    """Names a pattern matches in full, each once, in the order of the patterns; else the pattern."""
-    names = tuple(known)
-    found: dict[str, None] = {}
-    for pattern in patterns:
-        compiled = re.compile(pattern)
-        matches = [name for name in names if compiled.fullmatch(name)]
-        found.update(dict.fromkeys(matches or [pattern]))
-    return tuple(found)
 
 
 # ── the types ────────────────────────────────

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 from producer.control.command_registry import CommandRegistry
 from producer.control.notification_encoder import NotificationEncoder
 from producer.control.signal_inbox import SignalInbox
+from producer.kafka.connect_records import RecordEncoder
+from schemas import topics
+from schemas.notifications import NOTIFICATION_KEY, NOTIFICATION_VALUE
 
 if TYPE_CHECKING:
     from producer.control.channels import Arrived, SignalChannel
+    from producer.kafka.registry import SchemaIdRegistry
     from schemas.notifications import Notification
     from schemas.position import Position
     from schemas.settings import Settings
@@ -31,15 +35,16 @@ class SignalControl:
         cls,
         settings: Settings,
         channels: Sequence[SignalChannel] = (),
-        register: Callable[[str, str], int] | None = None,
+        registry: SchemaIdRegistry | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> Self:
-        """Make the parts for these settings. `register` is the schema registry's (`NotificationEncoder`)."""
-        delimiter, hides_keys = settings.kafka.topic_delimiter, bool(settings.records.masks())
+        """Make the parts for these settings. Avro needs the `registry`, at the first notification."""
+        topic = topics.notifications_topic(settings.name, settings.kafka.topic_delimiter)
+        records = RecordEncoder(topic, NOTIFICATION_KEY, NOTIFICATION_VALUE, settings.format, registry)
         return cls(
             CommandRegistry(settings.name, now_ms),
             SignalInbox(channels, settings.signal.poll_interval_ms / 1000),
-            NotificationEncoder(settings.name, settings.format, register, delimiter, hides_keys=hides_keys),
+            NotificationEncoder(records, hides_keys=bool(settings.records.masks())),
         )
 
     def answer_arrived(self, position: Position, answers: list[Notification]) -> dict[str, Mapping[str, Any]]:

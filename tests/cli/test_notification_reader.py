@@ -12,6 +12,7 @@ from devservers import Kafka
 from schemas.errors import DecodeError
 from schemas.notifications import Notification, signal_rejected
 from schemas.settings import from_mapping
+from tests.support.encoded_notifications import as_avro, as_json
 from tests.support.servers import unique_name
 from tidemark.api.notification_reader import NotificationReader, parse
 
@@ -23,9 +24,9 @@ NOTIFICATION = signal_rejected(
 @pytest.mark.parametrize(
     "value",
     [
-        NOTIFICATION.value_json(),
-        NOTIFICATION.value_json_with_schema(),
-        b"\0\0\0\0\x07" + NOTIFICATION.value_avro(),
+        as_json(NOTIFICATION)[1],
+        as_json(NOTIFICATION, schemas=True)[1],
+        as_avro(NOTIFICATION)[1],
     ],
     ids=["json", "json with schema", "avro"],
 )
@@ -38,7 +39,7 @@ def test_a_notification_is_read_back_in_every_format(value: bytes) -> None:
 def test_avro_notifications_survive_any_text(text: str, data: dict[str, str], timestamp: int) -> None:
     notification = Notification(text, text, text, timestamp, data)
 
-    assert parse(b"\0\0\0\0\x01" + notification.value_avro()) == notification
+    assert parse(as_avro(notification)[1]) == notification
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b"{}", b"\0\0\0\0\x01", b"\0\0\0\0\x01\x08ab"])
@@ -76,6 +77,6 @@ def test_answers_are_read_where_the_topic_was_made_with_more_partitions(kafka: K
     document = {"name": name, "source": {"tables": ["a.b"]}, "kafka": {"bootstrap_servers": kafka.bootstrap_servers}}
     with NotificationReader(from_mapping(document)) as reader:
         producer = Producer(servers)
-        producer.produce(f"{name}.notifications", NOTIFICATION.value_json(), partition=2)
+        producer.produce(f"{name}.notifications", as_json(NOTIFICATION)[1], partition=2)
         assert not producer.flush(120)
         assert reader.answer("sig-1", time.monotonic() + 120) == NOTIFICATION

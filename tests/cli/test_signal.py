@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devservers import Database, Kafka
 from schemas.notifications import Notification, signal_accepted, signal_rejected
 from schemas.topics import notifications_topic
+from tests.support.encoded_notifications import as_json
 from tests.support.servers import unique_name
 from tidemark import cli
 from tidemark.commands import signal
@@ -121,7 +122,8 @@ def answer_when_asked(
         producer = Producer({"bootstrap.servers": kafka})
         other = signal_accepted(name, "other", "log", 1)
         for notification in (other, answer):
-            producer.produce(notifications_topic(name), notification.value_json(), notification.key_json())
+            key, value = as_json(notification)
+            producer.produce(notifications_topic(name), value, key)
         producer.flush(120)
 
     thread = threading.Thread(target=work)

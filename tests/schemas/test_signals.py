@@ -19,7 +19,6 @@ from schemas.signals import (
     ResumeSnapshot,
     StopSnapshot,
     channel_signal,
-    expand,
     parse_signal,
     require_predicate,
 )
@@ -142,17 +141,6 @@ def test_one_predicate_is_taken(predicate: str) -> None:
 def test_what_is_no_single_predicate_is_refused(predicate: str, words: str) -> None:
     with pytest.raises(SignalError, match=words):
         execute(data_collections=["a"], additional_conditions=[condition(predicate)])
-
-
-def test_patterns_match_in_full_once_each_and_unmatched_ones_are_names() -> None:
-    known = ["db.a", "db.ab", "db.b"]
-    assert expand(["db\\.a.*", "db.b", "db.zzz", "db.a"], known) == ("db.a", "db.ab", "db.b", "db.zzz")
-    assert execute(data_collections=["db\\.b", "db\\.a"]).tables(known) == ("db.b", "db.a")
-
-
-def test_stop_without_patterns_means_everything_that_runs() -> None:
-    assert StopSnapshot("s").tables(["db.a"]) == ("db.a",)
-    assert StopSnapshot("s", ("db.b", "db.a")).tables(["db.a"]) == ("db.a",)
 
 
 def test_the_first_matching_condition_counts_in_any_letter_case() -> None:
