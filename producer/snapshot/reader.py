@@ -41,7 +41,7 @@ from producer.snapshot.pace import ChunkCost
 from producer.snapshot.ranges import KeyRange, table_name
 from producer.snapshot.snapshot_state import TableId
 from producer.snapshot.watermark import XA_PATIENCE_S, LowWatermark, WindowRow, end_of_binlog, require_no_xa
-from producer.snapshot.windowing import Windowing, end_of_reading
+from producer.snapshot.windowing import Windowing
 from rowcodec import ChunkContext
 from schemas.columns import TableSchema
 from schemas.errors import SourceError, TidemarkError
@@ -230,7 +230,7 @@ class ChunkReader:
             require_open_row(connection, assignment, watch)
             buffered = self._select(connection, assignment, table, low, watch)
         watch.check()
-        closes_at = None if writes else end_of_reading(connection, assignment.bound.epoch)
+        closes_at = None if writes else end_of_binlog(connection, assignment.bound.epoch).position
         if buffered is None:  # 6
             watch.closing(self._writer.flush_and_commit(), closes_at)
         else:

@@ -26,6 +26,7 @@ from schemas.signals import WINDOW_CLOSE, WINDOW_OPEN
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
+    from mysqlio.server_facts import LogPosition
 
 Watermarking = Literal["insert_insert", "insert_delete"]
 OPEN_SUFFIX: Final = "-open"
@@ -41,6 +42,11 @@ class LowWatermark:
     position: Position
     file: str
     pos: int
+
+    @staticmethod
+    def at(end: LogPosition, epoch: int) -> LowWatermark:
+        """Return the position of a log as one; whether all before it is visible is for the caller to know."""
+        return LowWatermark(Position(epoch, file_number(end.file), end.pos, 0), end.file, end.pos)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,7 @@ def choose_low_watermark(connection: Connection, table: SignalTable, row: Window
 
 def end_of_binlog(connection: Connection, epoch: int) -> LowWatermark:
     """Return where the next transaction will be in the log: the bare position, without any promise."""
-    end = current_position(connection)
-    return LowWatermark(Position(epoch, file_number(end.file), end.pos, 0), end.file, end.pos)
+    return LowWatermark.at(current_position(connection), epoch)
 
 
 def commit_barrier(connection: Connection, table: SignalTable, row: WindowRow) -> None:

@@ -35,16 +35,15 @@ from producer.snapshot.watermark import (
     WindowRow,
     choose_low_watermark,
     commit_close,
-    end_of_binlog,
 )
 from producer.source.visibility import AGAIN_S, PATIENCE_S, require_gtids, snapshot_position
 from schemas.errors import RetriableSourceError
 from schemas.loads import LoadAnswer
 from schemas.overriding import override
-from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
+    from schemas.position import Position
 
 
 class Windowing(Protocol):
@@ -102,7 +101,7 @@ class ReadOnly(Windowing):
     * MariaDB: a consistent snapshot reports its own position in the log (`binlog_snapshot_position`) and shows exactly what
       precedes it. The low watermark is that position, once it is not before the bound.
 
-    The window closes at the end of the log after its rows had been read (`end_of_reading`): no row can be newer than that.
+    The window closes at the end of the log after its rows had been read (`end_of_binlog`): no row can be newer than that.
     `committed` returns the position that the log reader has committed, with the GTIDs of every transaction before it.
     """
 
@@ -143,23 +142,14 @@ class ReadOnly(Windowing):
             )
             timed_out, mode = cursor.fetchone() or (1, "")
         require_gtids(mode)
-        return None if timed_out else _low(committed, bound.epoch)
+        return None if timed_out else LowWatermark.at(committed, bound.epoch)
 
     def _reported(self, connection: Connection, bound: Position) -> LowWatermark | None:
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            low = _low(snapshot_position(connection), bound.epoch)
+            low = LowWatermark.at(snapshot_position(connection), bound.epoch)
             if low.position >= bound:
                 return low
             if time.monotonic() > deadline:
                 return None
             time.sleep(AGAIN_S)
-
-
-def end_of_reading(connection: Connection, epoch: int) -> Position:
-    """Return the present end of the log: whatever was visible until now precedes it."""
-    return end_of_binlog(connection, epoch).position
-
-
-def _low(at: LogPosition, epoch: int) -> LowWatermark:
-    return LowWatermark(Position(epoch, file_number(at.file), at.pos, 0), at.file, at.pos)
