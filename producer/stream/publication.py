@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from producer.binlog import events
-from producer.binlog.rowcount import count_partial_rows, count_rows, end_of_rows
+from producer.binlog.rowcount import count_rows, end_of_rows
 from producer.stream.log_refusals import statement_dml
 from producer.stream.ports import RowsEvent
+from producer.stream.routes import count_event, whole_rows
 from producer.stream.run_publication import RunPublication
 from producer.stream.steps import (
     BeginRows,
@@ -48,7 +49,6 @@ _HEADER: Final = 19
 _TABLE_ID_END: Final = _HEADER + 6
 _FINGERPRINT: Final = _HEADER + 8  # after the table id and the flags
 _DUMMY_TABLE_ID: Final = 0xFFFFFF
-_UPDATE_ROWS_V2: Final = 31
 
 
 class LogPublication:
@@ -176,7 +176,7 @@ class LogPublication:
             return
         op, images, encodes, handlers = route.plans[kind]
         if route.schema is None and not handlers:  # the values of other tables are not needed
-            transaction.next_ordinal += self._count(route, batch, kind, start, end, images)
+            transaction.next_ordinal += self._count(route, batch, kind, start, end)
             return
         header = events.parse_rows_header(view, start, end, kind, route.columns)
         start = header.rows_start
@@ -203,17 +203,14 @@ class LogPublication:
             event.start, event.end, event.is_in_kafka = middle, end, False
             self._encoded(event, route.codec, handlers, server_id, file, offset)
 
-    def _count(self, route: Route, batch: EventBatch, kind: int, start: int, end: int, images: int) -> int:
+    def _count(self, route: Route, batch: EventBatch, kind: int, start: int, end: int) -> int:
         """Return how many rows an event of a table has whose values are not needed; 1 where they cannot be measured.
 
         Every read counts the same, so ordinals stay what they are. The log does not say how long some values are: times of MariaDB
         from before 10.1, and values of types that are not known.
         """
         try:
-            header = events.parse_rows_header(batch.memory, start, end, kind, route.columns, whole=False)
-            if header.present:
-                return count_partial_rows(batch.memory, header.rows_start, end, route.sizes, header.present)
-            return count_rows(batch.buf, header.rows_start, end, route.sizes, images, "")
+            return count_event(route, batch, kind, start, end)
         except DecodeError as error:
             if route.key not in self._unmeasured:
                 self._unmeasured.add(route.key)
@@ -254,23 +251,20 @@ class LogPublication:
 
     def partial_rows(self, step: PartialRows) -> None:
         """Publish an update that the log has as differences of JSON documents."""
-        transaction, batch, index, file, offset = step
-        start, end = int(batch.starts[index]), int(batch.ends[index])
-        table_id = int.from_bytes(batch.memory[start + _HEADER : start + _TABLE_ID_END], "little")
+        start = int(step.batch.starts[step.at])
+        table_id = int.from_bytes(step.batch.memory[start + _HEADER : start + _TABLE_ID_END], "little")
         route = self._routes.get(table_id)
         if route is None:
             self._require_dummy(table_id)
             return
-        sizes = route.sizes.tolist()
         try:
-            header = events.parse_rows_header(batch.memory, start, end, _UPDATE_ROWS_V2, route.columns)
-            plain = events.whole_update(batch.memory, start, header.rows_start, end, sizes, route.json_columns)
+            rows = whole_rows(step, route)
         except DecodeError:
             if route.schema is not None:
                 raise
-            transaction.next_ordinal += 1  # as in `_count`
+            step.transaction.next_ordinal += 1  # as in `_count`
             return
-        self.rows(Rows(transaction, plain, 0, _UPDATE_ROWS_V2, 0, int(plain.ends[0]), file, offset))
+        self.rows(rows)
 
     def _require_dummy(self, table_id: int) -> None:
         """Raise unless the event is the empty one that only ends a statement."""

@@ -10,10 +10,12 @@ import numpy as np
 import structlog
 
 from mysqlio.definitions.table_parts import SYSTEM_DATABASES
-from producer.binlog.rowcount import cell_sizes
+from producer.binlog import events
+from producer.binlog.rowcount import cell_sizes, count_partial_rows, count_rows
 from producer.catalog.online_ddl import real_table
 from producer.stream.groups import OPS
 from producer.stream.ports import Route, RoutePlan, RunHandler, RunPlan
+from producer.stream.steps import PartialRows, Rows
 from schemas import topics
 from schemas.errors import (
     ACCESS_ERRORS,
@@ -25,7 +27,7 @@ from schemas.errors import (
 )
 
 if TYPE_CHECKING:
-    from producer.binlog import TableMap
+    from producer.binlog import EventBatch, TableMap
     from producer.catalog import Catalog
     from producer.kafka.codecs import LogCodecs
     from producer.kafka.tables import TableTopics
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _JSON: Final = 245
+_UPDATE_ROWS_V2: Final = 31
 
 
 class CapturedTables:
@@ -192,6 +195,23 @@ def counted(table_map: TableMap) -> Route:
     return Route(
         table_map.database, table_map.table, len(types), cell_sizes(types, table_map.metas), json_columns
     )
+
+
+def whole_rows(step: PartialRows, route: Route) -> Rows:
+    """Return an update that the log has as differences of JSON documents as one with whole images. Raises `DecodeError`."""
+    transaction, batch, index, file, offset = step
+    start, end = int(batch.starts[index]), int(batch.ends[index])
+    header = events.parse_rows_header(batch.memory, start, end, _UPDATE_ROWS_V2, route.columns)
+    plain = events.whole_update(batch.memory, start, header.rows_start, end, route.sizes.tolist(), route.json_columns)
+    return Rows(transaction, plain, 0, _UPDATE_ROWS_V2, 0, int(plain.ends[0]), file, offset)
+
+
+def count_event(route: Route, batch: EventBatch, kind: int, start: int, end: int, where: str = "") -> int:
+    """Return how many rows an event of type `kind` has, also one without all columns. Raises `DecodeError`."""
+    header = events.parse_rows_header(batch.memory, start, end, kind, route.columns, whole=False)
+    if header.present:
+        return count_partial_rows(batch.memory, header.rows_start, end, route.sizes, header.present)
+    return count_rows(batch.buf, header.rows_start, end, route.sizes, 2 if OPS[kind] == "u" else 1, where)
 
 
 class Router:

@@ -15,12 +15,11 @@ import structlog
 
 from mysqlio.server_facts import current_position
 from producer.binlog import events
-from producer.binlog.rowcount import count_partial_rows, count_rows
 from producer.source.dump import StreamStart
 from producer.source.log_scan import batches_before
 from producer.stream.cursor import LogCursor
-from producer.stream.groups import OPS, TransactionAssembler
-from producer.stream.routes import counted
+from producer.stream.groups import TransactionAssembler
+from producer.stream.routes import count_event, counted, whole_rows
 from producer.stream.steps import Drop, End, PartialRows, Rows, TableMapStep
 from schemas.errors import SourceError
 
@@ -36,7 +35,6 @@ log = structlog.get_logger(__name__)
 
 _HEADER: Final = 19
 _TABLE_ID_END: Final = _HEADER + 6
-_UPDATE_ROWS_V2: Final = 31
 
 
 def after_skipped(settings: SourceSettings, facts: ServerFacts, connection: Connection, offset: LogOffset) -> LogOffset:
@@ -114,7 +112,8 @@ class SkippedEvents:
             elif type(step) is Rows:
                 self._count(step)
             elif type(step) is PartialRows:
-                self._count(self._whole(step))
+                table = self._tables[_table_id(step.batch, int(step.batch.starts[step.at]))]
+                self._count(whole_rows(step, table))
             elif type(step) in (End, Drop):
                 self._tables.clear()
                 if self._is_inside and self._rows:  # it had no more rows: those to skip are of another transaction
@@ -131,31 +130,21 @@ class SkippedEvents:
     def _table_map(self, step: TableMapStep) -> None:
         view, start, end = step.batch.memory, step.start, step.end
         table = events.parse_table_map(view, start, end, server_version=self._version)
-        self._tables[int.from_bytes(view[start + _HEADER : start + _TABLE_ID_END], "little")] = counted(table)
-
-    def _whole(self, step: PartialRows) -> Rows:
-        """Return an update that the log has as differences of JSON documents as one with whole images."""
-        transaction, batch, index, file, offset = step
-        start, end = int(batch.starts[index]), int(batch.ends[index])
-        route = self._tables[int.from_bytes(batch.memory[start + _HEADER : start + _TABLE_ID_END], "little")]
-        header = events.parse_rows_header(batch.memory, start, end, _UPDATE_ROWS_V2, route.columns)
-        plain = events.whole_update(batch.memory, start, header.rows_start, end, route.sizes.tolist(), route.json_columns)
-        return Rows(transaction, plain, 0, _UPDATE_ROWS_V2, 0, int(plain.ends[0]), file, offset)
+        self._tables[_table_id(step.batch, start)] = counted(table)
 
     def _count(self, step: Rows) -> None:
         transaction, batch, _, kind, start, end, file, offset = step
-        route = self._tables.get(int.from_bytes(batch.memory[start + _HEADER : start + _TABLE_ID_END], "little"))
+        route = self._tables.get(_table_id(batch, start))
         if route is None:  # the empty event that only ends a statement
             return
-        header = events.parse_rows_header(batch.memory, start, end, kind, route.columns, whole=False)
-        begin, images = header.rows_start, 2 if OPS[kind] == "u" else 1
-        if header.present:
-            rows = count_partial_rows(batch.memory, begin, end, route.sizes, header.present)
-        else:
-            rows = count_rows(batch.buf, begin, end, route.sizes, images, f"{file}:{offset}")
+        rows = count_event(route, batch, kind, start, end, f"{file}:{offset}")
         if self._are_events_passed and self._rows:
             transaction.next_ordinal += min(rows, self._rows)
             self.offset = replace(self.offset, part=self._assembler.divide())
             self._rows = 0
             return
         transaction.next_ordinal += rows
+
+
+def _table_id(batch: EventBatch, start: int) -> int:
+    return int.from_bytes(batch.memory[start + _HEADER : start + _TABLE_ID_END], "little")
