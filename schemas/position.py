@@ -12,7 +12,7 @@ several sources can meet, each is a `SourcePosition`: it has no order, and `with
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -43,11 +43,6 @@ class Position:
     def prefix(self) -> str:
         """Return the part that all rows of the transaction share: 28 characters, without a trailing dot."""
         return f"{self.epoch:04d}.{self.file:010d}.{self.offset:012d}"
-
-    @property
-    def boundary(self) -> Position:
-        """Return the transaction boundary: this position with ordinal 0."""
-        return replace(self, ordinal=0)
 
     def of(self, source: SourceId) -> SourcePosition:
         """Return the same position, bound to its source."""

@@ -13,7 +13,6 @@ if the format description says so. Source: MySQL "Replication Protocol" and "Bin
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -282,8 +281,3 @@ def frame_events(buf: Bytes, start: int, end: int, algorithm: int = CHECKSUM_OFF
     if stop in _REASONS:
         raise DecodeError(_REASONS[stop])
     return batch_of(buf, columns, count), at - start
-
-
-def checksum(data: bytes) -> int:
-    """CRC32 as events carry it (for tools and tests that write events)."""
-    return zlib.crc32(data)

@@ -69,10 +69,6 @@ class KafkaChunkWriter:
         self._publisher.write(topic, records)
         self._rows += records.count
 
-    def flush(self) -> None:
-        """Wait until every row so far is acknowledged (not yet visible)."""
-        self._publisher.flush()
-
     def flush_and_commit(self) -> ChunkReceipt:
         """Make the chunk's rows visible, all of them."""
         self._publisher.commit()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from producer.source.dump import BinlogStream
     from producer.stream.checkpoint import Checkpoints
     from producer.stream.groups import TransactionAssembler
-    from producer.stream.offset import LogOffset, ResumePoint
+    from producer.stream.offset import LogOffset
     from producer.stream.ports import BoundaryTask, RecordPublisher
     from producer.stream.publication import LogPublication
     from producer.stream.reader_progress import LogProgress
@@ -108,10 +108,6 @@ class LogReader:
     def boundary(self) -> Position:
         """The end of the last whole transaction that was read."""
         return self._boundary_position()
-
-    def resume_point(self) -> ResumePoint:
-        """Return where the log is now: the boundary, or the beginning of the open transaction."""
-        return self._assembler.resume_point()
 
     def run(self, stop: Event) -> None:
         """Read and publish until `stop` is set; then commit the last whole transaction read.
