@@ -34,13 +34,24 @@ Each message says what happened, where (position, topic, table) and what to do.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from schemas.overriding import override
+
+_Result = TypeVar("_Result")
 
 
 class TidemarkError(Exception):
     """Root of every error Tidemark raises on purpose."""
+
+
+def result_or_error(work: Callable[[], _Result]) -> _Result | Exception:
+    """Return the result of work, or the error that it raised, for a caller that judges the error and continues with other work."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - libraries and code of the user raise errors of every kind: the caller judges each
+        return error
 
 
 class ConfigError(TidemarkError):

@@ -135,7 +135,7 @@ class LivenessFile:
         while not self._ended.wait(EVERY_S):
             try:
                 self._give(self._state, self._reason)
-            except Exception:  # a job without its records would count as silent
+            except (OSError, TypeError, ValueError):  # a job without its records would count as silent
                 log.exception("merge.liveness_not_written")
 
     def _give(self, state: str, reason: str = "") -> None:

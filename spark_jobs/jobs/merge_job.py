@@ -356,7 +356,7 @@ class MergeJob:
         except StreamingQueryException as error:
             if not self._stop.is_set():
                 raise self._problem_of(error) from error
-        except Exception as error:
+        except (PySparkException, Py4JError, OSError) as error:
             if not self._stop.is_set():
                 log.warning("merge.query_left", reason=reason_of(error))  # it is raised after the batch
             raise

@@ -27,6 +27,7 @@ from schemas.errors import (
     RegistryUnavailableError,
     RetriableSinkError,
     SinkError,
+    TidemarkError,
 )
 from schemas.overriding import override
 from schemas.settings import Settings
@@ -206,6 +207,8 @@ class MergeJobs(Merging):
                 if not isinstance(error, Exception):
                     self._note_end(name, SinkError(f"the job ended by {type(error).__name__}: {error}"))  # a panic in Rust
                     raise
+                if name in self._jobs:
+                    self._jobs[name].note_end(reason_of(error), self._begun_ms)
                 ended = jvm_ended(settings.spark) if isinstance(error, _OF_THE_JVM) else None
                 if ended is None or not self._stop.is_set():
                     self._note_end(name, ended or error)
@@ -249,12 +252,11 @@ class MergeJobs(Merging):
                 job.run(until_caught_up=until_caught_up)
                 if until_caught_up and not self._stop.is_set():
                     _require_nothing_set_aside(job)
-            except Exception as error:
+            except (TidemarkError, *_OF_THE_JVM) as error:
                 if WAITS.is_ending and may_pass(error) and not has_jvm_ended():  # a wait that the stop of the process has ended
                     job.note_end("", self._begun_ms)
                     return
                 if self._stop.is_set() or not may_pass(error) or has_jvm_ended():
-                    job.note_end(reason_of(error), self._begun_ms)
                     raise
                 lost = lost_class(error)
                 if lost is not None:

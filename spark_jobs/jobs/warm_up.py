@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from pyspark.sql import SparkSession
 
+from schemas.errors import result_or_error
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -39,9 +41,8 @@ def warm_up(spark: SparkSession) -> list[threading.Thread]:
 
 def _begun(name: str, work: Callable[[], object]) -> threading.Thread:
     def run() -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - also what a session that is being stopped raises
+        error = result_or_error(work)  # of every kind, also if the session is being stopped
+        if isinstance(error, Exception):
             log.debug("merge.not_warmed_up", what=name, reason=str(error).partition("\n")[0])
 
     thread = threading.Thread(target=run, name=name, daemon=True)

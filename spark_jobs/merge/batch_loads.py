@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from schemas.errors import SinkError
+from schemas.errors import SinkError, result_or_error
 from schemas.identity import SourceTable
 from schemas.loads import LoadAnswer
 from spark_jobs.kafka.topic_tables import TopicTables
@@ -195,12 +195,11 @@ class Loads:
         new = [one for one in answers if one.window not in self._written]
         if not new or self.source is None:
             return
-        try:
-            self.source.answer(new)
-        except Exception as error:  # noqa: BLE001 - the rows are there, and the state has the answers: the next batch writes them
+        error = result_or_error(partial(self.source.answer, new))
+        if error is None:
+            self._written |= {one.window for one in new}
+        else:  # the rows are there, and the state has the answers: the next batch writes them
             log.warning("merge.loads_not_answered", loads=len(new), reason=str(error).partition("\n")[0])
-            return
-        self._written |= {one.window for one in new}
 
 
 def _arrived(task: LoadTask, result: LoadDone | LoadFailure) -> LoadDone | LoadFailure:

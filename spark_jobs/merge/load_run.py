@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import DecodeError, LoadImpossibleError, RegistryError, SinkError, UnsupportedTypeError
+from schemas.errors import (
+    DecodeError,
+    LoadImpossibleError,
+    RegistryError,
+    SinkError,
+    UnsupportedTypeError,
+    result_or_error,
+)
 from spark_jobs.arrow.arrow_decoder import REASONS
 from spark_jobs.arrow.newest import compared, not_overtaken
 from spark_jobs.decode.record_columns import DELETED, POSITION
@@ -21,7 +28,6 @@ from spark_jobs.sinks.arrival import require_all
 
 _LASTING: Final = (UnsupportedTypeError, RegistryError, DecodeError, SinkError)
 _NO_PARTITION: Final = 0
-_Result = TypeVar("_Result")
 
 
 class ReadingError(Exception):
@@ -34,25 +40,17 @@ class ReadingError(Exception):
 
 def outcome(task: LoadTask, source: ChunkSource) -> LoadDone | LoadFailure:
     """Carry out a load, and return what was done, or why it was not."""
-    done = _attempted(lambda: _done(task, source))
+    done = result_or_error(lambda: _done(task, source))
     if isinstance(done, Exception):
-        has_written = _attempted(task.put.has_written)
+        has_written = result_or_error(task.put.has_written)
         return _failure(done, may_have_written=isinstance(has_written, Exception) or has_written)  # what is not known may be
     return done
 
 
 def replaced(task: LoadTask) -> LoadFailure | None:
     """Replace the older rows of a load that was carried out; return why that failed, None if it did not."""
-    error = _attempted(lambda: require_all(f"rows to {task.kept}", task.older, task.put.replace_older(task.kept)))
+    error = result_or_error(lambda: require_all(f"rows to {task.kept}", task.older, task.put.replace_older(task.kept)))
     return None if error is None else _failure(error, may_have_written=True)
-
-
-def _attempted(work: Callable[[], _Result]) -> _Result | Exception:
-    """Return the result of work on one load, or its error: the other loads continue, and the producer is given the reason."""
-    try:
-        return work()
-    except Exception as error:  # noqa: BLE001 - libraries of the source and of the sink raise errors of many kinds
-        return error
 
 
 def _failure(error: Exception, *, may_have_written: bool) -> LoadFailure:
@@ -109,9 +107,9 @@ class _Chunk:
 
 def _read(source: ChunkSource, task: LoadTask) -> Iterator[tuple[pa.Array, pa.Array]]:
     """Yield what the source gives; whatever it raises is a `ReadingError`, and nothing else is."""
-    blocks = _attempted(lambda: source.read(*task.names, task.load))
+    blocks = result_or_error(lambda: source.read(*task.names, task.load))
     while True:
-        block = blocks if isinstance(blocks, Exception) else _attempted(partial(next, blocks, None))
+        block = blocks if isinstance(blocks, Exception) else result_or_error(partial(next, blocks, None))
         if isinstance(block, Exception):
             raise ReadingError(block) from block
         if block is None:

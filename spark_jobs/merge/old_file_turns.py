@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
+from functools import partial
 from typing import Final
 
 import structlog
 from pyspark.sql import SparkSession
 
+from schemas.errors import result_or_error
 from schemas.identity import Target
 from spark_jobs.sinks.contract import OldFilesSink, Sink
 from spark_jobs.spark_errors import reason_of
@@ -107,12 +109,10 @@ class OldFiles:
     def _remove(self, spark: SparkSession, target: Target) -> None:
         began = time.monotonic()
         assert self._sink is not None
-        try:
-            is_done = self._sink.remove_old_files(spark, target)
-        except Exception as error:  # noqa: BLE001 - of whatever kind: the rows do not depend on it
-            if not self._closes.is_set():
-                log.warning("merge.old_files_left", table=target.name, reason=reason_of(error))
-        else:
-            report = log.info if is_done else log.debug
-            report("merge.vacuumed", table=target.name, done=is_done, seconds=round(time.monotonic() - began, 1))
+        done = result_or_error(partial(self._sink.remove_old_files, spark, target))  # the rows do not depend on it
+        if not isinstance(done, Exception):
+            report = log.info if done else log.debug
+            report("merge.vacuumed", table=target.name, done=done, seconds=round(time.monotonic() - began, 1))
+        elif not self._closes.is_set():
+            log.warning("merge.old_files_left", table=target.name, reason=reason_of(done))
         self._not_before = self._clock() + _PAUSES * (time.monotonic() - began)

@@ -28,6 +28,7 @@ from schemas.errors import (
     RetriableSinkError,
     SchemaChangeError,
     TidemarkError,
+    result_or_error,
 )
 from schemas.identity import SourceTable
 from schemas.merge_progress import SetAside
@@ -101,13 +102,10 @@ def result_or_own_error(
 
     With `takes_passing` an error that passes is returned, too: the work is done again.
     """
-    try:
-        return work()
-    except Exception as error:
-        is_own = is_of_one_table(error, passing) or (takes_passing and passing(error) is not None)
-        if not is_own:
-            raise
-        return error
+    done = result_or_error(work)
+    if isinstance(done, Exception) and not is_of_one_table(done, passing) and not (takes_passing and passing(done) is not None):
+        raise done
+    return done
 
 
 def as_set_aside(record: SourceRecord, reason: str, now_ms: int) -> SourceRecord:
@@ -212,16 +210,16 @@ def until_done(
     An error for which `passing` knows no reason, or that came every time, is raised.
     """
     for number in range(1, ATTEMPTS + 1):
-        try:
-            return attempt()
-        except Exception as error:
-            reason = passing(error)
-            if reason is None and not isinstance(error, (PySparkException, Py4JError)):
-                raise  # it says itself what it is about
-            forget()
-            if number == ATTEMPTS or reason is None:
-                log.error("merge.table_failed", table=table, batch_id=batch_id)  # noqa: TRY400 - the error is logged where it ends
-                raise
-            log.warning("merge.again", table=table, reason=reason, batch_id=batch_id, attempt=number)
-            time.sleep(_PAUSE_S * number)
+        done = result_or_error(attempt)
+        if not isinstance(done, Exception):
+            return done
+        reason = passing(done)
+        if reason is None and not isinstance(done, (PySparkException, Py4JError)):
+            raise done  # it says itself what it is about
+        forget()
+        if number == ATTEMPTS or reason is None:
+            log.error("merge.table_failed", table=table, batch_id=batch_id)
+            raise done
+        log.warning("merge.again", table=table, reason=reason, batch_id=batch_id, attempt=number)
+        time.sleep(_PAUSE_S * number)
     raise AssertionError

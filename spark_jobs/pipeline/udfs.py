@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, result_or_error
 from schemas.settings import UdfSettings
 from spark_jobs.spark_errors import reason_of
 
@@ -31,11 +32,10 @@ def register_udfs(spark: SparkSession, udfs: Sequence[UdfSettings]) -> None:
         except PySparkException:
             message = f"udfs.{number}.returns: {udf.returns!r} is no type of Spark SQL"
             raise ConfigError(message) from None
-        try:
-            spark.udf.register(udf.name, _named(udf.name, function), kind)
-        except Exception as error:  # of pickling, which runs code of the module
-            message = f"udfs.{number}.function: {udf.function!r} cannot be sent to workers: {reason_of(error)}"
-            raise ConfigError(message) from error
+        done = result_or_error(partial(spark.udf.register, udf.name, _named(udf.name, function), kind))
+        if isinstance(done, Exception):  # of pickling, which runs code of the module
+            message = f"udfs.{number}.function: {udf.function!r} cannot be sent to workers: {reason_of(done)}"
+            raise ConfigError(message) from done
 
 
 def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,7 +47,7 @@ def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def named(*values: Any) -> Any:
         try:
             return function(*values)
-        except Exception as error:  # of the user's code
+        except Exception as error:  # the code of the user raises errors of every kind
             message = f"[UDF_FAILED] the function {name} raised {type(error).__name__}: {error}"
             raise RuntimeError(message) from error
 
@@ -81,11 +81,10 @@ def _function(path: str, name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # of the user's code, which the import runs
-        message = f"{path}: the module {module_name!r} cannot be imported: {error}"
-        raise ConfigError(message) from error
+    module = result_or_error(partial(importlib.import_module, module_name))  # which runs code of the user
+    if isinstance(module, Exception):
+        message = f"{path}: the module {module_name!r} cannot be imported: {module}"
+        raise ConfigError(message) from module
     function = getattr(module, attribute, None)
     if not callable(function):
         message = f"{path}: the module {module_name!r} has no function {attribute!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from schemas.errors import ConfigError, RetriableSinkError, SinkError
 from schemas.settings import Settings
+from schemas.waiting import Waits
 from spark_jobs.jobs import merge_jobs
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.merge_jobs import MergeJobs, may_pass
@@ -28,6 +30,13 @@ from tidemark.api.sink_folder import sink_facts
 from tidemark.status.job_standing import JobState, Standing, merge_state
 
 NAMES = ("lake", "mart")
+
+
+class NoSession:
+    """A session that is given on and not used."""
+
+    def newSession(self) -> NoSession:  # noqa: N802 - Spark's
+        return self
 
 
 @pytest.fixture
@@ -207,15 +216,36 @@ def test_a_jvm_that_ended_between_two_attempts_is_what_the_sink_ends_with(
     def _failing(*, until_caught_up: bool) -> None:
         raise RetriableSinkError(f"a batch failed, {until_caught_up}")
 
-    class Session:
-        def newSession(self) -> Session:  # noqa: N802 - Spark's
-            return self
-
     jobs = MergeJobs({"lake": sinks["lake"]}, make, first_pause_s=0.1)
     with pytest.raises(SinkError) as error:
-        jobs.run(until_caught_up=False, spark=Session())  # type: ignore[arg-type]
+        jobs.run(until_caught_up=False, spark=NoSession())  # type: ignore[arg-type]
     assert error.value is ended
     assert len(attempts) == 2
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_batch_that_fails_after_a_stop_is_passed_over_only_if_the_process_ends(
+    ends: bool, sinks: dict[str, Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop of the jobs alone does not hide an error that comes with it: it may be of the commit that was running."""
+    waits = Waits()
+    monkeypatch.setattr(merge_jobs, "WAITS", waits)
+
+    def make(settings: Settings, _: SparkSession) -> MergeJob:
+        job = MergeJob(settings)
+        monkeypatch.setattr(job, "run", fails)
+        return job
+
+    def fails(*, until_caught_up: bool) -> None:
+        jobs.stop()
+        if ends:
+            waits.end()
+        raise RetriableSinkError(f"the commit failed, {until_caught_up}")
+
+    jobs = MergeJobs({"lake": sinks["lake"]}, make)
+    with nullcontext() if ends else pytest.raises(RetriableSinkError, match="the commit failed"):
+        jobs.run(until_caught_up=False, spark=NoSession())  # type: ignore[arg-type]
+    assert bool(jobs.ended) is not ends
 
 
 def test_a_jvm_that_lost_a_class_ends_the_jobs_of_all_sinks(spark: SparkSession, sinks: dict[str, Settings]) -> None:

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.errors import ConfigError, SinkError
+from schemas.errors import ConfigError, SchemaMismatchError, SinkError
 from schemas.identity import SourceId, SourceTable
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, LoadMarker
 from schemas.settings import RouteSettings, Settings, TransformSettings
@@ -324,6 +324,24 @@ def test_a_table_with_a_column_of_ours_holds_up_neither_the_others_of_its_target
     merge_all(spark, settings)
     assert {5, 6, 8} <= {row["amount"] for row in rows(settings, "ods.orders")}
     assert progress(settings, SHARDS[1])["set_aside"] is None
+
+
+@pytest.mark.parametrize(
+    ("route", "error"), [(INTO_ONE, SchemaMismatchError), (RouteSettings(tables=r"s(1)?2?\.orders", into="$1.orders"), SinkError)]
+)
+def test_a_routed_table_that_cannot_be_merged_ends_a_job_that_stops_on_errors(
+    route: RouteSettings, error: type[Exception], spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """A column that cannot be planned, and a table whose target has no name: the check at the start does not know the tables yet."""
+    settings = replace(routed(merge_settings(), route), on_table_error="stop")
+    _, two = begun_shards(settings)
+    if route is INTO_ONE:
+        two.alter(replace(two.table, columns=(*two.table.columns, Column(POSITION, ColumnType.INT, nullable=True))))
+        two.change("c", {"id": "x", "amount": 5, POSITION: 7}, at(300, 1).text)
+        flush(two)
+    with pytest.raises(error, match=r"s2\.orders") as caught:
+        merge_all(spark, settings)
+    assert type(caught.value) is error
 
 
 def test_a_table_that_is_left_out_is_not_merged(spark: SparkSession, merge_settings: SinkFactory) -> None:
