@@ -45,12 +45,11 @@ from spark_jobs.merge.job_state import JobStates, SourceRecord
 from spark_jobs.merge.progress_report import publish_again
 from spark_jobs.merge.quarantined import COORDINATES
 from spark_jobs.merge.retried_table import Retried, RetriedTable
-from spark_jobs.merge.schema_sources import SchemaSources
+from spark_jobs.merge.schema_sources import SchemaSources, UsedSchemas
 from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_set_aside import result_or_own_error, until_done, without_keys
-from spark_jobs.merge.used_schemas import UsedSchemas
 from spark_jobs.pipeline.table_plan import plan_of
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.spark_errors import reason_of

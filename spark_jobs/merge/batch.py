@@ -41,15 +41,14 @@ from schemas.sink_figures import BatchCounts
 from schemas.topics import key_subject, value_subject
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.merge.batch_loads import Loads
-from spark_jobs.merge.batch_times import StageClock, TableDelays
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches, EarlierBatch, RowSettings
 from spark_jobs.merge.changelog_batch import run_both, run_changelog
 from spark_jobs.merge.context import JobContext, MergeParts
 from spark_jobs.merge.group_batch import GroupRecords, MemberError
 from spark_jobs.merge.job_state import JobStates, MergeState, SourceRecord, retired_folders
 from spark_jobs.merge.mirror_batch import run_mirror
-from spark_jobs.merge.progress_report import publish_progress
-from spark_jobs.merge.schema_sources import SchemaSources
+from spark_jobs.merge.progress_report import StageClock, TableDelays, publish_progress
+from spark_jobs.merge.schema_sources import SchemaSources, UsedSchemas
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.source_part import LOOK_AGAIN_S, require_readable
 from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
@@ -66,7 +65,6 @@ from spark_jobs.merge.table_set_aside import (
 from spark_jobs.merge.tables_by_workers import TablesByWorkers
 from spark_jobs.merge.topic_check import ADVICE, BatchBounds, TopicCheck
 from spark_jobs.merge.trimmed_topics import without_conclusions
-from spark_jobs.merge.used_schemas import UsedSchemas
 from spark_jobs.pipeline.table_plan import Group, plan_of
 from spark_jobs.pipeline.table_routes import Feed
 from spark_jobs.pipeline.udfs import register_udfs

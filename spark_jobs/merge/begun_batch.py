@@ -26,7 +26,7 @@ from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.pipeline.table_plan import require_same_batch
 from spark_jobs.pipeline.table_routes import Feed
 from spark_jobs.pipeline.udfs import udf_sources
-from spark_jobs.store.files import FileStore
+from spark_jobs.store.files import LocalFiles
 from spark_jobs.store.sink_layout import BATCH
 
 _VERSION: Final = 1
@@ -149,7 +149,7 @@ class EarlierBatch:
 class BegunBatches:
     """The document of the batch that was begun last, beside Spark's checkpoint."""
 
-    def __init__(self, files: FileStore) -> None:
+    def __init__(self, files: LocalFiles) -> None:
         self._files = files
 
     def load(self) -> BegunBatch | None:

@@ -15,12 +15,11 @@ from spark_jobs.decode.avro_records import newest_positions
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.decode.table_layout import TableLayout, kept_to, layout
 from spark_jobs.decode.writer_schemas import WriterSchema, key_writer, value_writer
-from spark_jobs.merge.evolution import outgrown
 from spark_jobs.merge.job_state import SourceRecord
-from spark_jobs.merge.schema_sources import LOST, SchemaSources
+from spark_jobs.merge.schema_sources import LOST, Part, SchemaSources
 from spark_jobs.merge.table_input import RawRecords
-from spark_jobs.merge.used_schemas import Part
 from spark_jobs.pipeline.schema_rules import SchemaRule, differences, require_key, require_none_left_out
+from spark_jobs.pipeline.target_evolution import outgrown
 from spark_jobs.sinks.contract import Columns
 
 log = structlog.get_logger()

@@ -1,22 +1,24 @@
-"""Progress for people and tools: the content of `progress.json`, and of the stamps in the targets' own commits."""
+"""Progress for people and tools: the content of `progress.json` and of the stamps in commits of targets, and times of batches."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from schemas.delay_histogram import DelayCounter
+from schemas.batch_stages import KEPT, STAGES, BatchStages
+from schemas.delay_histogram import DelayCounter, DelayHistogram
 from schemas.identity import SourceTable
 from schemas.json_codec import encode
 from schemas.merge_progress import MergeProgress, TableProgress
 from schemas.merge_rule import NOTHING, TableState
 from schemas.position import Position
 from spark_jobs.merge.job_state import MergeState, SourceRecord
-from spark_jobs.store.files import FileStore
+from spark_jobs.store.files import LocalFiles
 from spark_jobs.store.sink_layout import PROGRESS
 
 NO_DELAYS: Final[Mapping[SourceTable, DelayCounter]] = MappingProxyType({})
@@ -30,7 +32,7 @@ GIVEN_UP: Final = (
 
 
 def publish_progress(
-    files: FileStore, state: MergeState, delays: Mapping[SourceTable, DelayCounter] = NO_DELAYS, *, caught_up: bool
+    files: LocalFiles, state: MergeState, delays: Mapping[SourceTable, DelayCounter] = NO_DELAYS, *, caught_up: bool
 ) -> None:
     """Write progress.json. The job itself reads of it only the query and the batch."""
     tables = {
@@ -52,7 +54,7 @@ def publish_progress(
     files.write(PROGRESS, json.dumps(encode(progress), indent=1))
 
 
-def publish_again(files: FileStore, state: MergeState) -> None:
+def publish_again(files: LocalFiles, state: MergeState) -> None:
     """Write progress.json with a state that was changed between two batches."""
     publish_progress(files, state, caught_up=not json.loads(files.read(PROGRESS)).get("last_batch_full", True))
 
@@ -88,3 +90,56 @@ def left_out_text(state: TableState) -> str | None:
     if state.gap is None:
         return None
     return GIVEN_UP if state.gap.given_up else LEFT_OUT
+
+
+# ── times ────────────────────
+
+
+_DIGITS: Final = 3
+
+
+class StageClock:
+    """Notes the seconds between the ends of stages, for one batch at a time, and keeps the newest batches."""
+
+    def __init__(self) -> None:
+        self._at = 0.0
+        self._seconds: dict[str, float] = {}
+        self._ended: deque[BatchStages] = deque(maxlen=KEPT)
+
+    @property
+    def recent(self) -> tuple[BatchStages, ...]:
+        """The batches that ended last, oldest first."""
+        return tuple(self._ended)
+
+    def begin(self) -> None:
+        """Begin with a batch."""
+        self._at, self._seconds = time.monotonic(), dict.fromkeys(STAGES, 0.0)
+
+    def passed(self, stage: str) -> None:
+        """Note that this stage (one of `STAGES`) is over, and that the next one begins."""
+        now = time.monotonic()
+        self._seconds[stage] += now - self._at
+        self._at = now
+
+    def end(self, number: int, records: int, ended_ms: int) -> None:
+        """Keep the batch."""
+        seconds = {stage: round(value, _DIGITS) for stage, value in self._seconds.items()}
+        self._ended.append(BatchStages(number=number, ended_ms=ended_ms, records=records, **seconds))
+
+
+class TableDelays:
+    """The delays of some of the changes of each table since the job began. A table is noted by one thread at a time."""
+
+    def __init__(self, now_s: Callable[[], float] = time.time) -> None:
+        self._now_s = now_s
+        self._tables: dict[SourceTable, DelayCounter] = {}
+
+    def note(self, table: SourceTable, delays: DelayHistogram | None) -> None:
+        """Add those of a batch that is committed."""
+        if delays is not None and delays.count:
+            self._tables.setdefault(table, DelayCounter()).add(delays, self._now_s())
+
+    @property
+    def tables(self) -> dict[SourceTable, DelayCounter]:
+        """The tables of which some delay is known."""
+        return self._tables.copy()

@@ -23,8 +23,8 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.kafka.admin import topic_facts
 from spark_jobs.merge import rule
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.observed_rows import ObservedRows
 from spark_jobs.merge.quarantined import COORDINATES
+from spark_jobs.merge.rule import ObservedRows
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_batch import TableBatch, TableRecords, target_batch
 from spark_jobs.merge.table_input import TableInput

@@ -31,9 +31,9 @@ from spark_jobs.merge import quarantined, rule, tombstones, trimmed_topics
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.layout_plan import LayoutPlanner
-from spark_jobs.merge.observed_rows import ObservedRows
 from spark_jobs.merge.progress_report import left_out_text, table_progress
 from spark_jobs.merge.rows_file import RowsFile
+from spark_jobs.merge.rule import ObservedRows
 from spark_jobs.merge.table_input import RawRecords, TableInput
 from spark_jobs.merge.worker_task import Admission, MemberTask, MergeTask, TombstonePaths
 from spark_jobs.pipeline.schema_rules import emptied

@@ -8,13 +8,13 @@ from typing import Any
 from kafkaio.slices import Offsets
 from schemas.errors import SinkError
 from spark_jobs.sinks.contract import REMEDY, StateStore
-from spark_jobs.store.files import FileStore
+from spark_jobs.store.files import LocalFiles
 
 
 class SparkCheckpoint:
     """The checkpoint in one folder of a store."""
 
-    def __init__(self, files: FileStore, folder: str) -> None:
+    def __init__(self, files: LocalFiles, folder: str) -> None:
         self._files = files
         self._folder = folder
 

@@ -12,17 +12,17 @@ from schemas.delay_histogram import DelayHistogram
 from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.evolution import outgrown
 from spark_jobs.merge.group_batch import GroupRecords
 from spark_jobs.merge.job_state import MergeState, SourceRecord
-from spark_jobs.merge.observed_rows import ObservedRows
 from spark_jobs.merge.rows_file import RowsFile
+from spark_jobs.merge.rule import ObservedRows
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import MergeTask, TaskResult
 from spark_jobs.pipeline.schema_rules import dropped_columns
 from spark_jobs.pipeline.table_plan import Group
+from spark_jobs.pipeline.target_evolution import outgrown
 from spark_jobs.sinks.contract import MirrorWriter, TargetRecord
 from spark_jobs.sinks.worker_writes import WorkerPut
 

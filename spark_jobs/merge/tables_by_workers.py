@@ -24,15 +24,23 @@ from schemas.identity import SourceTable
 from schemas.settings import KafkaSettings
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.kafka.read import FEW_RECORDS
-from spark_jobs.merge.batch_times import TableDelays
 from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.progress_report import TableDelays
 from spark_jobs.merge.record_readers import RecordReader, SparkReader, WorkerReader, bins_of, mapped, moved
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_set_aside import result_or_own_error
 from spark_jobs.merge.trimmed_topics import without_conclusions
-from spark_jobs.merge.worker_entries import decoding_worker, worker, writing_worker
-from spark_jobs.merge.worker_task import PARTS, RESULTS, MergeTask, TaskFailure, TaskResult
+from spark_jobs.merge.worker_task import (
+    PARTS,
+    RESULTS,
+    MergeTask,
+    TaskFailure,
+    TaskResult,
+    decoding_worker,
+    worker,
+    writing_worker,
+)
 from spark_jobs.spark_errors import reason_of, was_cancelled
 from spark_jobs.store.sink_layout import KEPT_ROWS
 

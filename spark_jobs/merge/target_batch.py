@@ -19,10 +19,10 @@ from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.decode.writer_schemas import WriterSchema
-from spark_jobs.merge.evolution import evolution, narrowing
-from spark_jobs.merge.observed_rows import range_column
+from spark_jobs.merge.rule import range_column
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_set_aside import without_keys
+from spark_jobs.pipeline.target_evolution import evolution, narrowing
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.contract import (
     ChangelogTarget,

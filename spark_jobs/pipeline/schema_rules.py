@@ -6,19 +6,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import types as T  # noqa: N812 - the usual name
-
 from schemas.errors import SchemaChangeError
 from schemas.settings.schema_change_section import Behaviour, SchemaChangeSettings, applied_kinds
 from spark_jobs.decode.writer_schemas import WriterSchema
+from spark_jobs.sinks.contract import Columns
 
 ADD, RETYPE, DROP = "add.column", "alter.column.type", "drop.column"
 TRUNCATE_TABLE, DROP_TABLE = "truncate.table", "drop.table"
 _CAUSES: Final = {TRUNCATE_TABLE: ("truncate",), DROP_TABLE: ("drop", "rename", "create")}
 """Causes of floor markers by kind. A table that is made had no rows: one of that name was dropped, if there are rows of it."""
 _TAKES_ROWS: Final = {"truncate": TRUNCATE_TABLE, "drop": DROP_TABLE, "rename": DROP_TABLE}
-
-Columns = Sequence[tuple[str, T.DataType]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,12 @@
-"""How the columns of a target of several tables, or of images, change in a batch: images enter, an `Evolution` leaves. Pure."""
+"""How the columns of a target change in a batch: images, or the writers of its records, enter, an `Evolution` leaves. Pure.
+
+The target follows the source: columns are added and widened; `schema_rules` says whether they are dropped. A column takes a
+narrower type only if no value is lost: when every row was read again since the column of the source has it, or as soon as all fit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +15,13 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from schemas.errors import SinkError
 from schemas.identity import Target
 from spark_jobs.decode.record_columns import SOURCE
+from spark_jobs.decode.spark_types import holds, widest
 from spark_jobs.decode.table_layout import TableLayout, fill_value
 from spark_jobs.decode.writer_schemas import WriterSchema
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.pipeline.schema_rules import SchemaRule, require_key, require_none_left_out
-from spark_jobs.pipeline.target_layout import Columns, target_layout
-from spark_jobs.sinks.contract import Evolution, FedBy
+from spark_jobs.pipeline.target_layout import target_layout
+from spark_jobs.sinks.contract import Columns, Evolution, FedBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +149,39 @@ class TargetImages:
             message = f"it is not known from which table the rows of {name} are: tidemark rebuild {name}"
             raise SinkError(message)
         return fed_by[0]
+
+
+def evolution(existing: Columns, plan: TableLayout) -> Evolution:
+    """Return the change that leads from the columns of a target to those of the layout."""
+    have = dict(existing)
+
+    def fill(name: str, kind: T.DataType) -> Any:
+        without = [writer for writer in plan.versions if name.lower() not in writer.by_name]
+        return fill_value(plan.versions, without[-1] if without else None, name, kind)  # it may have been dropped before
+
+    added = [(name, kind, fill(name, kind)) for name, kind in plan.columns if name not in have]
+    retyped = [(name, kind) for name, kind in plan.columns if name in have and have[name] != kind]
+    return Evolution(tuple(added), tuple(retyped))
+
+
+def narrowing(existing: Columns, writers: Iterable[WriterSchema]) -> Columns:
+    """Return the columns that are wider than the records of these writers need, with the type that would do."""
+    found: list[tuple[str, T.DataType]] = []
+    for name, kind in existing:
+        wanted: T.DataType = T.NullType()
+        for writer in writers:
+            if name.lower() in writer.by_name:
+                wanted = widest(wanted, writer.by_name[name.lower()].type)
+        if wanted not in (kind, T.NullType()):
+            found.append((name, wanted))
+    return found
+
+
+def outgrown(existing: Columns, writers: Iterable[WriterSchema]) -> tuple[int, ...]:
+    """Return the ids of the writers some of whose values the columns cannot have."""
+    types = {name.lower(): kind for name, kind in existing}
+    return tuple(
+        writer.id
+        for writer in writers
+        if not all(holds(types[name], item.type) for name, item in writer.by_name.items() if name in types)
+    )

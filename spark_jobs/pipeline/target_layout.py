@@ -12,8 +12,7 @@ from spark_jobs.decode.record_columns import SOURCE
 from spark_jobs.decode.spark_types import widest
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.pipeline.row_images import Image
-
-Columns = Sequence[tuple[str, T.DataType]]
+from spark_jobs.sinks.contract import Columns
 
 
 def target_layout(

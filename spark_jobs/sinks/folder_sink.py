@@ -15,7 +15,7 @@ from schemas.identity import TableName, Target
 from schemas.overriding import override
 from spark_jobs.sinks.contract import Quarantine, Sink, StateStore
 from spark_jobs.spark_errors import is_lost_executor
-from spark_jobs.store.files import FileStore
+from spark_jobs.store.files import LocalFiles
 from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
 
 KEPT_BATCHES: Final = 20
@@ -25,7 +25,7 @@ _Known = TypeVar("_Known")
 class StateFiles(StateStore):
     """The states of the last batches as files of one folder."""
 
-    def __init__(self, files: FileStore, folder: str) -> None:
+    def __init__(self, files: LocalFiles, folder: str) -> None:
         self._files = files
         self._folder = folder
 

@@ -1,7 +1,6 @@
 """Documents and locks below one folder: what state, progress and checkpoint are read and written through.
 
-`LocalFiles` is the implementation for a local or mounted file system. A sink path of an object store is refused
-(`schemas.sink_paths`): it has no rename and no locks, and the writes here rely on both.
+A sink path of an object store is refused (`schemas.sink_paths`): it has no rename and no locks, and the writes here rely on both.
 """
 
 from __future__ import annotations
@@ -9,9 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,63 +18,33 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
-from schemas.overriding import override
 
 log = structlog.get_logger()
 
 LOCK_WAIT_S: Final = 60
 
 
-class FileStore(ABC):
-    """Small text files by a relative path, with `/` between its parts. Safe for several threads that have paths of their own."""
+class LocalFiles:
+    """Small text files below a folder of a local or mounted file system, by a relative path with `/` between its parts.
 
-    @abstractmethod
+    Safe for several threads that have paths of their own.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
     def read(self, path: str) -> str:
         """Return the text of a file; `FileNotFoundError` if there is none, another `OSError` if it cannot be read.
 
         A file that is replaced meanwhile is read as it was or as it is, never in part.
         """
+        return (self._root / path).read_text(encoding="utf-8")
 
-    @abstractmethod
     def write(self, path: str, text: str) -> None:
         """Replace a file as a whole, and make its folder. The text is durable when this returns.
 
         A crash leaves the old text or the new one. It may leave a temporary file, whose name begins with a dot.
         """
-
-    @abstractmethod
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder, in no particular order; none for a folder that is missing."""
-
-    @abstractmethod
-    def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that it has. A path that is missing is not an error."""
-
-    @abstractmethod
-    def location(self, path: str) -> str:
-        """Return the path as a person finds it, for messages."""
-
-    @abstractmethod
-    def lock(self, spark: SparkSession, path: str, wait_s: int) -> AbstractContextManager[None]:
-        """Be the only holder of a lock while the context is open; `SinkError` if another holds it after `wait_s` seconds.
-
-        The lock ends with the JVM of the session at the latest. The JVM may write for a moment after Python was killed, and
-        the lock lasts as long.
-        """
-
-
-class LocalFiles(FileStore):
-    """Files below a folder of a local or mounted file system."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-
-    @override
-    def read(self, path: str) -> str:
-        return (self._root / path).read_text(encoding="utf-8")
-
-    @override
-    def write(self, path: str, text: str) -> None:
         file = self._root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_name(f".{file.name}.tmp")
@@ -86,15 +54,15 @@ class LocalFiles(FileStore):
             os.fsync(stream.fileno())
         beside.replace(file)
 
-    @override
     def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, in no particular order; none for a folder that is missing."""
         try:
             return [item.name for item in (self._root / folder).iterdir()]
         except FileNotFoundError:
             return []
 
-    @override
     def remove(self, path: str) -> None:
+        """Remove a file, or a folder with all that it has. A path that is missing is not an error."""
         found = self._root / path
         if found.is_dir():
             shutil.rmtree(found, ignore_errors=True)
@@ -102,13 +70,17 @@ class LocalFiles(FileStore):
         with suppress(FileNotFoundError, NotADirectoryError):  # of a parent that is a file, too
             found.unlink()
 
-    @override
     def location(self, path: str) -> str:
+        """Return the path as a person finds it, for messages."""
         return str(self._root / path)
 
-    @override
     @contextmanager
     def lock(self, spark: SparkSession, path: str, wait_s: int) -> Iterator[None]:
+        """Be the only holder of a lock while the context is open; `SinkError` if another holds it after `wait_s` seconds.
+
+        The lock ends with the JVM of the session at the latest. The JVM may write for a moment after Python was killed, and
+        the lock lasts as long.
+        """
         java: Any = spark.sparkContext._jvm  # noqa: SLF001 - a lock must be the JVM's own
         file = java.java.io.RandomAccessFile(self.location(path), "rw")
         try:

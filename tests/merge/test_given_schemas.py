@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from kafkaio.schema_registry import RegisteredSchema
 from schemas.errors import SinkError
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
-from spark_jobs.merge.used_schemas import UsedSchemas, chronological, reused_ids
+from spark_jobs.merge.schema_sources import UsedSchemas, chronological, reused_ids
 from spark_jobs.store.files import LocalFiles
 from tests.support.area_logs import of_area
 

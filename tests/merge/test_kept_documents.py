@@ -20,7 +20,7 @@ from schemas.merge_rule import Gap
 from spark_jobs.merge.job_state import JobStates, MergeState, Naming
 from spark_jobs.merge.load_record import DoneLoad
 from spark_jobs.merge.progress_report import publish_progress
-from spark_jobs.merge.used_schemas import UsedSchemas
+from spark_jobs.merge.schema_sources import UsedSchemas
 from spark_jobs.sinks.contract import FedBy, TargetRecord
 from spark_jobs.sinks.memory_sink import MemoryStates
 from spark_jobs.store.files import LocalFiles

@@ -18,7 +18,7 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, LoadMa
 from schemas.settings import CharsMaskSettings, Settings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge import batch_loads
-from spark_jobs.merge.loads_of_table import LoadsOfTable
+from spark_jobs.merge.batch_loads import LoadsOfTable
 from spark_jobs.store.sink_layout import STATE
 from tests.merge.chunks import Chunks
 from tests.merge.conftest import SinkFactory

@@ -18,7 +18,7 @@ from schemas.settings import RouteSettings, Settings, TransformSettings
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.target_rebuild import rebuild
-from spark_jobs.merge import batch, images_by_workers, mirror_batch
+from spark_jobs.merge import batch, mirror_batch
 from spark_jobs.merge.mirror_batch import MirrorBatch
 from spark_jobs.merge.table_input import TableInput
 from tests.merge.conftest import SinkFactory
@@ -174,7 +174,7 @@ def test_a_row_that_stopped_matching_does_not_come_back_with_a_late_snapshot_row
     transform = TransformSettings(tables="crm.people", where="state = 'open'")
     settings = routed(merge_settings(writer), transforms=(transform,))
     if not is_remembered:
-        monkeypatch.setattr(images_by_workers, "_leaves_rows_out", lambda _: False)  # no tombstone for it: mutants of both ways
+        monkeypatch.setattr(mirror_batch, "_leaves_rows_out", lambda _: False)  # no tombstone for it: mutants of both ways
         monkeypatch.setattr(mirror_batch, "CHANGED", mirror_batch.DELETED)
     topics = topics_of(settings, PEOPLE)
     topics.change("u", {"id": 7, "email": "7", "state": "closed"}, at(150, 1).text)

@@ -13,7 +13,7 @@ from schemas.delay_histogram import BOUNDS_S
 from schemas.json_codec import decode
 from schemas.merge_progress import MergeProgress
 from schemas.settings import Settings
-from spark_jobs.merge.observed_rows import _MOST_TIMES
+from spark_jobs.merge.rule import _MOST_TIMES
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import ORDERS, at, flush, merge_all, topics_of
 

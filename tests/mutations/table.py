@@ -309,7 +309,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "tombstones of rows that stopped matching",
-        "spark_jobs.merge.images_by_workers",
+        "spark_jobs.merge.mirror_batch",
         "return any(image.where is not None for image in member.images.values())",
         "return False",
         ("tests/merge/test_routed_merge.py", "-k", "stopped_matching and auto and True"),

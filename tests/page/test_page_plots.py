@@ -10,7 +10,7 @@ import pytest
 
 from schemas.batch_stages import BatchStages, recent_batches
 from schemas.json_codec import encode
-from spark_jobs.merge.batch_times import StageClock
+from spark_jobs.merge.progress_report import StageClock
 from tidemark.page.lag_history import KEPT_S, History, Sample, rate, runs
 from tidemark.page.plots import Line, ceiling, cells, line_plot, stacked_bars
 from tidemark.status.status_tree import TableStatus

@@ -18,12 +18,11 @@ from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import Field
 from spark_jobs.decode.table_layout import TableLayout, kept_to, layout
 from spark_jobs.decode.writer_schemas import WriterSchema
-from spark_jobs.merge.evolution import evolution
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.pipeline.row_images import Image, Item
 from spark_jobs.pipeline.schema_rules import SchemaRule, differences, dropped_columns, emptied, require_key
 from spark_jobs.pipeline.table_routes import Feed
-from spark_jobs.pipeline.target_evolution import TargetImages
+from spark_jobs.pipeline.target_evolution import TargetImages, evolution
 from spark_jobs.sinks.contract import Evolution, FedBy, TargetRecord
 from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, StoredTable
 from spark_jobs.sinks.stamp import Stamp
