@@ -28,7 +28,7 @@ class DecoderPlan:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What `merge.observed_rows` counts of a batch.
+    """What `merge.rule.ObservedRows` counts of a batch.
 
     `newest` is the value schema's id and the position of the newest good record, None where the table has one version alone.
     `low` and `high` are of the first key column, None if it is no integer.

@@ -104,12 +104,11 @@ class Redrive:
         """Merge what can be read now, of the tables that a pattern matches whole (none: of all)."""
         self._recount()
         retried = []
-        passing = self._context.sink.passing
         for table, kept in self._chosen(patterns):
             name = table.name.plain
-            forget, batch_id = partial(self._context.forget, table), self._state.batch_id
-            attempt = partial(until_done, partial(self._retry, table, kept), forget, passing, name, batch_id)
-            result = attempt() if self._settings.on_table_error == "stop" else result_or_own_error(attempt, passing)
+            attempt = partial(until_done, self._context, [table], partial(self._retry, table, kept), name, self._state.batch_id)
+            stops = self._settings.on_table_error == "stop"
+            result = attempt() if stops else result_or_own_error(self._context, [table], attempt)
             if isinstance(result, Exception):  # its records stay in quarantine
                 log.error("quarantine.table_failed", table=name, reason=reason_of(result))
                 result = Retried(name, reasons={reason_of(result): kept.count()})

@@ -44,7 +44,7 @@ from spark_jobs.merge.batch_loads import Loads
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches, EarlierBatch, RowSettings
 from spark_jobs.merge.changelog_batch import run_both, run_changelog
 from spark_jobs.merge.context import JobContext, MergeParts
-from spark_jobs.merge.group_batch import GroupRecords, MemberError
+from spark_jobs.merge.group_batch import GroupRecords, GroupWork, MemberError
 from spark_jobs.merge.job_state import JobStates, MergeState, SourceRecord, retired_folders
 from spark_jobs.merge.mirror_batch import run_mirror
 from spark_jobs.merge.progress_report import StageClock, TableDelays, publish_progress
@@ -374,26 +374,11 @@ class BatchMerger:
             return GroupRecords(sources, self._half_written(group.targets, before, batch_id))
         known = {one.table: without_conclusions(before.source(one.table), one) for one in ready}
         concluded = replace(before, sources={**before.sources, **known})
-
-        def forget() -> None:
-            for one in ready:
-                context.forget(one.table)
-
         names = ", ".join(target.name for target in group.targets)
-        passing = context.sink.passing
-
-        def merge() -> GroupRecords:
-            attempt = partial(run, context, self._session(), group, ready, concluded, batch_id)
-            try:
-                return until_done(attempt, forget, passing, names, batch_id)
-            except MemberError as error:
-                if self._stops_on_errors:
-                    raise error.error from error
-                raise
-
-        done = merge() if self._stops_on_errors else result_or_own_error(merge, passing)
+        attempt = partial(run, GroupWork(context, self._session(), group, ready, concluded, batch_id))
+        merge = partial(until_done, context, known, attempt, names, batch_id)
+        done = self._merged_or_stopped(merge) if self._stops_on_errors else result_or_own_error(context, known, merge)
         if isinstance(done, Exception):
-            forget()
             if isinstance(done, MemberError):
                 return self._merge_without(done, group, inputs, before, batch_id)
             for one in ready:
@@ -403,6 +388,14 @@ class BatchMerger:
             if before.source(one.table).set_aside is not None:
                 log.info("merge.table_taken_up", table=one.full_name)
         return replace(done, sources={**sources, **done.sources})
+
+    @staticmethod
+    def _merged_or_stopped(merge: Callable[[], GroupRecords]) -> GroupRecords:
+        """Merge tables of a job that stops on errors: an error of one table is raised as it came up."""
+        try:
+            return merge()
+        except MemberError as error:
+            raise error.error from error
 
     def _readable(
         self, inputs: Sequence[TableInput], before: MergeState, batch_id: int

@@ -101,14 +101,13 @@ class Loads:
             return {}
         if self.source is None:
             return self._left_pending(context, due, batch_id)
-        passing = context.sink.passing
         begun: dict[SourceTable, LoadsOfTable] = {}
         lanes: list[_Lane] = []
         routed = {table: due.pop(table) for table in tuple(due) if table not in context.plan.alone}
         failed = {table: self._refused(one, (one.target, _ROUTED), retry=False) for table, one in routed.items()}
         for table, one in due.items():
             begin = partial(self._begun, context, before, table, one, batch_id, put)
-            result = result_or_own_error(begin, passing, takes_passing=True)
+            result = result_or_own_error(context, [table], begin, takes_passing=True)
             if isinstance(result, Exception):
                 failed[table] = self._refused(one, self._left(context, table, one, batch_id, result), put.get(table, {}))
                 continue
@@ -118,7 +117,7 @@ class Loads:
             self._run(group, self.source)
         context.layout.files.remove(LOADS)
         for table, loads in begun.items():
-            error = result_or_own_error(loads.conclude, passing, takes_passing=True)
+            error = result_or_own_error(context, [table], loads.conclude, takes_passing=True)
             if isinstance(error, Exception):  # the rows are there: only what follows them is left out
                 target, _ = self._left(context, table, loads.records, batch_id, error)
                 failed[table] = replace(loads.records, target=target)
@@ -151,7 +150,6 @@ class Loads:
         self, context: JobContext, table: SourceTable, known: TableRecords, batch_id: int, error: Exception
     ) -> tuple[TargetRecord, str]:
         """Return the record of a target whose loads failed with an error of this table, and the reason."""
-        context.forget(table)
         reason = reason_of(error)
         log.warning("merge.loads_failed", table=table.name.plain, reason=reason)
         target = context.sink.target(self._spark, context.target_of(table), [table])

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
@@ -41,16 +41,15 @@ from spark_jobs.decode.record_columns import (
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge import rule
-from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_batch import (
     GroupBatch,
     GroupRecords,
+    GroupWork,
     Member,
     leave_out_failed,
     why_it_fails,
     without_failing_rows,
 )
-from spark_jobs.merge.job_state import MergeState
 from spark_jobs.merge.mirror_batch import run_mirror
 from spark_jobs.merge.rule import ObservedRows
 from spark_jobs.merge.source_part import SourcePart
@@ -201,31 +200,26 @@ class ObservedEvents(ObservedRows):
         return int(self.rows.get.get(f"{_EVENTS}{number}", 0))
 
 
-def run_changelog(
-    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: MergeState, batch_id: int
-) -> GroupRecords:
+def run_changelog(work: GroupWork) -> GroupRecords:
     """Append the events of a group, without the changes on which an expression fails. They are looked for only after an error."""
     try:
-        return ChangelogBatch(context, spark, group, inputs, before, batch_id).run()
+        return ChangelogBatch(work).run()
     except (PySparkException, Py4JError) as error:
-        if context.sink.passing(error) is not None or not any(feed.transform for feed in group.feeds):
+        if work.context.sink.passing(error) is not None or not any(feed.transform for feed in work.group.feeds):
             raise
-        return without_failing_rows(
-            context, group, error, lambda: ChangelogBatch(context, spark, group, inputs, before, batch_id, isolates=True).run()
-        )
+        return without_failing_rows(work, error, ChangelogBatch)
 
 
-def run_both(
-    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: MergeState, batch_id: int
-) -> GroupRecords:
+def run_both(work: GroupWork) -> GroupRecords:
     """Merge a group into its mirrors and append it to its changelogs. What is remembered of the tables is what the mirror needs.
 
     Each of the two is repeated without effect, so an error of the second repeats both.
     """
-    mirrors, changelogs = (Group(tuple(feed for feed in group.feeds if feed.is_changelog is which)) for which in (False, True))
-    done = run_mirror(context, spark, mirrors, inputs, before, batch_id)
+    context = work.context
+    mirrors, changelogs = (Group(tuple(one for one in work.group.feeds if one.is_changelog is which)) for which in (False, True))
+    done = run_mirror(replace(work, group=mirrors))
     context.fed_by.update({target: record.fed_by for target, record in done.targets.items()})  # kept if the next step fails
-    appended = run_changelog(context, spark, changelogs, inputs, before, batch_id)
+    appended = run_changelog(replace(work, group=changelogs))
     for target in done.targets:
         context.fed_by.pop(target, None)
     sources = {table: replace(record, floors=appended.sources[table].floors) for table, record in done.sources.items()}

@@ -72,6 +72,18 @@ class GroupRecords:
     delays: Mapping[SourceTable, DelayHistogram] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupWork:
+    """A group in one batch: `inputs` are those of its tables that take part, `spark` is a session that no other thread uses."""
+
+    context: JobContext
+    spark: SparkSession
+    group: Group
+    inputs: Sequence[TableInput]
+    before: MergeState
+    batch_id: int
+
+
 class MemberError(SinkError):
     """The error of a table of a group that cannot be merged; the others can. No target was written to by then."""
 
@@ -113,28 +125,16 @@ class Member:
 
 
 class GroupBatch(ABC):
-    """The steps of a batch for a group, on a session that no other thread uses. `inputs` are those of its tables that take part.
+    """The steps of a batch for a group. With `isolates` rows on which an expression fails are left out, and quarantined."""
 
-    With `isolates` rows on which an expression fails are left out, and quarantined.
-    """
-
-    def __init__(
-        self,
-        context: JobContext,
-        spark: SparkSession,
-        group: Group,
-        inputs: Sequence[TableInput],
-        before: MergeState,
-        batch_id: int,
-        *,
-        isolates: bool = False,
-    ) -> None:
+    def __init__(self, work: GroupWork, *, isolates: bool = False) -> None:
+        context, spark, group, before, batch_id = work.context, work.spark, work.group, work.before, work.batch_id
         self._context = context
         self._spark = spark
         self._group = group
         self._isolates = isolates
         self._batch_id = batch_id
-        ordered = sorted(inputs, key=lambda one: one.table)
+        ordered = sorted(work.inputs, key=lambda one: one.table)
         self._members = [Member(SourcePart(context, spark, one, before.source(one.table), batch_id)) for one in ordered]
         taking_part = {member.table for member in self._members}
         self._targets = {
@@ -233,17 +233,16 @@ class GroupBatch(ABC):
         return GroupRecords(sources, {target: batch.record for target, batch in self._targets.items()}, delays)
 
 
-def without_failing_rows(
-    context: JobContext, group: Group, error: PySparkException | Py4JError, attempt: Callable[[], GroupRecords]
-) -> GroupRecords:
-    """Return the result of an attempt that leaves out the rows on which an expression fails, after one that did not look for them.
+def without_failing_rows(work: GroupWork, error: PySparkException | Py4JError, batch: type[GroupBatch]) -> GroupRecords:
+    """Return the result of a batch that leaves out the rows on which an expression fails, after one that did not look for them.
 
     Looking for them costs more. Steps that were done before the error are skipped.
     """
-    log.warning("merge.rows_looked_through", targets=tuple(target.name for target in group.targets), reason=expression_error(error))
-    for target in group.targets:
-        context.sink.forget(target)
-    return attempt()
+    names = tuple(target.name for target in work.group.targets)
+    log.warning("merge.rows_looked_through", targets=names, reason=expression_error(error))
+    for target in work.group.targets:
+        work.context.sink.forget(target)
+    return batch(work, isolates=True).run()
 
 
 def leave_out_failed(part: SourcePart, rows: DataFrame, flags: Sequence[str], why: Callable[[int, DataFrame], str]) -> None:

@@ -24,7 +24,7 @@ from uuid import uuid4
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
@@ -39,6 +39,7 @@ from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_batch import (
     GroupBatch,
     GroupRecords,
+    GroupWork,
     Member,
     as_target,
     failed,
@@ -47,8 +48,6 @@ from spark_jobs.merge.group_batch import (
     why_it_fails,
     without_failing_rows,
 )
-from spark_jobs.merge.job_state import MergeState
-from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import (
     DECLINED,
@@ -59,7 +58,6 @@ from spark_jobs.merge.worker_task import (
     putting,
 )
 from spark_jobs.pipeline.row_images import Image
-from spark_jobs.pipeline.table_plan import Group
 from spark_jobs.pipeline.target_evolution import TargetImages
 from spark_jobs.sinks.arrival import NOT_SHARED
 from spark_jobs.sinks.contract import MirrorWriter
@@ -274,27 +272,23 @@ class MirrorBatch(GroupBatch):
         return self._records()
 
 
-def run_mirror(
-    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: MergeState, batch_id: int
-) -> GroupRecords:
+def run_mirror(work: GroupWork) -> GroupRecords:
     """Merge a group, without the rows on which an expression fails.
 
     Workers do what they can; where they failed several times in a row, this run of the job uses none for the group.
     """
-    names = tuple(target.name for target in group.targets)
+    context, names = work.context, tuple(target.name for target in work.group.targets)
     failures = context.worker_failures.get(names, 0)
     by_workers = failures < _MOST_FAILURES
     try:
-        batch = MirrorBatch(context, spark, group, inputs, before, batch_id)
+        batch = MirrorBatch(work)
         batch.uses_workers = by_workers
         done = batch.run()
     except (PySparkException, Py4JError) as error:
-        if context.sink.passing(error) is not None or not (by_workers or any(feed.transform for feed in group.feeds)):
+        if context.sink.passing(error) is not None or not (by_workers or any(feed.transform for feed in work.group.feeds)):
             raise
         context.worker_failures[names] = failures + by_workers
-        return without_failing_rows(
-            context, group, error, lambda: MirrorBatch(context, spark, group, inputs, before, batch_id, isolates=True).run()
-        )
+        return without_failing_rows(work, error, MirrorBatch)
     context.worker_failures.pop(names, None)
     return done
 

@@ -12,8 +12,8 @@ from schemas.delay_histogram import DelayHistogram
 from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.group_batch import GroupRecords
-from spark_jobs.merge.job_state import MergeState, SourceRecord
+from spark_jobs.merge.group_batch import GroupRecords, GroupWork
+from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.rows_file import RowsFile
 from spark_jobs.merge.rule import ObservedRows
 from spark_jobs.merge.source_part import SourcePart
@@ -21,7 +21,6 @@ from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import MergeTask, TaskResult
 from spark_jobs.pipeline.schema_rules import dropped_columns
-from spark_jobs.pipeline.table_plan import Group
 from spark_jobs.pipeline.target_evolution import outgrown
 from spark_jobs.sinks.contract import MirrorWriter, TargetRecord
 from spark_jobs.sinks.worker_writes import WorkerPut
@@ -230,13 +229,11 @@ class TableBatch:
         return found
 
 
-def run_alone(
-    context: JobContext, spark: SparkSession, _group: Group, inputs: Sequence[TableInput], before: MergeState, batch_id: int
-) -> GroupRecords:
+def run_alone(work: GroupWork) -> GroupRecords:
     """Merge a group of one table that goes as it is into one target, which has no other."""
-    (one,) = inputs
-    records = TableRecords(before.source(one.table), before.target(context.target_of(one.table)))
-    batch = TableBatch.of(context, spark, one, records, batch_id)
+    (one,) = work.inputs
+    records = TableRecords(work.before.source(one.table), work.before.target(work.context.target_of(one.table)))
+    batch = TableBatch.of(work.context, work.spark, one, records, work.batch_id)
     after = batch.run()
     delays = {} if batch.delays is None else {one.table: batch.delays}
     return GroupRecords({one.table: after.source}, {batch.target.name: after.target}, delays)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -33,6 +33,7 @@ from schemas.errors import (
 from schemas.identity import SourceTable
 from schemas.merge_progress import SetAside
 from schemas.merge_rule import NOTHING
+from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.sinks.contract import FedBy, FencedSinkError, TargetRecord
 from spark_jobs.spark_errors import CANCELLED, lost_class, with_causes
@@ -96,15 +97,19 @@ def is_of_one_table(error: Exception, passing: Callable[[Exception], str | None]
 
 
 def result_or_own_error(
-    work: Callable[[], _Result], passing: Callable[[Exception], str | None], *, takes_passing: bool = False
+    context: JobContext, tables: Iterable[SourceTable], work: Callable[[], _Result], *, takes_passing: bool = False
 ) -> _Result | Exception:
-    """Return the result of work on one table, or its error if it concerns that table only; raise any other error.
+    """Return the result of work on one table, or on tables that share targets, or its error if it concerns them only.
 
-    With `takes_passing` an error that passes is returned, too: the work is done again.
+    What was known of the tables is forgotten then. Any other error is raised. With `takes_passing` an error that passes is
+    returned, too: the work is done again.
     """
-    done = result_or_error(work)
-    if isinstance(done, Exception) and not is_of_one_table(done, passing) and not (takes_passing and passing(done) is not None):
-        raise done
+    done, passing = result_or_error(work), context.sink.passing
+    if isinstance(done, Exception):
+        if not is_of_one_table(done, passing) and not (takes_passing and passing(done) is not None):
+            raise done
+        for table in tables:
+            context.forget(table)
     return done
 
 
@@ -199,27 +204,24 @@ def log_set_aside(table: SourceTable, before: SourceRecord, record: SourceRecord
 
 
 def until_done(
-    attempt: Callable[[], _Result],
-    forget: Callable[[], None],
-    passing: Callable[[Exception], str | None],
-    table: str,
-    batch_id: int,
+    context: JobContext, tables: Collection[SourceTable], attempt: Callable[[], _Result], name: str, batch_id: int
 ) -> _Result:
-    """Return what `attempt` returns, after some retries at most; `forget` drops what a failed one knew.
+    """Return the result of an attempt at work on tables, after some retries at most. `name` is for the log.
 
-    An error for which `passing` knows no reason, or that came every time, is raised.
+    An error that does not pass (`Sink.passing`), or that came every time, is raised.
     """
     for number in range(1, ATTEMPTS + 1):
         done = result_or_error(attempt)
         if not isinstance(done, Exception):
             return done
-        reason = passing(done)
+        reason = context.sink.passing(done)
         if reason is None and not isinstance(done, (PySparkException, Py4JError)):
             raise done  # it says itself what it is about
-        forget()
+        for table in tables:
+            context.forget(table)
         if number == ATTEMPTS or reason is None:
-            log.error("merge.table_failed", table=table, batch_id=batch_id)
+            log.error("merge.table_failed", table=name, batch_id=batch_id)
             raise done
-        log.warning("merge.again", table=table, reason=reason, batch_id=batch_id, attempt=number)
+        log.warning("merge.again", table=name, reason=reason, batch_id=batch_id, attempt=number)
         time.sleep(_PAUSE_S * number)
     raise AssertionError

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -125,7 +126,7 @@ class TablesByWorkers:
 
         def lane(number: int) -> list[_Result | None]:
             session = self._sessions[number]
-            return [_attempted(context, work, session, item) for item in items[number :: len(self._sessions)]]
+            return [_attempted(context, partial(work, session, item), item) for item in items[number :: len(self._sessions)]]
 
         lanes = list(self._pool.map(lane, range(len(self._sessions))))
         return [lanes[index % len(lanes)][index // len(lanes)] for index in range(len(items))]
@@ -216,15 +217,12 @@ def _is_ordinary(one: TableInput, known: TableRecords) -> bool:
     return bool(one.data_slices) and is_readable and known.source.set_aside is None
 
 
-def _attempted(
-    context: JobContext, work: Callable[[SparkSession, Any], _Result | None], session: SparkSession, item: Any
-) -> _Result | None:
-    """Return the result of a piece of work; None where it fails with its table, which `TableBatch.run` does again."""
-    result = result_or_own_error(lambda: work(session, item), context.sink.passing, takes_passing=True)
+def _attempted(context: JobContext, work: Callable[[], _Result | None], item: TableInput | _Begun) -> _Result | None:
+    """Return the result of a piece of work; None if it fails with its table, which `TableBatch.run` does again."""
+    table = item.table if isinstance(item, TableInput) else item.input.table
+    result = result_or_own_error(context, [table], work, takes_passing=True)
     if isinstance(result, Exception):
-        table = item.table if isinstance(item, TableInput) else item.input.table
         log.debug("merge.not_in_group", table=table.name.plain, reason=reason_of(result))
-        context.forget(table)
         return None
     return result
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from deltalake.exceptions import CommitFailedError
 from pyspark.errors import PySparkException
 
+from schemas.identity import SourceId, SourceTable
 from spark_jobs.merge import table_set_aside
 from spark_jobs.merge.table_set_aside import ATTEMPTS, until_done
 
@@ -17,14 +21,16 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(errors: list[Exception], reason: str | None) -> tuple[str, int]:
     """Run a step that raises these errors first; return its result and how often something was forgotten."""
-    forgotten: list[None] = []
+    forgotten: list[SourceTable] = []
 
     def step() -> str:
         if errors:
             raise errors.pop()
         return "done"
 
-    return until_done(step, lambda: forgotten.append(None), lambda _: reason, "shop.t", 1), len(forgotten)
+    table = SourceTable.of(SourceId("shop"), "shop", "t")
+    context: Any = SimpleNamespace(forget=forgotten.append, sink=SimpleNamespace(passing=lambda _: reason))
+    return until_done(context, [table], step, "shop.t", 1), len(forgotten)
 
 
 @pytest.mark.parametrize("kind", [PySparkException, CommitFailedError])
