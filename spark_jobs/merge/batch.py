@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from threading import local
 from typing import Final
 
@@ -34,11 +34,10 @@ from structlog.contextvars import bind_contextvars
 from kafkaio.schema_registry import SchemaRegistry
 from kafkaio.slices import Slice
 from schemas.delay_histogram import DelayCounter
-from schemas.errors import RegistryError, SinkError
+from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.settings import Settings
 from schemas.sink_figures import BatchCounts
-from schemas.topics import key_subject, value_subject
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.merge.batch_loads import Loads
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches, EarlierBatch, RowSettings
@@ -50,26 +49,25 @@ from spark_jobs.merge.mirror_batch import run_mirror
 from spark_jobs.merge.progress_report import StageClock, TableDelays, publish_progress
 from spark_jobs.merge.schema_sources import SchemaSources, UsedSchemas
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
-from spark_jobs.merge.source_part import LOOK_AGAIN_S, require_readable
+from spark_jobs.merge.source_part import require_readable
 from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.merge.table_batch import TableRecords, run_alone
 from spark_jobs.merge.table_input import TableInput, inputs_of
 from spark_jobs.merge.table_set_aside import (
-    as_set_aside,
+    TablesSetAside,
     half_written,
     is_of_one_table,
     log_set_aside,
     result_or_own_error,
     until_done,
 )
+from spark_jobs.merge.table_topics import without_conclusions
 from spark_jobs.merge.tables_by_workers import TablesByWorkers
 from spark_jobs.merge.topic_check import ADVICE, BatchBounds, TopicCheck
-from spark_jobs.merge.trimmed_topics import without_conclusions
 from spark_jobs.pipeline.table_plan import Group, plan_of
 from spark_jobs.pipeline.table_routes import Feed
 from spark_jobs.pipeline.udfs import register_udfs
 from spark_jobs.sinks.contract import TargetRecord
-from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.sink_layout import SCHEMAS, TOMBSTONES
 
 log = structlog.get_logger()
@@ -114,7 +112,6 @@ class BatchMerger:
         self._states = JobStates(parts.sink.states(), parts.naming)
         self._tables = parts.tables
         self._check = TopicCheck(spark, settings, self._tables, parts.naming, self._withdraw)
-        self._context: JobContext | None = None
         self._pool = ThreadPoolExecutor(POOL_THREADS, "merge", partial(bind_contextvars, sink=settings.sink.name))
         self._delays = TableDelays()
         self._by_workers = TablesByWorkers(spark, settings.kafka, self._pool, POOL_THREADS, self._delays)
@@ -125,8 +122,7 @@ class BatchMerger:
         self._is_first = True
         self._is_changelog = settings.sink.mode == "changelog"
         self._stops_on_errors = settings.on_table_error == "stop"
-        self._schemas_seen: dict[SourceTable, tuple[float, tuple[int, ...]]] = {}
-        self._failed_with: dict[SourceTable, tuple[int, ...]] = {}
+        self._aside = TablesSetAside(parts, registry)
         self.state: MergeState | None = None
         self.counts = BatchCounts()
         self.stages = StageClock()
@@ -144,12 +140,12 @@ class BatchMerger:
         """Merge a batch. Its records are read by offset; Spark's own frame of them is not needed."""
         started = time.monotonic()
         self.stages.begin()
-        context = self._shared_by_tables()
+        context = self._context
         before = self._states.load(context.query_id, batch_id - 1)
         start, ends = (self._checkpoint.offsets(number) for number in (batch_id - 1, batch_id))
         attempt = self._earlier_attempt(batch_id)
         bounds = BatchBounds(batch_id, start, ends, attempt.known(before))
-        examined = self._check.examine(bounds, self._due(before))
+        examined = self._check.examine(bounds, self._aside.due(before, is_first=self._is_first))
         targets = dict(before.targets)
         for table, record in examined.records.items():
             self._note_unmerged(table, before, record, targets, batch_id)
@@ -189,7 +185,7 @@ class BatchMerger:
         self, before: MergeState, sources: Mapping[SourceTable, SourceRecord], targets: Mapping[Target, TargetRecord], batch_id: int
     ) -> dict[SourceTable, TableRecords]:
         """Carry out the loads of all tables, now that the rows of the batch are in their targets."""
-        alone = self._shared_by_tables().plan.alone
+        alone = self._context.plan.alone
         records = {
             table: TableRecords(record, targets.get(alone[table], TargetRecord()) if table in alone else TargetRecord())
             for table, record in sources.items()
@@ -199,13 +195,13 @@ class BatchMerger:
             return {}
         saved = self._states.saved(before.query_id, batch_id)
         put = {} if saved is None else {table: saved.source(table).loads.put for table in records}
-        return self._loads.carried_out(self._shared_by_tables(), before, records, batch_id, put)
+        return self._loads.carried_out(self._context, before, records, batch_id, put)
 
     # ── the attempt before ────────────────────
 
     def _earlier_attempt(self, batch_id: int) -> EarlierBatch:
         """Return what an attempt at this batch before has left; nothing of a batch that is new."""
-        context, begun = self._shared_by_tables(), self._begun.load()
+        context, begun = self._context, self._begun.load()
         if begun is not None and (begun.query_id, begun.batch_id) != (context.query_id, batch_id):
             begun = None if begun.batch_id == batch_id - 1 or not self._is_first else BegunBatch.unknown(context.query_id, batch_id)
         elif begun is None and self._is_first:
@@ -227,7 +223,7 @@ class BatchMerger:
         attempt: EarlierBatch,
     ) -> None:
         """Store how the batch is begun, before its first write. `SinkError` if an attempt has written something else."""
-        context, routes = self._shared_by_tables(), self._parts.naming.routes
+        context, routes = self._context, self._parts.naming.routes
         loading = [table for table, record in before.sources.items() if record.loads.pending]
         known = {*tables, *loading} | attempt.tables
         feeds = [feed for table in sorted(known) if table not in context.plan.failed for feed in routes.feeds(table)]
@@ -251,40 +247,13 @@ class BatchMerger:
 
         One of an older version may have kept none: then the registry is asked, as that version did.
         """
-        context = self._shared_by_tables()
+        context = self._context
         folders = frozenset(context.folder_of(feed.table) for feed in feeds if attempt.has_read(feed.table, feed.target))
         if not attempt.is_unknown:
             return folders
         return frozenset(folder for folder in folders if context.schemas.used.known(folder, "value"))
 
     # ── tables that are not merged ────────────────────
-
-    def _due(self, before: MergeState) -> set[SourceTable]:
-        """Return the tables that are set aside and retried now: in the first batch, after a pause, or with another schema."""
-        now_ms = time.time_ns() // 1_000_000
-        return {
-            table
-            for table, record in before.sources.items()
-            if record.set_aside is not None
-            and (
-                self._is_first
-                or now_ms >= record.set_aside.retry_ms
-                or self._schema_ids(table) != self._failed_with.get(table)
-            )
-        }
-
-    def _schema_ids(self, table: SourceTable) -> tuple[int, ...]:
-        """Return the schemas the registry has of a table, asked for now and then; what was known if it does not answer."""
-        now, (asked, known) = time.monotonic(), self._schemas_seen.get(table, (-LOOK_AGAIN_S, ()))
-        if now - asked >= LOOK_AGAIN_S:
-            changes, _ = self._tables.topics((table.name.database, table.name.table))
-            subjects = (value_subject(changes), key_subject(changes))
-            try:
-                known = tuple(schema.id for subject in subjects for schema in self._registry.versions(subject))
-            except RegistryError as error:
-                log.warning("merge.schemas_unknown", table=table.name.plain, reason=str(error))
-            self._schemas_seen[table] = (now, known)
-        return known
 
     def _note_unmerged(
         self, table: SourceTable, before: MergeState, record: SourceRecord, targets: dict[Target, TargetRecord], batch_id: int
@@ -298,7 +267,7 @@ class BatchMerger:
 
         The sink would skip what else the batch held then.
         """
-        query_id = self._shared_by_tables().query_id
+        query_id = self._context.query_id
         quarantined = self._parts.sink.quarantine().has_commit(query_id, bounds.batch_id)
         targets = {target for table in tables for target in self._parts.naming.targets_of(table)}
         if quarantined or any(self._has_commit(target, bounds.batch_id) for target in targets):
@@ -310,37 +279,35 @@ class BatchMerger:
 
     def _has_commit(self, target: Target, batch_id: int) -> bool:
         """Return whether an attempt at this batch has written to a target."""
-        sink = self._shared_by_tables().sink
+        sink = self._context.sink
         sink.forget(target)
         return sink.target(self._spark, target, ()).has_commit(batch_id)
 
     def _half_written(self, targets: Iterable[Target], before: MergeState, batch_id: int) -> dict[Target, TargetRecord]:
         """Return the records of those targets that an attempt at this batch has written to."""
         written = (target for target in targets if self._has_commit(target, batch_id))
-        fed_by = self._shared_by_tables().fed_by
+        fed_by = self._context.fed_by
         return {target: half_written(before.target(target), batch_id, fed_by.pop(target, None)) for target in written}
 
     # ── tables that are merged ────────────────────
 
-    def _shared_by_tables(self) -> JobContext:
-        if self._context is None:
-            query_id = self._checkpoint.query_id or ""
-            given = ProducerSchemas.of_producer(self._spark, self._settings, self._parts.few)
-            schemas = SchemaSources(self._registry, UsedSchemas(self._files, SCHEMAS), given, self._stops)
-            parts = self._parts
-            self._context = JobContext(self._settings, parts.layout, parts.sink, parts.naming, query_id, schemas)
-        return self._context
+    @cached_property
+    def _context(self) -> JobContext:
+        """What the tables share: made in the first batch, which has the id of the query."""
+        parts, given = self._parts, ProducerSchemas.of_producer(self._spark, self._settings, self._parts.few)
+        schemas = SchemaSources(self._registry, UsedSchemas(self._files, SCHEMAS), given, self._stops)
+        return JobContext(self._settings, parts.layout, parts.sink, parts.naming, self._checkpoint.query_id or "", schemas)
 
     def _with_feeds(self, table: SourceTable, record: SourceRecord) -> SourceRecord:
         """Return the record of a table with the rules by which it is merged, where routes are given."""
         routes = self._parts.naming.routes
-        if not routes.are_given or table in self._shared_by_tables().plan.failed:
+        if not routes.are_given or table in self._context.plan.failed:
             return record
         return replace(record, feeds={feed.target.text: feed.rule for feed in routes.feeds(table)})
 
     def _merged(self, inputs: Sequence[TableInput], before: MergeState, batch_id: int) -> GroupRecords:
         """Merge the tables of a batch: what workers can merge in one job first, then one group after the other."""
-        context, routes = self._shared_by_tables(), self._parts.naming.routes
+        context, routes = self._context, self._parts.naming.routes
         alone = {} if self._is_changelog else context.plan.alone
         ordinary = [one for one in inputs if one.table in alone]
         known = {one.table: TableRecords(before.source(one.table), before.target(alone[one.table])) for one in ordinary}
@@ -352,7 +319,7 @@ class BatchMerger:
                 error = SinkError(context.plan.failed[one.table])
                 if self._stops_on_errors:
                     raise error
-                sources[one.table] = self._set_aside_for(one.table, before.source(one.table), error, batch_id)
+                sources[one.table] = self._aside.record(one.table, before.source(one.table), error, batch_id)
         left = [one for one in inputs if one.table in context.plan.alone and one.table not in done]
         wanted = [(Group(routes.feeds(one.table)), [one]) for one in left]
         wanted += [(group, [one for one in inputs if one.table in group.tables]) for group in context.plan.groups]
@@ -366,7 +333,7 @@ class BatchMerger:
 
     def _merge_group(self, group: Group, inputs: Sequence[TableInput], before: MergeState, batch_id: int) -> GroupRecords:
         """Merge the tables of a group; set aside one that cannot be read or planned, and all of them for an error of a target."""
-        context = self._shared_by_tables()
+        context = self._context
         is_alone = not self._is_changelog and inputs[0].table in context.plan.alone
         run = run_alone if is_alone else _RUNS[self._settings.sink.mode]
         ready, sources = self._readable(inputs, before, batch_id)
@@ -382,7 +349,7 @@ class BatchMerger:
             if isinstance(done, MemberError):
                 return self._merge_without(done, group, inputs, before, batch_id)
             for one in ready:
-                sources[one.table] = self._set_aside_for(one.table, before.source(one.table), done, batch_id)
+                sources[one.table] = self._aside.record(one.table, before.source(one.table), done, batch_id)
             return GroupRecords(sources, self._half_written(group.targets, before, batch_id))
         for one in ready:
             if before.source(one.table).set_aside is not None:
@@ -410,31 +377,21 @@ class BatchMerger:
                 require_readable(one, stops_on_errors=self._stops_on_errors)
                 ready.append(replace(one, is_recreated=is_recreated))
             except SinkError as error:
-                if self._stops_on_errors or not is_of_one_table(error, self._shared_by_tables().sink.passing):
+                if self._stops_on_errors or not is_of_one_table(error, self._context.sink.passing):
                     raise
-                aside[one.table] = self._set_aside_for(one.table, before.source(one.table), error, batch_id)
+                aside[one.table] = self._aside.record(one.table, before.source(one.table), error, batch_id)
         return ready, aside
 
     def _merge_without(
         self, error: MemberError, group: Group, inputs: Sequence[TableInput], before: MergeState, batch_id: int
     ) -> GroupRecords:
         """Merge the other tables of a group, and set this one aside."""
-        aside = {error.table: self._set_aside_for(error.table, before.source(error.table), error.error, batch_id)}
+        aside = {error.table: self._aside.record(error.table, before.source(error.table), error.error, batch_id)}
         others = [one for one in inputs if one.table != error.table]
         if not others:
             return GroupRecords(aside, self._half_written(group.targets, before, batch_id))
         done = self._merge_group(group, others, before, batch_id)
         return replace(done, sources={**done.sources, **aside})
-
-    def _set_aside_for(self, table: SourceTable, known: SourceRecord, error: Exception, batch_id: int) -> SourceRecord:
-        """Return the record of a table that could not be merged: as before, with the reason."""
-        folder = self._shared_by_tables().folder_of(table)
-        self._files.remove(f"{TOMBSTONES}/{folder}/{batch_id}")  # none of the state's: the next attempt writes its own
-        record = as_set_aside(known, reason_of(error), time.time_ns() // 1_000_000)
-        self._schemas_seen.pop(table, None)
-        self._failed_with[table] = self._schema_ids(table)
-        log_set_aside(table, known, record)
-        return record
 
     def _session(self) -> SparkSession:
         """Return a session of this thread's own: commits are stamped by session configuration."""

@@ -53,7 +53,7 @@ class SourceRecord:
     were registered after the one of today: it has come back, and it decides which columns were dropped. `left_out` are columns that
     `schema_changes` has kept out of the target, in small letters. `floors` are those that no changelog of the table has yet, by
     name: it is appended to once its columns are known. `trimmed` and `known_from` are of a table whose first records
-    Kafka no longer had (`trimmed_topics`): where its change topic began, and per partition of the snapshot topic the first marker
+    Kafka no longer had (`table_topics`): where its change topic began, and per partition of the snapshot topic the first marker
     after which everything is there. `is_recreated` says that the change topic was created again: it does not have everything that
     was read. `loads` are the chunks that this job reads itself. `feeds` has the rule of each feed by the text of its target, where
     routes are given; None where the table goes as it is into the target of its name.

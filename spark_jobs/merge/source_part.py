@@ -27,7 +27,7 @@ from spark_jobs.decode.record_columns import OFFSET, PARTITION, POSITION, REASON
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.decode.writer_schemas import WriterSchema
-from spark_jobs.merge import quarantined, rule, tombstones, trimmed_topics
+from spark_jobs.merge import quarantined, rule, table_topics, tombstones
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.layout_plan import LayoutPlanner
@@ -43,7 +43,7 @@ from spark_jobs.sinks.worker_writes import WorkerPut, WorkerSink
 
 log = structlog.get_logger()
 
-LOOK_AGAIN_S: Final = 10.0
+_LOOK_AGAIN_S: Final = 10.0
 NO_SCHEMA: Final = "the schema registry has no usable schema of the table"
 
 
@@ -82,7 +82,7 @@ class SourcePart:
         self.keeps_change = False
         self._marks_changes = self._has_changes = False
         self._label = f"{batch_id}-{redrive}" if redrive else str(batch_id)
-        record, markers = trimmed_topics.noted(before, table_input)
+        record, markers = table_topics.noted(before, table_input)
         self.rule = context.schema_rule
         state = before.state.read(markers, table_input.change_ends, self.rule.keeps)
         if table_input.is_recreated and not before.change_offsets:
@@ -126,7 +126,7 @@ class SourcePart:
         if self._is_waited_for:
             return True
         now, table = time.monotonic(), self.input.table
-        due = target_exists and now - self._context.looked_at.get(table, 0.0) > LOOK_AGAIN_S
+        due = target_exists and now - self._context.looked_at.get(table, 0.0) > _LOOK_AGAIN_S
         if due:
             self._context.looked_at[table] = now
         return due

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -19,7 +19,7 @@ import structlog
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from kafkaio.slices import EARLIEST, Offsets, Slice
+from kafkaio.schema_registry import SchemaRegistry
 from schemas.errors import (
     ConfigError,
     EndingError,
@@ -32,11 +32,12 @@ from schemas.errors import (
 )
 from schemas.identity import SourceTable
 from schemas.merge_progress import SetAside
-from schemas.merge_rule import NOTHING
-from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.job_state import SourceRecord
+from schemas.topics import key_subject, value_subject
+from spark_jobs.merge.context import JobContext, MergeParts
+from spark_jobs.merge.job_state import MergeState, SourceRecord
 from spark_jobs.sinks.contract import FedBy, FencedSinkError, TargetRecord
-from spark_jobs.spark_errors import CANCELLED, lost_class, with_causes
+from spark_jobs.spark_errors import CANCELLED, lost_class, reason_of, with_causes
+from spark_jobs.store.sink_layout import TOMBSTONES
 
 log = structlog.get_logger()
 
@@ -44,6 +45,7 @@ ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.5
 FIRST_PAUSE_MS: Final = 30_000
 LONGEST_PAUSE_MS: Final = 600_000
+_ASKED_AGAIN_S: Final = 10.0
 UNKNOWN_RANGE: Final = ("",)
 _Result = TypeVar("_Result")
 
@@ -56,7 +58,6 @@ _OF_A_FOLDER: Final = frozenset(
 )
 # Our own errors, and those of Python for a table that is not as the code expects it.
 _OF_A_TABLE: Final = (TidemarkError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-_NOT_YET: Final = ". The new ones are read from their first record; snapshot this table when this reason asks for it"
 _OF_ALL: Final = (
     "No space left on device",
     "Disk quota exceeded",
@@ -113,6 +114,54 @@ def result_or_own_error(
     return done
 
 
+class TablesSetAside:
+    """The tables of a job that are set aside: which are retried now, and what is remembered of one that fails."""
+
+    def __init__(self, parts: MergeParts, registry: SchemaRegistry) -> None:
+        self._layout = parts.layout
+        self._tables = parts.tables
+        self._registry = registry
+        self._seen: dict[SourceTable, tuple[float, tuple[int, ...]]] = {}
+        self._failed_with: dict[SourceTable, tuple[int, ...]] = {}
+
+    def due(self, before: MergeState, *, is_first: bool) -> set[SourceTable]:
+        """Return the tables that are set aside and retried now: in the first batch, after a pause, or with another schema."""
+        now_ms = time.time_ns() // 1_000_000
+        return {
+            table
+            for table, record in before.sources.items()
+            if record.set_aside is not None
+            and (
+                is_first
+                or now_ms >= record.set_aside.retry_ms
+                or self._schema_ids(table) != self._failed_with.get(table)
+            )
+        }
+
+    def record(self, table: SourceTable, known: SourceRecord, error: Exception, batch_id: int) -> SourceRecord:
+        """Return the record of a table that could not be merged: as before, with the reason."""
+        folder = self._layout.folder(table.name.database, table.name.table)
+        self._layout.files.remove(f"{TOMBSTONES}/{folder}/{batch_id}")  # none of the state's: the next attempt writes its own
+        record = as_set_aside(known, reason_of(error), time.time_ns() // 1_000_000)
+        self._seen.pop(table, None)
+        self._failed_with[table] = self._schema_ids(table)
+        log_set_aside(table, known, record)
+        return record
+
+    def _schema_ids(self, table: SourceTable) -> tuple[int, ...]:
+        """Return the schemas the registry has of a table, asked for now and then; what was known if it does not answer."""
+        now, (asked, known) = time.monotonic(), self._seen.get(table, (-_ASKED_AGAIN_S, ()))
+        if now - asked >= _ASKED_AGAIN_S:
+            changes, _ = self._tables.topics((table.name.database, table.name.table))
+            subjects = (value_subject(changes), key_subject(changes))
+            try:
+                known = tuple(schema.id for subject in subjects for schema in self._registry.versions(subject))
+            except RegistryError as error:
+                log.warning("merge.schemas_unknown", table=table.name.plain, reason=str(error))
+            self._seen[table] = (now, known)
+        return known
+
+
 def as_set_aside(record: SourceRecord, reason: str, now_ms: int) -> SourceRecord:
     """Return the record of a table that could not be merged now: as it was before, with the reason."""
     known = record.set_aside
@@ -121,52 +170,6 @@ def as_set_aside(record: SourceRecord, reason: str, now_ms: int) -> SourceRecord
     pause = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** min(attempts - 1, 10))
     is_recreated = known is not None and known.is_recreated
     return replace(record, set_aside=SetAside(reason, since, attempts, now_ms + pause, is_recreated))
-
-
-def reading_again(record: SourceRecord, topics: tuple[str, str], replaced: Collection[str], now_ms: int) -> SourceRecord:
-    """Return the record of a table whose topics were deleted and created again: the next batch reads them from their first record.
-
-    What waits for offsets of the former ones is dropped. The table is not consistent before it was read again. A snapshot in that
-    batch does not count, since what its markers say may be about the former topics: it is asked for behind it (`new_topics_read`).
-    """
-    changes, snapshots = topics
-    reason = (
-        f"topic {', '.join(sorted(replaced))} was deleted and created again since it was read, records that were not merged may be "
-        f"lost{_NOT_YET}"
-    )
-    state = replace(record.state, marks=(), completions={}, consistent_at=NOTHING, emptied=NOTHING)
-    return replace(
-        record,
-        state=state,
-        change_offsets={} if changes in replaced else record.change_offsets,
-        snapshot_offsets={} if snapshots in replaced else record.snapshot_offsets,
-        set_aside=SetAside(reason, now_ms, 1, now_ms, is_recreated=True),
-        incomplete=reason,
-        trimmed={} if changes in replaced else dict(record.trimmed or {}),
-        known_from={},
-        is_recreated=record.is_recreated or changes in replaced,
-    )
-
-
-def new_topics_read(record: SourceRecord) -> SourceRecord:
-    """Return the record of a table whose new topics were read from their first record: from now on a snapshot counts."""
-    incomplete = record.incomplete
-    if incomplete is None or not incomplete.endswith(_NOT_YET):
-        return record
-    return replace(record, incomplete=f"{incomplete.removesuffix(_NOT_YET)}: snapshot this table again")
-
-
-def ended_early(record: SourceRecord, topics: tuple[str, str], ends: Offsets) -> str | None:
-    """Return why a table cannot be read further: a topic of it ends before what was read of it, or is not visible; else None."""
-    for topic, known in zip(topics, (record.change_offsets, record.snapshot_offsets), strict=True):
-        for partition, start in known.items():
-            if ends.get(topic, {}).get(partition, 0) < start:
-                return (
-                    f"topic {topic} partition {partition} was read up to {start} and ends before that: it was deleted, or this "
-                    "Kafka user cannot see it. The table continues when it is back; if it was deleted, let the producer create it "
-                    "again and snapshot this table"
-                )
-    return None
 
 
 def without_keys(record: TargetRecord) -> TargetRecord:
@@ -181,15 +184,6 @@ def half_written(record: TargetRecord, batch_id: int, fed_by: Mapping[str, FedBy
     """
     fed_by = record.fed_by if fed_by is None else fed_by
     return replace(without_keys(record), last_commit=batch_id, fed_by=fed_by)
-
-
-def unread(record: SourceRecord, topics: tuple[str, str], ends: Offsets) -> Iterator[Slice]:
-    """Yield what of a table's change topic and snapshot topic is not merged up to the ends of a batch."""
-    for topic, known in zip(topics, (record.change_offsets, record.snapshot_offsets), strict=True):
-        for partition, end in ends.get(topic, {}).items():
-            start = known.get(partition, EARLIEST)
-            if end > 0 and start < end:
-                yield Slice(topic, partition, start, end)
 
 
 def log_set_aside(table: SourceTable, before: SourceRecord, record: SourceRecord) -> None:

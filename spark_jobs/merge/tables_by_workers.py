@@ -31,7 +31,7 @@ from spark_jobs.merge.record_readers import RecordReader, SparkReader, WorkerRea
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_set_aside import result_or_own_error
-from spark_jobs.merge.trimmed_topics import without_conclusions
+from spark_jobs.merge.table_topics import without_conclusions
 from spark_jobs.merge.worker_task import (
     PARTS,
     RESULTS,

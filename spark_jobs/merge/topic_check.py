@@ -21,7 +21,8 @@ from schemas.topics import state_topic
 from spark_jobs.kafka.admin import id_of_anchor, is_same_producer, require_same_topics, topic_ids
 from spark_jobs.kafka.topic_tables import TopicTables
 from spark_jobs.merge.job_state import MergeState, Naming, SourceRecord
-from spark_jobs.merge.table_set_aside import as_set_aside, ended_early, new_topics_read, reading_again, unread
+from spark_jobs.merge.table_set_aside import as_set_aside
+from spark_jobs.merge.table_topics import ended_early, new_topics_read, reading_again, unread
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ from schemas.markers import FloorMarker, HeartbeatMarker
 from schemas.merge_rule import TableState
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.table_input import TableInput
-from spark_jobs.merge.trimmed_topics import noted, without_conclusions
+from spark_jobs.merge.table_topics import noted, without_conclusions
 from tests.merge.lake import at
 
 ORDERS = SourceTable.of(SourceId("p"), "shop", "orders")

@@ -1,23 +1,30 @@
-"""Topics whose first records Kafka no longer had when this sink first read them.
+"""Topics of a table that lack records: Kafka no longer had the first ones when this sink first read them, or they were made again.
 
 Retention may have removed the first records of either topic by then: rows of a snapshot, or changes that came after its rows. The
 marker that says the snapshot is complete is still there, and is not true for this sink, which never saw those records. Such a
 snapshot is not counted. The next one is, whose first bound is behind a marker after which everything was read.
+
+A topic that was deleted and created again is read from its first record.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import Final
 
 import structlog
 
+from kafkaio.slices import EARLIEST, Offsets, Slice
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Marker
+from schemas.merge_progress import SetAside
 from schemas.merge_rule import NOTHING
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.table_input import TableInput
-from spark_jobs.merge.table_set_aside import new_topics_read
 
 log = structlog.get_logger()
+
+_NOT_YET: Final = ". The new ones are read from their first record; snapshot this table when this reason asks for it"
 
 
 def without_conclusions(record: SourceRecord, table_input: TableInput) -> SourceRecord:
@@ -69,3 +76,58 @@ def _believed(marker: Marker, since: str | None) -> Marker:
         partition=marker.partition,
         change_offsets=marker.change_offsets,
     )
+
+
+def reading_again(record: SourceRecord, topics: tuple[str, str], replaced: Collection[str], now_ms: int) -> SourceRecord:
+    """Return the record of a table whose topics were deleted and created again: the next batch reads them from their first record.
+
+    What waits for offsets of the former ones is dropped. The table is not consistent before it was read again. A snapshot in that
+    batch does not count, since what its markers say may be about the former topics: it is asked for behind it (`new_topics_read`).
+    """
+    changes, snapshots = topics
+    reason = (
+        f"topic {', '.join(sorted(replaced))} was deleted and created again since it was read, records that were not merged may be "
+        f"lost{_NOT_YET}"
+    )
+    state = replace(record.state, marks=(), completions={}, consistent_at=NOTHING, emptied=NOTHING)
+    return replace(
+        record,
+        state=state,
+        change_offsets={} if changes in replaced else record.change_offsets,
+        snapshot_offsets={} if snapshots in replaced else record.snapshot_offsets,
+        set_aside=SetAside(reason, now_ms, 1, now_ms, is_recreated=True),
+        incomplete=reason,
+        trimmed={} if changes in replaced else dict(record.trimmed or {}),
+        known_from={},
+        is_recreated=record.is_recreated or changes in replaced,
+    )
+
+
+def new_topics_read(record: SourceRecord) -> SourceRecord:
+    """Return the record of a table whose new topics were read from their first record: from now on a snapshot counts."""
+    incomplete = record.incomplete
+    if incomplete is None or not incomplete.endswith(_NOT_YET):
+        return record
+    return replace(record, incomplete=f"{incomplete.removesuffix(_NOT_YET)}: snapshot this table again")
+
+
+def ended_early(record: SourceRecord, topics: tuple[str, str], ends: Offsets) -> str | None:
+    """Return why a table cannot be read further: a topic of it ends before what was read of it, or is not visible; else None."""
+    for topic, known in zip(topics, (record.change_offsets, record.snapshot_offsets), strict=True):
+        for partition, start in known.items():
+            if ends.get(topic, {}).get(partition, 0) < start:
+                return (
+                    f"topic {topic} partition {partition} was read up to {start} and ends before that: it was deleted, or this "
+                    "Kafka user cannot see it. The table continues when it is back; if it was deleted, let the producer create it "
+                    "again and snapshot this table"
+                )
+    return None
+
+
+def unread(record: SourceRecord, topics: tuple[str, str], ends: Offsets) -> Iterator[Slice]:
+    """Yield what of a table's change topic and snapshot topic is not merged up to the ends of a batch."""
+    for topic, known in zip(topics, (record.change_offsets, record.snapshot_offsets), strict=True):
+        for partition, end in ends.get(topic, {}).items():
+            start = known.get(partition, EARLIEST)
+            if end > 0 and start < end:
+                yield Slice(topic, partition, start, end)
