@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from kafkaio.schema_registry import RegisteredSchema
-from schemas.errors import RegistryError, UnsupportedTypeError
+from schemas.errors import UnsupportedTypeError
 from schemas.markers import MARKER_KEY
 from spark_jobs.arrow import avro_kernels as kernels
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError, arrow_type, constant, widening
@@ -26,8 +26,8 @@ from spark_jobs.arrow.column_readings import Leaves, Reading, reading_of, texts
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import holds
-from spark_jobs.decode.table_layout import TableLayout, fill_value
-from spark_jobs.decode.writer_schemas import WriterSchema, key_writer, value_writer
+from spark_jobs.decode.table_layout import fill_value
+from spark_jobs.decode.writer_schemas import WriterSchema, key_writer, named_records, record_in, value_writer
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -118,15 +118,6 @@ class Judged:
         return self.values.data[start : start + kernels.POSITION_BYTES].tobytes().decode("ascii")
 
 
-def supports(plan: TableLayout) -> str | None:
-    """Return why the records of a layout cannot be decoded here; None if they can."""
-    try:
-        ArrowDecoder(DecoderPlan.of(plan))
-    except (UnsupportedTypeError, RegistryError) as error:
-        return str(error)
-    return None
-
-
 class ArrowDecoder:
     """A decoder of one table's records. Raises `UnsupportedTypeError` if the JVM must decode them."""
 
@@ -146,7 +137,7 @@ class ArrowDecoder:
         self._require_supported()
         self._value_programs = _joined([_judging_value(one.text) for one in self._values])
         self._key_programs = _joined([_judging_key(one.text, one.fields[0].name) for one in self._keys])
-        self._value_ids, self._key_ids = _ids(self._values), _ids(self._keys)
+        self._value_ids, self._key_ids = (np.array([one.id for one in part], np.int64) for part in (self._values, self._keys))
         lacks = [any(name.lower() not in one.by_name for name in plan.keys) for one in self._keys]
         self._key_lacks = np.array(lacks, np.int64)
         self.has_alike_keys = not any(lacks) and len({_without_names(one.text) for one in self._keys}) == 1
@@ -249,7 +240,9 @@ class _Pair:
 
     def __init__(self, decoder: ArrowDecoder, key: WriterSchema, value: WriterSchema) -> None:
         self._key = _Part(key, json.loads(key.text)["fields"], ())
-        self._value = _Part(value, _row_members(json.loads(value.text)), ("after",))
+        envelope = json.loads(value.text)
+        after = next(member["type"] for member in envelope["fields"] if member["name"] == "after")
+        self._value = _Part(value, record_in(after, named_records(envelope))["fields"], ("after",))
         self._constants: dict[str, tuple[Any, T.DataType]] = {}
         for name, kind in decoder.columns_of_sink:
             part = self._key if name in decoder.key_types and name.lower() in key.by_name else self._value
@@ -286,7 +279,7 @@ class _Part:
         self.writer = writer
         self._root = root
         self._members = {member["name"].lower(): member for member in members}
-        self._named = _named(json.loads(writer.text))
+        self._named = named_records(json.loads(writer.text))
         self._columns: dict[str, tuple[Reading, list[int], Any]] = {}
         self._slots: dict[Path, int] = {}
         self._program: AvroProgram
@@ -320,40 +313,10 @@ class _Part:
         return found
 
 
-def _ids(writers: Sequence[WriterSchema]) -> Ints:
-    return np.array([one.id for one in writers], np.int64)
-
-
 def _joined(programs: Sequence[AvroProgram]) -> tuple[Ints, Ints]:
     """Return programs one behind the other, and where each begins and the last ends."""
     ends = np.cumsum([0, *[len(one.code) for one in programs]]).astype(np.int64)
     return np.concatenate([one.code for one in programs]), ends
-
-
-def _named(node: Any) -> dict[str, Any]:
-    """Return every record that a schema defines, by its short and its full name."""
-    found: dict[str, Any] = {}
-
-    def collect(part: Any, namespace: str) -> None:
-        if isinstance(part, list):
-            for branch in part:
-                collect(branch, namespace)
-        elif isinstance(part, dict) and part.get("type") == "record":
-            own = part.get("namespace", namespace)
-            found[part["name"]] = found[f"{own}.{part['name']}"] = part
-            for member in part["fields"]:
-                collect(member["type"], own)
-
-    collect(node, "")
-    return found
-
-
-def _row_members(document: Any) -> Sequence[Any]:
-    """Return the fields of the row of an envelope."""
-    after = next(member["type"] for member in document["fields"] if member["name"] == "after")
-    node = next(branch for branch in after if branch != "null") if isinstance(after, list) else after
-    members: Sequence[Any] = (_named(document)[node] if isinstance(node, str) else node)["fields"]
-    return members
 
 
 def _without_names(text: str) -> str:
@@ -363,19 +326,13 @@ def _without_names(text: str) -> str:
 def _require_text(document: Any) -> None:
     """Raise `UnsupportedTypeError` for an envelope whose operation or position is no plain text."""
     members = {member["name"]: member["type"] for member in document["fields"]}
-    source = _record(members["source"], _named(document))
+    source = record_in(members["source"], named_records(document))
     sequence = next(member["type"] for member in source["fields"] if member["name"] == "sequence")
     for node in (members["op"], sequence):
         inner = node if not isinstance(node, list) else next((one for one in node if one != "null"), node)
         base = inner["type"] if isinstance(inner, dict) else inner
         if base != "string":
             raise UnsupportedTypeError(f"op or source.sequence is {base}")
-
-
-def _record(node: Any, named: dict[str, Any]) -> Any:
-    if isinstance(node, list):
-        node = next(branch for branch in node if branch != "null")
-    return named[node] if isinstance(node, str) else node
 
 
 @lru_cache(1024)

@@ -46,11 +46,11 @@ class WriterSchema:
 def value_writer(schema: RegisteredSchema) -> WriterSchema:
     """Return the writer of an envelope, which reads `after`, `op`, `source.sequence` and `source.ts_ms` and skips the rest."""
     document = schema.document
-    named = _named_records(document)
+    named = named_records(document)
     members = {member["name"]: member for member in document["fields"]}
     try:
-        row = _record_in(members["after"]["type"], named)
-        source = _record_in(members["source"]["type"], named)
+        row = record_in(members["after"]["type"], named)
+        source = record_in(members["source"]["type"], named)
         sequence = next(member for member in source["fields"] if member["name"] == "sequence")
         times = [member for member in source["fields"] if member["name"] == "ts_ms" and member["type"] == "long"]
         parts = [
@@ -75,28 +75,28 @@ def key_writer(schema: RegisteredSchema) -> WriterSchema:
     return WriterSchema(schema.id, schema.text, json.dumps(_readable(document)), fields)
 
 
-def _named_records(node: Any) -> dict[str, Avro]:
+def named_records(node: Any) -> dict[str, Avro]:
     """Return every record defined anywhere in a schema, by its short and its full name."""
     found: dict[str, Avro] = {}
-    _collect(node, "", found)
+
+    def collect(part: Any, namespace: str) -> None:
+        if isinstance(part, list):
+            for branch in part:
+                collect(branch, namespace)
+        elif isinstance(part, dict) and part.get("type") == "record":
+            own = part.get("namespace", namespace)
+            found[part["name"]] = found[f"{own}.{part['name']}"] = part
+            for member in part["fields"]:
+                collect(member["type"], own)
+
+    collect(node, "")
     return found
 
 
-def _collect(node: Any, namespace: str, found: dict[str, Avro]) -> None:
-    if isinstance(node, list):
-        for branch in node:
-            _collect(branch, namespace, found)
-    elif isinstance(node, dict) and node.get("type") == "record":
-        own = node.get("namespace", namespace)
-        found[node["name"]] = found[f"{own}.{node['name']}"] = node
-        for member in node["fields"]:
-            _collect(member["type"], own, found)
-
-
-def _record_in(node: Any, named: Mapping[str, Avro]) -> Avro:
+def record_in(node: Any, named: Mapping[str, Avro]) -> Avro:
     """Return the record of a field's type: defined here, or by name, or the branch of a union that is not null."""
     if isinstance(node, list):
-        return _record_in(next(branch for branch in node if branch != "null"), named)
+        return record_in(next(branch for branch in node if branch != "null"), named)
     return named[node] if isinstance(node, str) else dict(node)
 
 

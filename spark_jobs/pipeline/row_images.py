@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from types import MappingProxyType
@@ -353,8 +353,7 @@ class _Binding:
             self.refuse(path, f"{SOURCE} comes by itself, where several tables go into the target: leave it out")
         names = [item.name for item in chosen]
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-            self.refuse(path, f"the target has no column {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+            self.refuse(path, f"the target has no column {name!r}{_hint(name, names)}")
 
     def require_key(self, key: Sequence[str], identity: Sequence[str], chosen: Sequence[Item]) -> None:
         """Raise `TransformError` for a key of nested values, and for one without the identity where targets have records."""
@@ -447,8 +446,7 @@ class _Binding:
 
     def _known(self, path: str, name: str) -> str:
         if name.lower() not in self._names:
-            close = difflib.get_close_matches(name.lower(), self._names, n=1, cutoff=0.5)
-            self.refuse(path, f"{self._table} has no column {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+            self.refuse(path, f"{self._table} has no column {name!r}{_hint(name.lower(), self._names)}")
         return name.lower()
 
 
@@ -486,6 +484,12 @@ def _sample(kind: T.DataType) -> Column:
     if isinstance(kind, (T.NumericType, T.StringType, T.BinaryType, T.BooleanType)):
         return F.lit("1").cast(kind)
     return F.lit(None).cast(kind)
+
+
+def _hint(name: str, names: Iterable[str]) -> str:
+    """Return the name that is most like another one, as the end of a message; "" if none is."""
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def shown(text: str) -> str:

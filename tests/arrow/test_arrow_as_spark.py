@@ -23,7 +23,7 @@ from schemas.connect_types import TimeMode, ValueModes
 from schemas.markers import MARKER_KEY
 from schemas.merge_rule import TableState
 from schemas.types.connect import key_schema
-from spark_jobs.arrow.arrow_decoder import REASONS, ArrowDecoder, DecoderPlan, Judged, supports
+from spark_jobs.arrow.arrow_decoder import REASONS, ArrowDecoder, DecoderPlan, Judged
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError
 from spark_jobs.arrow.newest import admitted, newest
 from spark_jobs.decode.avro_records import decoded
@@ -87,7 +87,6 @@ def as_text(table_of: pa.Table) -> list[dict[str, Any]]:
 
 def assert_same(spark: SparkSession, plan: TableLayout, records: Sequence[Record]) -> list[str | None]:
     """Judge, choose and decode by both; return the reasons."""
-    assert supports(plan) is None
     decoder = ArrowDecoder(DecoderPlan.of(plan))
     judged = judge(decoder, records)
     frame = decoded(raw(spark, records), plan, SNAPSHOT_TOPIC)

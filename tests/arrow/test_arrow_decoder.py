@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from schemas.columns import Column, ColumnType, TableSchema
+from schemas.errors import UnsupportedTypeError
 from schemas.markers import MARKER_KEY
 from spark_jobs.arrow import avro_kernels as kernels
-from spark_jobs.arrow.arrow_decoder import ArrowDecoder, DecoderPlan, Judged, supports
+from spark_jobs.arrow.arrow_decoder import ArrowDecoder, DecoderPlan, Judged
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError
 from spark_jobs.arrow.commit_times import MOST_RECORDS, commit_times_ms
 from spark_jobs.arrow.newest import admitted, newest, not_overtaken, observed
@@ -199,8 +200,8 @@ def test_text_that_is_not_utf_8_is_left_to_the_jvm() -> None:
 def test_what_is_not_supported_is_said_before() -> None:
     keyed = table(column("f", ColumnType.FLOAT))
     twice = value_writers(OLD)[0]
-    assert supports(layout(key_writers(keyed), [twice, twice])) == "two schemas have one id"
+    with pytest.raises(UnsupportedTypeError, match="two schemas have one id"):
+        ArrowDecoder(DecoderPlan.of(layout(key_writers(keyed), [twice, twice])))
     text = table(column("f", ColumnType.VARCHAR, length=3))
-    reason = supports(layout(key_writers(keyed), value_writers(keyed, text)))
-    assert reason is not None
-    assert "Java" in reason
+    with pytest.raises(UnsupportedTypeError, match="Java"):
+        ArrowDecoder(DecoderPlan.of(layout(key_writers(keyed), value_writers(keyed, text))))
