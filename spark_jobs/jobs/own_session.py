@@ -20,6 +20,18 @@ log = structlog.get_logger()
 
 
 @contextmanager
+def short_session(settings: Settings) -> Iterator[SparkSession]:
+    """Start Spark for a command that works between two batches, and end it with the block. Errors as in `own_session`."""
+    require_startable(settings.spark)
+    require_kafka(settings.kafka, threading.Event())
+    spark = build_session(settings.spark, settings.name)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
 def own_session(settings: Settings, stop: threading.Event, *, has_workers: bool) -> Iterator[SparkSession | None]:
     """Start Spark, and end it with the block; None where the job was stopped meanwhile.
 

@@ -17,7 +17,6 @@ How a table's records are retried, each step harmless when it is repeated after 
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,8 +33,8 @@ from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.settings import Settings
-from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
-from spark_jobs.jobs.session import build_session
+from spark_jobs.jobs.own_session import short_session
+from spark_jobs.jobs.preflight import require_writable
 from spark_jobs.jobs.shared_folder import SharedFolder
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.kafka.admin import require_same_topics, topic_facts
@@ -66,16 +65,10 @@ def redrive(settings: Settings) -> Iterator[Redrive]:
         message = f"nothing has been merged into {layout.sink} yet"
         raise SinkError(message)
     require_writable(settings.sink.name, layout)
-    require_startable(settings.spark)
-    require_kafka(settings.kafka, threading.Event())
-    spark = build_session(settings.spark, settings.name)
-    try:
-        with open_sink(settings, layout, checkpoint_of(layout)).exclusive(spark, wait_s=1):
-            SharedFolder.of(spark, settings.sink.name, layout).require()
-            registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
-            yield Redrive(settings, spark, registry)
-    finally:
-        spark.stop()
+    with short_session(settings) as spark, open_sink(settings, layout, checkpoint_of(layout)).exclusive(spark, wait_s=1):
+        SharedFolder.of(spark, settings.sink.name, layout).require()
+        registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
+        yield Redrive(settings, spark, registry)
 
 
 class Redrive:
@@ -144,9 +137,6 @@ class Redrive:
         name = self._tables.of(topic)
         return None if name is None else self._naming.table(*name)
 
-    def _topics(self, table: SourceTable) -> tuple[str, str]:
-        return self._tables.topics((table.name.database, table.name.table))
-
     def _retry(self, table: SourceTable, kept: DataFrame) -> Retried:
         name = table.name.plain
         before = TableRecords(self._state.source(table), self._state.target(self._target_of(table)))
@@ -165,7 +155,7 @@ class Redrive:
 
     def _input(self, table: SourceTable, kept: DataFrame, before: SourceRecord) -> TableInput:
         """Return all that was read of the change topic, and the quarantined stretch of the snapshot topic."""
-        changes, snapshots = self._topics(table)
+        changes, snapshots = self._tables.topics_of(table)
         kafka = self._settings.kafka
         require_same_topics(self._spark, kafka, [changes, snapshots], self._state.topics)
         slices: list[Slice] = []
@@ -220,7 +210,7 @@ class Redrive:
     def _remember(self, table: SourceTable) -> None:
         """Write state and progress file with what is in quarantine now."""
         everything = self._quarantine.records(self._spark)
-        count = 0 if everything is None else everything.where(F.col("topic").isin(list(self._topics(table)))).count()
+        count = 0 if everything is None else everything.where(F.col("topic").isin(list(self._tables.topics_of(table)))).count()
         self._save_source(table, replace(self._state.source(table), quarantined=count))
         publish_again(self._files, self._state)
 

@@ -7,7 +7,6 @@ done once: a crash in the middle leaves a target that the merge job refuses, unt
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -20,8 +19,8 @@ from schemas.identity import SourceTable, TableName, Target
 from schemas.merge_rule import NOTHING
 from schemas.position import Position
 from schemas.settings import Settings
-from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
-from spark_jobs.jobs.session import build_session
+from spark_jobs.jobs.own_session import short_session
+from spark_jobs.jobs.preflight import require_writable
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches
 from spark_jobs.merge.context import MergeParts, checkpoint_of, merge_parts
@@ -53,13 +52,8 @@ def rebuild(
     require_writable(settings.sink.name, layout)
     if spark is not None:
         return _rebuilt(settings, names, spark, layout, end_of_log)
-    require_startable(settings.spark)
-    require_kafka(settings.kafka, threading.Event())
-    own = build_session(settings.spark, settings.name)
-    try:
+    with short_session(settings) as own:
         return _rebuilt(settings, names, own, layout, end_of_log)
-    finally:
-        own.stop()
 
 
 def _rebuilt(

@@ -11,6 +11,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
+from schemas.identity import SourceTable
 from schemas.settings import Settings
 from schemas.topics import DELIMITER, SNAPSHOT_SUFFIX, change_topic, sanitise, snapshot_topic, state_topic
 from spark_jobs.kafka.admin import topic_exists
@@ -56,6 +57,10 @@ class TopicTables:
             change_topic(self._prefix, *table, self._delimiter),
             snapshot_topic(self._prefix, *table, self._delimiter),
         )
+
+    def topics_of(self, table: SourceTable) -> tuple[str, str]:
+        """Return the change topic and the snapshot topic of a source table."""
+        return self.topics((table.name.database, table.name.table))
 
     def named(self, name: str, existing: Container[str]) -> tuple[str, str]:
         """Return database and table of a `database.table`; if both may have dots, the topics and the producer's state decide.

@@ -233,7 +233,7 @@ class BatchMerger:
             written = frozenset(feed.target for feed in feeds if self._has_commit(feed.target, bounds.batch_id))
             attempt = replace(attempt, written=written)
         if attempt.begun is not None:
-            read = {topic for table in attempt.tables for topic in self._tables.topics((table.name.database, table.name.table))}
+            read = {topic for table in attempt.tables for topic in self._tables.topics_of(table)}
             attempt.begun.require_same(now, attempt.touched, read)
             now = attempt.begun.of_repeat(now, attempt.touched)
         context.written, context.rebuilt = attempt.written, now.rebuilt

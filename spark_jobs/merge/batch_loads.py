@@ -129,7 +129,7 @@ class Loads:
         """Return the loads of a table, with the tasks that workers are to carry out."""
         target = before.target(context.target_of(table))
         loads = LoadsOfTable(context, self._spark, table, target, one, batch_id, _earlier(context, table, put))
-        return loads, loads.begin(self._tables.topics((table.name.database, table.name.table)))
+        return loads, loads.begin(self._tables.topics_of(table))
 
     @property
     def source(self) -> ChunkSource | None:

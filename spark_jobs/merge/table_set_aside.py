@@ -152,7 +152,7 @@ class TablesSetAside:
         """Return the schemas the registry has of a table, asked for now and then; what was known if it does not answer."""
         now, (asked, known) = time.monotonic(), self._seen.get(table, (-_ASKED_AGAIN_S, ()))
         if now - asked >= _ASKED_AGAIN_S:
-            changes, _ = self._tables.topics((table.name.database, table.name.table))
+            changes, _ = self._tables.topics_of(table)
             subjects = (value_subject(changes), key_subject(changes))
             try:
                 known = tuple(schema.id for subject in subjects for schema in self._registry.versions(subject))

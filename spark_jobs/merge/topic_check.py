@@ -77,7 +77,7 @@ class TopicCheck:
         batch if the producer is another one as well, and if tables are not to be set aside.
         """
         before = bounds.before
-        topics = {table: self._topics(table) for table in before.sources}
+        topics = {table: self._tables.topics_of(table) for table in before.sources}
         owners = {topic: table for table, pair in topics.items() for topic in pair}
         lost = {topic for topic, _, _ in lost_partitions(bounds.start, bounds.ends)}
         ours = lost & (before.topics.keys() | owners.keys())
@@ -124,9 +124,6 @@ class TopicCheck:
             elif not any(unread(record, topics[table], bounds.ends)):
                 records[table] = new_topics_read(replace(record, set_aside=None))
         return records
-
-    def _topics(self, table: SourceTable) -> tuple[str, str]:
-        return self._tables.topics((table.name.database, table.name.table))
 
     def _concerns_tables_only(
         self,
