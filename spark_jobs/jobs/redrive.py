@@ -38,13 +38,11 @@ from spark_jobs.jobs.preflight import require_writable
 from spark_jobs.jobs.shared_folder import SharedFolder
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.kafka.admin import require_same_topics, topic_facts
-from spark_jobs.kafka.producer_schemas import ProducerSchemas
-from spark_jobs.merge.context import JobContext, checkpoint_of, merge_parts
+from spark_jobs.merge.context import checkpoint_of, merge_parts
 from spark_jobs.merge.job_state import JobStates, SourceRecord
 from spark_jobs.merge.progress_report import publish_again
 from spark_jobs.merge.quarantined import COORDINATES
 from spark_jobs.merge.retried_table import Retried, RetriedTable
-from spark_jobs.merge.schema_sources import SchemaSources, UsedSchemas
 from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_input import TableInput
@@ -52,7 +50,7 @@ from spark_jobs.merge.table_set_aside import result_or_own_error, until_done, wi
 from spark_jobs.pipeline.table_plan import plan_of
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.spark_errors import reason_of
-from spark_jobs.store.sink_layout import PROGRESS, SCHEMAS, SinkLayout
+from spark_jobs.store.sink_layout import PROGRESS, SinkLayout
 
 log = structlog.get_logger()
 
@@ -86,11 +84,8 @@ class Redrive:
         parts = merge_parts(spark, settings, layout, sink)
         self._tables, self._naming = parts.tables, parts.naming
         self._states = JobStates(sink.states(), parts.naming)
-        query_id = checkpoint.query_id or ""
-        given = ProducerSchemas.of_producer(self._spark, settings, parts.few)
-        schemas = SchemaSources(registry, UsedSchemas(self._files, SCHEMAS), given)
-        self._context = JobContext(settings, layout, sink, parts.naming, query_id, schemas)
-        self._state = self._states.load(query_id, last_batch(checkpoint))
+        self._context = parts.context(self._spark, settings, registry)
+        self._state = self._states.load(self._context.query_id, last_batch(checkpoint))
         self._context.plan = plan_of(parts.naming.routes, self._state.sources)
 
     def retry(self, patterns: Sequence[str]) -> list[Retried]:

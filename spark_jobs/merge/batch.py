@@ -38,7 +38,6 @@ from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.settings import Settings
 from schemas.sink_figures import BatchCounts
-from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.merge.batch_loads import Loads
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches, EarlierBatch, RowSettings
 from spark_jobs.merge.changelog_batch import run_both, run_changelog
@@ -47,7 +46,6 @@ from spark_jobs.merge.group_batch import GroupRecords, GroupWork, MemberError
 from spark_jobs.merge.job_state import JobStates, MergeState, SourceRecord, retired_folders
 from spark_jobs.merge.mirror_batch import run_mirror
 from spark_jobs.merge.progress_report import StageClock, TableDelays, publish_progress
-from spark_jobs.merge.schema_sources import SchemaSources, UsedSchemas
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.source_part import require_readable
 from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
@@ -68,7 +66,7 @@ from spark_jobs.pipeline.table_plan import Group, plan_of
 from spark_jobs.pipeline.table_routes import Feed
 from spark_jobs.pipeline.udfs import register_udfs
 from spark_jobs.sinks.contract import TargetRecord
-from spark_jobs.store.sink_layout import SCHEMAS, TOMBSTONES
+from spark_jobs.store.sink_layout import TOMBSTONES
 
 log = structlog.get_logger()
 
@@ -294,9 +292,7 @@ class BatchMerger:
     @cached_property
     def _context(self) -> JobContext:
         """What the tables share: made in the first batch, which has the id of the query."""
-        parts, given = self._parts, ProducerSchemas.of_producer(self._spark, self._settings, self._parts.few)
-        schemas = SchemaSources(self._registry, UsedSchemas(self._files, SCHEMAS), given, self._stops)
-        return JobContext(self._settings, parts.layout, parts.sink, parts.naming, self._checkpoint.query_id or "", schemas)
+        return self._parts.context(self._spark, self._settings, self._registry, self._stops)
 
     def _with_feeds(self, table: SourceTable, record: SourceRecord) -> SourceRecord:
         """Return the record of a table with the rules by which it is merged, where routes are given."""

@@ -287,7 +287,7 @@ class LoadsOfTable:
         self._earlier = earlier
         self._spark = spark
         self._table = table
-        self._target = TargetBatch(context.sink.target(spark, context.target_of(table), [table]), before, batch_id)
+        self._target = TargetBatch.of(context, spark, table, before, batch_id)
         self._target.record = records.target
         self._source = records.source
         self._stamp = Stamp(context.query_id, batch_id, table.name.plain, encode(table_progress(records.source)))

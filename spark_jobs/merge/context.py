@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from pyspark.sql import SparkSession
 
+from kafkaio.schema_registry import SchemaRegistry
 from schemas.identity import SourceId, SourceTable, Target
 from schemas.settings import Settings
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.kafka.few_records import FewRecords
+from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.topic_tables import TopicTables, topic_tables
 from spark_jobs.merge.job_state import Naming
-from spark_jobs.merge.schema_sources import SchemaSources
+from spark_jobs.merge.schema_sources import SchemaSources, UsedSchemas
 from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.pipeline.row_images import Image, image_of
 from spark_jobs.pipeline.schema_rules import SchemaRule
 from spark_jobs.pipeline.table_plan import Plan
 from spark_jobs.pipeline.table_routes import Feed, Routes
 from spark_jobs.sinks.contract import FedBy, Sink
-from spark_jobs.store.sink_layout import CHECKPOINT, SinkLayout
+from spark_jobs.store.sink_layout import CHECKPOINT, SCHEMAS, SinkLayout
 
 
 @dataclass(slots=True)
@@ -94,6 +96,14 @@ class MergeParts:
     tables: TopicTables
     naming: Naming
     few: FewRecords
+
+    def context(
+        self, spark: SparkSession, settings: Settings, registry: SchemaRegistry, stops: Callable[[], bool] = lambda: False
+    ) -> JobContext:
+        """Return what the tables of a job share. The id of its query is known from its first batch on."""
+        given = ProducerSchemas.of_producer(spark, settings, self.few)
+        schemas = SchemaSources(registry, UsedSchemas(self.layout.files, SCHEMAS), given, stops)
+        return JobContext(settings, self.layout, self.sink, self.naming, self.checkpoint.query_id or "", schemas)
 
 
 def checkpoint_of(layout: SinkLayout) -> SparkCheckpoint:

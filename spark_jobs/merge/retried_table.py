@@ -26,8 +26,9 @@ from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.quarantined import COORDINATES
 from spark_jobs.merge.rule import ObservedRows
 from spark_jobs.merge.source_part import SourcePart
-from spark_jobs.merge.table_batch import TableBatch, TableRecords, target_batch
+from spark_jobs.merge.table_batch import TableBatch, TableRecords
 from spark_jobs.merge.table_input import TableInput
+from spark_jobs.merge.target_batch import TargetBatch
 
 _LAST: Final = "~"  # after every position
 _BOUNDARY: Final = f".{0:010d}"  # the end of the version of a row that was read by a SELECT
@@ -95,7 +96,8 @@ class RetriedTable:
         self._kept = kept
         self._before = before
         self._source = RetriedPart(context, spark, table_input, before.source, batch_id, secrets.token_hex(6))
-        self._batch = TableBatch(context, self._source, target_batch(context, spark, table_input, before.target, batch_id))
+        target = TargetBatch.of(context, spark, table_input.table, before.target, batch_id)
+        self._batch = TableBatch(context, self._source, target)
         self._layout: TableLayout | None = None
 
     def judge(self) -> tuple[Retried, DataFrame | None]:

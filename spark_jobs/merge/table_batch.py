@@ -58,7 +58,7 @@ class TableBatch:
     ) -> TableBatch:
         """Return the steps of a table, on a session that no other thread uses."""
         source = SourcePart(context, spark, table_input, before.source, batch_id)
-        return cls(context, source, target_batch(context, spark, table_input, before.target, batch_id))
+        return cls(context, source, TargetBatch.of(context, spark, table_input.table, before.target, batch_id))
 
     @property
     def records(self) -> TableRecords:
@@ -237,11 +237,3 @@ def run_alone(work: GroupWork) -> GroupRecords:
     after = batch.run()
     delays = {} if batch.delays is None else {one.table: batch.delays}
     return GroupRecords({one.table: after.source}, {batch.target.name: after.target}, delays)
-
-
-def target_batch(
-    context: JobContext, spark: SparkSession, table_input: TableInput, before: TargetRecord, batch_id: int
-) -> TargetBatch:
-    """Return the part of a batch that writes to the target of a table."""
-    table = table_input.table
-    return TargetBatch(context.sink.target(spark, context.target_of(table), [table]), before, batch_id)

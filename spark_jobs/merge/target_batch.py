@@ -19,6 +19,7 @@ from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.decode.writer_schemas import WriterSchema
+from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.rule import range_column
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_set_aside import without_keys
@@ -56,6 +57,11 @@ class TargetBatch:
         self._is_trusted = False
         self._is_touched = False
         self.record = before
+
+    @classmethod
+    def of(cls, context: JobContext, spark: SparkSession, table: SourceTable, before: TargetRecord, batch_id: int) -> TargetBatch:
+        """Return the batch of the one target of a table that goes into it alone."""
+        return cls(context.sink.target(spark, context.target_of(table), [table]), before, batch_id)
 
     @property
     def name(self) -> Target:
