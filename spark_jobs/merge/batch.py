@@ -112,7 +112,7 @@ class BatchMerger:
         self._check = TopicCheck(spark, settings, self._tables, parts.naming, self._withdraw)
         self._pool = ThreadPoolExecutor(POOL_THREADS, "merge", partial(bind_contextvars, sink=settings.sink.name))
         self._delays = TableDelays()
-        self._by_workers = TablesByWorkers(spark, settings.kafka, self._pool, POOL_THREADS, self._delays)
+        self._by_workers = TablesByWorkers(spark, settings.kafka, self._pool, POOL_THREADS)
         self._loads = Loads(spark, self._tables, lambda: open_source(settings))
         self._threads = local()
         self._begun = BegunBatches(parts.layout.files)
@@ -305,22 +305,21 @@ class BatchMerger:
         """Merge the tables of a batch: what workers can merge in one job first, then one group after the other."""
         context, routes = self._context, self._parts.naming.routes
         alone = {} if self._is_changelog else context.plan.alone
-        ordinary = [one for one in inputs if one.table in alone]
-        known = {one.table: TableRecords(before.source(one.table), before.target(alone[one.table])) for one in ordinary}
-        done = self._by_workers.merged(context, ordinary, known, batch_id)
-        sources = {table: records.source for table, records in done.items()}
-        targets = {alone[table]: records.target for table, records in done.items()}
-        for one in inputs:
-            if one.table in context.plan.failed:
-                error = SinkError(context.plan.failed[one.table])
-                if self._stops_on_errors:
-                    raise error
-                sources[one.table] = self._aside.record(one.table, before.source(one.table), error, batch_id)
-        left = [one for one in inputs if one.table in context.plan.alone and one.table not in done]
+        done = self._by_workers.merged(context, [one for one in inputs if one.table in alone], before, batch_id)
+        by_workers = {table for one in done for table in one.sources}
+        sources: dict[SourceTable, SourceRecord] = {}
+        for table in (one.table for one in inputs if one.table in context.plan.failed):
+            error = SinkError(context.plan.failed[table])
+            if self._stops_on_errors:
+                raise error
+            sources[table] = self._aside.record(table, before.source(table), error, batch_id)
+        left = [one for one in inputs if one.table in context.plan.alone and one.table not in by_workers]
         wanted = [(Group(routes.feeds(one.table)), [one]) for one in left]
         wanted += [(group, [one for one in inputs if one.table in group.tables]) for group in context.plan.groups]
         wanted = [(group, members) for group, members in wanted if members]
-        for found in self._pool.map(lambda item: self._merge_group(item[0], item[1], before, batch_id), wanted):
+        done += self._pool.map(lambda item: self._merge_group(item[0], item[1], before, batch_id), wanted)
+        targets: dict[Target, TargetRecord] = {}
+        for found in done:
             sources |= found.sources
             targets |= found.targets
             for table, delays in found.delays.items():

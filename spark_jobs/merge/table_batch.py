@@ -13,7 +13,7 @@ from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_batch import GroupRecords, GroupWork
-from spark_jobs.merge.job_state import SourceRecord
+from spark_jobs.merge.job_state import MergeState, SourceRecord
 from spark_jobs.merge.rows_file import RowsFile
 from spark_jobs.merge.rule import ObservedRows
 from spark_jobs.merge.source_part import SourcePart
@@ -53,19 +53,18 @@ class TableBatch:
         self._put: WorkerPut | None = None
 
     @classmethod
-    def of(
-        cls, context: JobContext, spark: SparkSession, table_input: TableInput, before: TableRecords, batch_id: int
-    ) -> TableBatch:
+    def of(cls, context: JobContext, spark: SparkSession, table_input: TableInput, before: MergeState, batch_id: int) -> TableBatch:
         """Return the steps of a table, on a session that no other thread uses."""
-        source = SourcePart(context, spark, table_input, before.source, batch_id)
-        return cls(context, source, TargetBatch.of(context, spark, table_input.table, before.target, batch_id))
+        table = table_input.table
+        source = SourcePart(context, spark, table_input, before.source(table), batch_id)
+        return cls(context, source, TargetBatch.of(context, spark, table, before.target(context.target_of(table)), batch_id))
 
     @property
     def records(self) -> TableRecords:
         """What is to be remembered after the steps so far."""
         return TableRecords(self.source.record, self.target.record)
 
-    def run(self) -> TableRecords:
+    def run(self) -> GroupRecords:
         """Merge the table's records and return what is to be remembered."""
         self.begin()
         with self.target.commit(self.source.stamp) as writer:
@@ -102,7 +101,7 @@ class TableBatch:
         self._put = put
         return None if put is None else self.source.task(self.plan, put)
 
-    def take_over(self, done: TaskResult) -> TableRecords:
+    def take_over(self, done: TaskResult) -> GroupRecords:
         """Conclude the batch of a table whose task was done by a worker, and return what is to be remembered."""
         plan, source, target = self.plan, self.source, self.target
         assert plan is not None
@@ -121,6 +120,7 @@ class TableBatch:
         if self._kept is not None:
             self._times_ms = done.times_ms
             self._note_delays()
+        self.delays = done.delays or self.delays
         return self._end()
 
     def _note_delays(self) -> None:
@@ -132,7 +132,7 @@ class TableBatch:
             self.settle(writer)
         self.delete_what_is_gone(writer, had_rows=self.had_rows)
 
-    def _end(self) -> TableRecords:
+    def _end(self) -> GroupRecords:
         self._narrow_if_due()
         drops = self._context.drops_columns
         dropped = self._drop_if_due() if drops else ()
@@ -141,7 +141,9 @@ class TableBatch:
             self.target.note_fed_by(self.source.input.table, replace(self.plan, columns=columns), forgets=drops)
         self.target.note_commit()
         self.target.compact_if_due(self.source.stamp)
-        return self.records
+        table = self.source.input.table
+        delays = {} if self.delays is None else {table: self.delays}
+        return GroupRecords({table: self.source.record}, {self.target.name: self.target.record}, delays)
 
     def merge_records(self, writer: MirrorWriter, plan: TableLayout | None) -> None:
         """Put the newest row of each key into the target, and keep the tombstones of the batch."""
@@ -232,8 +234,4 @@ class TableBatch:
 def run_alone(work: GroupWork) -> GroupRecords:
     """Merge a group of one table that goes as it is into one target, which has no other."""
     (one,) = work.inputs
-    records = TableRecords(work.before.source(one.table), work.before.target(work.context.target_of(one.table)))
-    batch = TableBatch.of(work.context, work.spark, one, records, work.batch_id)
-    after = batch.run()
-    delays = {} if batch.delays is None else {one.table: batch.delays}
-    return GroupRecords({one.table: after.source}, {batch.target.name: after.target}, delays)
+    return TableBatch.of(work.context, work.spark, one, work.before, work.batch_id).run()

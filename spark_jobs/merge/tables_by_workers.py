@@ -11,7 +11,7 @@ import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -26,12 +26,12 @@ from schemas.settings import KafkaSettings
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.kafka.read import FEW_RECORDS
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.progress_report import TableDelays
+from spark_jobs.merge.group_batch import GroupRecords
+from spark_jobs.merge.job_state import MergeState, SourceRecord
 from spark_jobs.merge.record_readers import RecordReader, SparkReader, WorkerReader, bins_of, mapped, moved
-from spark_jobs.merge.table_batch import TableBatch, TableRecords
+from spark_jobs.merge.table_batch import TableBatch
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_set_aside import result_or_own_error
-from spark_jobs.merge.table_topics import without_conclusions
 from spark_jobs.merge.worker_task import (
     PARTS,
     RESULTS,
@@ -72,10 +72,9 @@ class TablesByWorkers:
     """The tables of a job whose rows Python workers merge. Each thread of `pool` has a session of its own.
 
     Where workers failed several times in a row (a package is missing on an executor), this run of the job uses none any more.
-    They note in `delays` how long changes were on their way.
     """
 
-    def __init__(self, spark: SparkSession, kafka: KafkaSettings, pool: Executor, threads: int, delays: TableDelays) -> None:
+    def __init__(self, spark: SparkSession, kafka: KafkaSettings, pool: Executor, threads: int) -> None:
         self._spark = spark
         self._kafka = kafka
         self._pool = pool
@@ -84,21 +83,18 @@ class TablesByWorkers:
         if not is_there():
             self._reads_from_s = math.inf
             log.warning("merge.workers_read_off", advice=_NO_LIBRARY)
-        self._delays = delays
         self._refused: set[DecoderPlan] = set()
         self._sessions = [spark.newSession() for _ in range(threads)]
 
     def merged(
-        self, context: JobContext, inputs: Sequence[TableInput], known: Mapping[SourceTable, TableRecords], batch_id: int
-    ) -> dict[SourceTable, TableRecords]:
-        """Merge what workers can merge of a batch, and return what is to be remembered of those tables."""
-        chosen = [one for one in inputs if _is_ordinary(one, known[one.table])]
+        self, context: JobContext, inputs: Sequence[TableInput], before: MergeState, batch_id: int
+    ) -> list[GroupRecords]:
+        """Merge what workers can merge of a batch, and return what is to be remembered of each of those tables."""
+        chosen = [one for one in inputs if _is_ordinary(one, before.source(one.table))]
         if not chosen or self._failures >= _MOST_FAILURES:
-            return {}
+            return []
 
         def begun(session: SparkSession, one: TableInput) -> _Begun | None:
-            records = known[one.table]
-            before = replace(records, source=without_conclusions(records.source, one))
             batch = TableBatch.of(context, session, one, before, batch_id)
             batch.begin()
             task = batch.task()
@@ -107,15 +103,11 @@ class TablesByWorkers:
         ready = [one for one in self._in_lanes(context, begun, chosen) if one is not None]
         results = self._results(ready)
 
-        def concluded(_: SparkSession, one: _Begun) -> tuple[SourceTable, TableRecords] | None:
+        def concluded(_: SparkSession, one: _Begun) -> GroupRecords | None:
             result = results.get(one.input.table)
-            if result is None:
-                return None
-            records = one.batch.take_over(result)
-            self._delays.note(one.input.table, result.delays or one.batch.delays)
-            return one.input.table, records
+            return None if result is None else one.batch.take_over(result)
 
-        done = dict(item for item in self._in_lanes(context, concluded, ready) if item is not None)
+        done = [one for one in self._in_lanes(context, concluded, ready) if one is not None]
         context.layout.files.remove(KEPT_ROWS)
         return done
 
@@ -211,10 +203,10 @@ class _Begun:
     task: MergeTask
 
 
-def _is_ordinary(one: TableInput, known: TableRecords) -> bool:
+def _is_ordinary(one: TableInput, known: SourceRecord) -> bool:
     """Return whether a table has records that can be read and no others, and is not set aside."""
     is_readable = one.unreadable is None and one.lost is None and not one.bad_markers
-    return bool(one.data_slices) and is_readable and known.source.set_aside is None
+    return bool(one.data_slices) and is_readable and known.set_aside is None
 
 
 def _attempted(context: JobContext, work: Callable[[], _Result | None], item: TableInput | _Begun) -> _Result | None:
