@@ -52,8 +52,8 @@ from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import (
     DECLINED,
     PUT_RESULT,
-    MemberResult,
     MemberTask,
+    TaskResult,
     decoding_member,
     putting,
 )
@@ -385,11 +385,11 @@ def _decoded(member: Member, task: MemberTask) -> DataFrame:
     return raw.coalesce(1).mapInArrow(_untyped(decoding_member(task)), schema)
 
 
-def _take_over(member: Member, task: MemberTask) -> MemberResult:
+def _take_over(member: Member, task: MemberTask) -> TaskResult:
     """Count what a worker has read, remember the tombstones that it has written, and return both."""
     assert member.layout is not None
     try:
-        result: MemberResult = pickle.loads(Path(task.result).read_bytes())  # noqa: S301 - our own worker's
+        result: TaskResult = pickle.loads(Path(task.result).read_bytes())  # noqa: S301 - our own worker's
     except FileNotFoundError as error:
         raise SinkError(f"a worker has written {task.result}, and the driver does not see it: {NOT_SHARED}") from error
     member.part.count(result.observed, member.layout)

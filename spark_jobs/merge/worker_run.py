@@ -38,9 +38,9 @@ from spark_jobs.merge.worker_records import (
 )
 from spark_jobs.merge.worker_task import (
     DECLINED,
-    MemberResult,
     MemberTask,
     MergeTask,
+    TableReading,
     TaskFailure,
     TaskResult,
     TombstonePaths,
@@ -130,10 +130,8 @@ def attempted(work: Callable[[], _Result]) -> _Result | TaskFailure:
 
 def done(task: MergeTask, found: Decoded) -> TaskResult:
     """Do a task whose records are decoded."""
-    rows, counted = found.rows, found.observed
-    earlier = tombstones_of(task.tombstones, rows.select([*task.keys, POSITION]).schema)
-    if earlier is not None:
-        rows = not_overtaken(rows, earlier, task.keys)
+    counted = found.observed
+    rows, earlier = _not_overtaken(task, found.rows)
     delays, times_ms = None, tuple[int, ...]()
     if counted.winners:
         pa.default_memory_pool().release_unused()  # what the records took, before a MERGE takes as much of the system
@@ -173,16 +171,14 @@ def newest_rows(task: MemberTask, batches: Iterator[pa.RecordBatch]) -> Iterator
         if batch.num_rows:
             records.append(batch)
     if not records:
-        _write(Path(task.result), MemberResult(Observed(0, 0, 0, None, None, None, None), ()))
+        _write(Path(task.result), TaskResult(Observed(0, 0, 0, None, None, None, None), wrote=False))
         return
     decoder, given = decoder_of(task.decoder), [pa.Table.from_batches(records)]
     del records
     found = decoded(decoder, task.admission, given, partial(_with_leaves, task, decoder))
-    rows, earlier = found.rows, tombstones_of(task.tombstones, found.rows.select([*task.keys, POSITION]).schema)
-    if earlier is not None:
-        rows = not_overtaken(rows, earlier, task.keys)
+    rows, earlier = _not_overtaken(task, found.rows)
     kept = _keep_tombstones(task, rows, _LEAVES, earlier)
-    _write(Path(task.result), MemberResult(found.observed, tuple(found.times_ms), kept))
+    _write(Path(task.result), TaskResult(found.observed, wrote=False, tombstones=kept, times_ms=tuple(found.times_ms)))
     names = [*(name for name, _ in task.decoder.columns), DELETED, POSITION, *((CHANGE, COMMITTED) if task.keeps_change else ())]
     yield from rows.select(names).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
 
@@ -229,7 +225,7 @@ def put_rows(put: WorkerPut, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     yield pa.RecordBatch.from_arrays([pa.array([count], pa.int64())], ["rows"])
 
 
-def _write(path: Path, result: MemberResult) -> None:
+def _write(path: Path, result: TaskResult) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{uuid4()}.tmp")
     new.write_bytes(pickle.dumps(result))
@@ -237,6 +233,12 @@ def _write(path: Path, result: MemberResult) -> None:
 
 
 # ── tombstones ────────────────────
+
+
+def _not_overtaken(task: TableReading, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+    """Return the rows that no tombstone of an earlier batch has overtaken, and these tombstones."""
+    earlier = tombstones_of(task.tombstones, rows.select([*task.keys, POSITION]).schema)
+    return (rows if earlier is None else not_overtaken(rows, earlier, task.keys)), earlier
 
 
 def tombstones_of(paths: TombstonePaths, schema: pa.Schema) -> pa.Table | None:
@@ -257,7 +259,7 @@ def tombstones_of(paths: TombstonePaths, schema: pa.Schema) -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-def _keep_tombstones(task: MergeTask | MemberTask, rows: pa.Table, leaves: str, earlier: pa.Table | None) -> tuple[str, int] | None:
+def _keep_tombstones(task: TableReading, rows: pa.Table, leaves: str, earlier: pa.Table | None) -> tuple[str, int] | None:
     """Write the keys and positions of rows that a later batch may need, in place of those of another attempt.
 
     `leaves` is the column that says which rows leave a tombstone. Return highest position and number; None if none is to be kept.

@@ -60,13 +60,19 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeTask:
-    """The records of one table in one batch: how they are read, which of them count, and how they are written."""
+class TableReading:
+    """The records of one table in one batch: how they are decoded, which of them count, and the tombstones that they meet."""
 
     decoder: DecoderPlan
     keys: tuple[str, ...]
     admission: Admission
     tombstones: TombstonePaths
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask(TableReading):
+    """The reading of a table whose newest rows a worker puts."""
+
     put: WorkerPut
 
 
@@ -74,7 +80,7 @@ class MergeTask:
 class TaskResult:
     """What a task has done: what was counted, whether rows were put, and the tombstones it wrote (highest position, how many).
 
-    `put` is how many rows were given to the put.
+    `put` is how many rows were given to the put. Rows that continue through Spark are not put by their task.
     `delays` are from the commit at the source to the commit of the target, of some of the changes; None if no rows were put. Where
     the put takes effect later, `times_ms` are when the source committed these changes.
     """
@@ -109,30 +115,17 @@ class KafkaReads:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberTask:
-    """The records of one table: how they are read, which of them count, and where the result goes.
+class MemberTask(TableReading):
+    """The reading of a table whose newest rows continue through Spark. `result` is the path of the file for the `TaskResult`.
 
     With `keeps_changes` all changes leave tombstones that a later batch may need, and not deletes alone: some may have no image.
     With `keeps_change` the rows have `CHANGE` and `COMMITTED`. `most_bytes` is what the records may take, None for no limit.
     """
 
-    decoder: DecoderPlan
-    keys: tuple[str, ...]
-    admission: Admission
-    tombstones: TombstonePaths
     keeps_changes: bool
     result: str
     most_bytes: int | None = None
     keeps_change: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MemberResult:
-    """What was counted, when some of the changes were committed, and the tombstones that were written: highest position, number."""
-
-    observed: Observed
-    times_ms: tuple[int, ...]
-    tombstones: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.merge.worker_records import TooManyRowsError
 from spark_jobs.merge.worker_run import newest_rows, put_rows
-from spark_jobs.merge.worker_task import DECLINED, Admission, MemberResult, MemberTask, TombstonePaths
+from spark_jobs.merge.worker_task import DECLINED, Admission, MemberTask, TaskResult, TombstonePaths
 from spark_jobs.sinks.worker_writes import PutDeclinedError, WorkerPut
 from tests.arrow.test_arrow_decoder import PLAN, record
 from tests.merge.lake import at
@@ -41,9 +41,9 @@ def read(one: MemberTask, changes: list[Record], snapshot: list[Record] | None =
     return {row["id"]: (row[DELETED], row[POSITION]) for row in found.to_pylist()}
 
 
-def result(one: MemberTask) -> MemberResult:
+def result(one: MemberTask) -> TaskResult:
     found = pickle.loads(Path(one.result).read_bytes())  # noqa: S301 - written here
-    assert isinstance(found, MemberResult)
+    assert isinstance(found, TaskResult)
     return found
 
 
