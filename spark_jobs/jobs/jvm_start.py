@@ -1,4 +1,4 @@
-"""The start of Spark's JVM: it is up within a time, or it is ended, and the reason is said.
+"""The start and the end of Spark's JVM: it is up within a time, or it is ended, and the reason is said.
 
 PySpark waits for ever for the file in which the JVM writes its port (`launch_gateway`). On a full disk the main thread of the JVM
 ends by an exception, and other threads keep the process: the file never comes. It does not come either from a JVM that ends with
@@ -26,7 +26,7 @@ from pyspark.java_gateway import launch_gateway
 
 from schemas.errors import SinkError
 from schemas.overriding import override
-from spark_jobs.jobs.own_jvm import own_jvm
+from schemas.settings import SparkSettings
 
 ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
@@ -34,6 +34,7 @@ _WRITTEN: Final = struct.Struct("!ii")
 """What the JVM writes: its port, and the size of its secret, which follows."""
 _LOOKS_S: Final = 0.1
 _ENDS_S: Final = 20.0
+"""A JVM that was killed is there until the system has taken its memory back."""
 _LAST_WORDS_S: Final = 1.0
 """What a process wrote before it ended is read within this time."""
 _LINES: Final = 3
@@ -219,3 +220,47 @@ def _connect(process: subprocess.Popen[bytes], port: int, secret: str) -> None:
             os.environ.pop(name, None)
     gateway.proc = process
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - what a session calls
+
+
+# ── the JVM of this process ────────────────────
+
+
+class LostClassError(SinkError):
+    """The JVM could not initialise a class, and does not do it again: only the JVM of another process may."""
+
+
+def without_class(name: str) -> LostClassError:
+    """Return what to say of a JVM that has lost a class."""
+    message = (
+        f"Spark's JVM could not initialise a class ({name}), and does not try it a second time. A disk that was full when a "
+        "library was written to it is a common cause. The merge job ends; its next start has another JVM, and runs the batch again"
+    )
+    return LostClassError(message)
+
+
+def jvm_ended(settings: SparkSettings) -> SinkError | None:
+    """Return what to say of the JVM where it has ended, or ends; None if it runs, or is another's."""
+    process = own_jvm()
+    if process is None:
+        return None
+    try:
+        status = int(process.wait(_ENDS_S))
+    except subprocess.TimeoutExpired:
+        return None
+    message = (
+        f"Spark's JVM ended with status {status} in the middle of its work: the system ends a process with -9 if it has no "
+        f"memory for it (spark.driver_memory is {settings.driver_memory}, and a JVM takes more than its heap). The batch is run "
+        "again at the next start"
+    )
+    return SinkError(message)
+
+
+def has_jvm_ended() -> bool:
+    """Return whether the JVM is gone now."""
+    process = own_jvm()
+    return process is not None and process.poll() is not None
+
+
+def own_jvm() -> subprocess.Popen[bytes] | None:
+    """Return the JVM that this process has started; None if it has none, or another's."""
+    return getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to know of it

@@ -24,8 +24,8 @@ from schemas.settings.sink_section import folder_key
 from schemas.sink_figures import SinkFigures
 from schemas.topics import state_topic
 from schemas.waiting import waiting
+from spark_jobs.jobs.jvm_start import has_jvm_ended, jvm_ended, without_class
 from spark_jobs.jobs.liveness_file import LivenessFile
-from spark_jobs.jobs.own_jvm import has_jvm_ended, jvm_ended, without_class
 from spark_jobs.jobs.own_session import own_session
 from spark_jobs.jobs.plan_check import require_plan
 from spark_jobs.jobs.preflight import require_writable

@@ -33,8 +33,8 @@ from schemas.overriding import override
 from schemas.settings import Settings
 from schemas.sink_figures import SinkFigures
 from schemas.waiting import WAITS
+from spark_jobs.jobs.jvm_start import LostClassError, has_jvm_ended, jvm_ended, without_class
 from spark_jobs.jobs.merge_job import MergeJob
-from spark_jobs.jobs.own_jvm import LostClassError, has_jvm_ended, jvm_ended, without_class
 from spark_jobs.jobs.own_session import own_session
 from spark_jobs.spark_errors import lost_class, reason_of
 

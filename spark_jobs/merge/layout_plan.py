@@ -19,7 +19,7 @@ from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.schema_sources import LOST, Part, SchemaSources
 from spark_jobs.merge.table_input import RawRecords
 from spark_jobs.pipeline.schema_rules import SchemaRule, differences, require_key, require_none_left_out
-from spark_jobs.pipeline.target_evolution import outgrown
+from spark_jobs.pipeline.target_layout import outgrown
 from spark_jobs.sinks.contract import Columns
 
 log = structlog.get_logger()

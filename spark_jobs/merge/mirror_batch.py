@@ -58,7 +58,7 @@ from spark_jobs.merge.worker_task import (
     putting,
 )
 from spark_jobs.pipeline.row_images import Image
-from spark_jobs.pipeline.target_evolution import TargetImages
+from spark_jobs.pipeline.target_layout import TargetImages
 from spark_jobs.sinks.arrival import NOT_SHARED
 from spark_jobs.sinks.contract import MirrorWriter
 from spark_jobs.sinks.stamp import Stamp

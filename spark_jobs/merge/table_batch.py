@@ -21,7 +21,7 @@ from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import MergeTask, TaskResult
 from spark_jobs.pipeline.schema_rules import dropped_columns
-from spark_jobs.pipeline.target_evolution import outgrown
+from spark_jobs.pipeline.target_layout import outgrown
 from spark_jobs.sinks.contract import MirrorWriter, TargetRecord
 from spark_jobs.sinks.worker_writes import WorkerPut
 

@@ -23,7 +23,7 @@ from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.rule import range_column
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_set_aside import without_keys
-from spark_jobs.pipeline.target_evolution import evolution, narrowing
+from spark_jobs.pipeline.target_layout import evolution, narrowing
 from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.contract import (
     ChangelogTarget,

@@ -19,9 +19,9 @@ from schemas.errors import ConfigError, RetriableSinkError, SinkError
 from schemas.settings import Settings
 from schemas.waiting import Waits
 from spark_jobs.jobs import merge_jobs
+from spark_jobs.jobs.jvm_start import LostClassError
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.merge_jobs import MergeJobs, may_pass
-from spark_jobs.jobs.own_jvm import LostClassError
 from spark_jobs.spark_errors import lost_class
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import ORDERS, amounts, at, flush, topics_of, wait_for

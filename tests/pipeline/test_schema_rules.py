@@ -22,7 +22,7 @@ from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.pipeline.row_images import Image, Item
 from spark_jobs.pipeline.schema_rules import SchemaRule, differences, dropped_columns, emptied, require_key
 from spark_jobs.pipeline.table_routes import Feed
-from spark_jobs.pipeline.target_evolution import TargetImages, evolution
+from spark_jobs.pipeline.target_layout import TargetImages, evolution
 from spark_jobs.sinks.contract import Evolution, FedBy, TargetRecord
 from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, StoredTable
 from spark_jobs.sinks.stamp import Stamp
