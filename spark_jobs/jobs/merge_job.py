@@ -34,11 +34,11 @@ from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.jobs.trigger_pace import TriggerPace, interval_of
 from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_ids
 from spark_jobs.kafka.read import stream, topic_pattern
+from spark_jobs.loads.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.batch import BatchMerger, Step, no_step
 from spark_jobs.merge.context import MergeParts, checkpoint_of, merge_parts
 from spark_jobs.merge.job_state import JobStates, MergeState
 from spark_jobs.merge.old_file_turns import OldFiles
-from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.pipeline.table_plan import require_same_rules
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.spark_errors import lost_class, reason_of

@@ -38,6 +38,7 @@ from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.settings import Settings
 from schemas.sink_figures import BatchCounts
+from spark_jobs.loads.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.batch_loads import Loads
 from spark_jobs.merge.begun_batch import BegunBatch, BegunBatches, EarlierBatch, RowSettings
 from spark_jobs.merge.changelog_batch import run_both, run_changelog
@@ -46,7 +47,6 @@ from spark_jobs.merge.group_batch import GroupRecords, GroupWork, MemberError
 from spark_jobs.merge.job_state import JobStates, MergeState, SourceRecord, retired_folders
 from spark_jobs.merge.mirror_batch import run_mirror
 from spark_jobs.merge.progress_report import StageClock, TableDelays, publish_progress
-from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.source_part import require_readable
 from spark_jobs.merge.spark_checkpoint import SparkCheckpoint
 from spark_jobs.merge.table_batch import TableRecords, run_alone

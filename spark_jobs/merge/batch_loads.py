@@ -32,26 +32,19 @@ from schemas.markers import LoadMarker
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.kafka.topic_tables import TopicTables
+from spark_jobs.loads.source_of_chunks import ChunkSource
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import MergeState, SourceRecord
 from spark_jobs.merge.layout_plan import LayoutPlanner
 from spark_jobs.merge.load_record import EarlierAttempt
 from spark_jobs.merge.progress_report import table_progress
-from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.source_part import NO_SCHEMA
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_input import RawRecords, TableInput
 from spark_jobs.merge.table_set_aside import half_written, is_of_one_table, result_or_own_error
 from spark_jobs.merge.target_batch import TargetBatch
-from spark_jobs.merge.worker_task import (
-    RESULTS,
-    LoadDone,
-    LoadFailure,
-    LoadTask,
-    TombstonePaths,
-    load_worker,
-    replacing_worker,
-)
+from spark_jobs.merge.worker_entries import load_worker, replacing_worker
+from spark_jobs.merge.worker_task import RESULTS, LoadDone, LoadFailure, LoadTask, TombstonePaths
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.worker_writes import LoadedRows, WorkerSink

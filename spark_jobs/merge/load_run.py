@@ -21,7 +21,7 @@ from schemas.errors import (
 from spark_jobs.arrow.arrow_decoder import REASONS
 from spark_jobs.arrow.newest import compared, not_overtaken
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.merge.source_of_chunks import ChunkSource
+from spark_jobs.loads.source_of_chunks import ChunkSource
 from spark_jobs.merge.worker_run import decoder_of, tombstones_of
 from spark_jobs.merge.worker_task import LoadDone, LoadFailure, LoadTask
 from spark_jobs.sinks.arrival import require_all

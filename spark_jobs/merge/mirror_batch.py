@@ -49,14 +49,8 @@ from spark_jobs.merge.group_batch import (
     without_failing_rows,
 )
 from spark_jobs.merge.target_batch import TargetBatch
-from spark_jobs.merge.worker_task import (
-    DECLINED,
-    PUT_RESULT,
-    MemberTask,
-    TaskResult,
-    decoding_member,
-    putting,
-)
+from spark_jobs.merge.worker_entries import decoding_member, putting
+from spark_jobs.merge.worker_task import DECLINED, PUT_RESULT, MemberTask, TaskResult
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.pipeline.target_layout import TargetImages
 from spark_jobs.sinks.arrival import NOT_SHARED

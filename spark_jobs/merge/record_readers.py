@@ -17,7 +17,8 @@ from schemas.settings import KafkaSettings
 from spark_jobs.kafka.read import read_slices
 from spark_jobs.kafka.worker_options import worker_options
 from spark_jobs.merge.table_input import TableInput
-from spark_jobs.merge.worker_task import Batches, KafkaReads, with_own_records
+from spark_jobs.merge.worker_entries import Batches, with_own_records
+from spark_jobs.merge.worker_task import KafkaReads
 
 _BIN: Final = "bin"
 Work = Callable[[Batches], Batches]

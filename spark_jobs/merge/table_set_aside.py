@@ -45,7 +45,7 @@ ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.5
 FIRST_PAUSE_MS: Final = 30_000
 LONGEST_PAUSE_MS: Final = 600_000
-_ASKED_AGAIN_S: Final = 10.0
+_ASKS_EVERY_S: Final = 10.0
 UNKNOWN_RANGE: Final = ("",)
 _Result = TypeVar("_Result")
 
@@ -150,8 +150,8 @@ class TablesSetAside:
 
     def _schema_ids(self, table: SourceTable) -> tuple[int, ...]:
         """Return the schemas the registry has of a table, asked for now and then; what was known if it does not answer."""
-        now, (asked, known) = time.monotonic(), self._seen.get(table, (-_ASKED_AGAIN_S, ()))
-        if now - asked >= _ASKED_AGAIN_S:
+        now, (asked, known) = time.monotonic(), self._seen.get(table, (-_ASKS_EVERY_S, ()))
+        if now - asked >= _ASKS_EVERY_S:
             changes, _ = self._tables.topics_of(table)
             subjects = (value_subject(changes), key_subject(changes))
             try:

@@ -32,16 +32,8 @@ from spark_jobs.merge.record_readers import RecordReader, SparkReader, WorkerRea
 from spark_jobs.merge.table_batch import TableBatch
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_set_aside import result_or_own_error
-from spark_jobs.merge.worker_task import (
-    PARTS,
-    RESULTS,
-    MergeTask,
-    TaskFailure,
-    TaskResult,
-    decoding_worker,
-    worker,
-    writing_worker,
-)
+from spark_jobs.merge.worker_entries import decoding_worker, worker, writing_worker
+from spark_jobs.merge.worker_task import PARTS, RESULTS, MergeTask, TaskFailure, TaskResult
 from spark_jobs.spark_errors import reason_of, was_cancelled
 from spark_jobs.store.sink_layout import KEPT_ROWS
 
