@@ -15,7 +15,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 from uuid import uuid4
 
@@ -73,8 +73,6 @@ class Loads:
         self._spark = spark
         self._tables = tables
         self._open_source = open_source
-        self._source: ChunkSource | None = None
-        self._is_opened = False
         self._written: set[str] = set()
 
     def carried_out(
@@ -124,12 +122,10 @@ class Loads:
         loads = LoadsOfTable(context, self._spark, table, target, one, batch_id, _earlier(context, table, put))
         return loads, loads.begin(self._tables.topics_of(table))
 
-    @property
+    @cached_property
     def source(self) -> ChunkSource | None:
         """The source of the chunks, opened when it is first needed."""
-        if not self._is_opened:
-            self._source, self._is_opened = self._open_source(), True
-        return self._source
+        return self._open_source()
 
     def _left_pending(
         self, context: JobContext, due: Mapping[SourceTable, TableRecords], batch_id: int
