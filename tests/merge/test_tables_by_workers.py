@@ -153,7 +153,7 @@ def test_killed_after_the_commits_of_workers_each_change_is_there_once_whichever
     versions = [version(settings, schema) for schema in SCHEMAS]
     assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
     if other == "jvm":
-        monkeypatch.setattr(TablesByWorkers, "merged", lambda *_: {})
+        monkeypatch.setattr(TablesByWorkers, "merged", lambda *_: [])
     merge_all(spark, settings)
     assert [version(settings, schema) for schema in SCHEMAS] == versions, "no second commit"
     assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
@@ -171,7 +171,7 @@ def test_killed_after_the_commit_of_the_jvm_a_worker_makes_none(
             raise Crash
 
     with monkeypatch.context() as patched:
-        patched.setattr(TablesByWorkers, "merged", lambda *_: {})
+        patched.setattr(TablesByWorkers, "merged", lambda *_: [])
         with pytest.raises(Crash):
             merge_all(spark, settings, dies)
     versions = [version(settings, schema) for schema in SCHEMAS]
@@ -253,13 +253,13 @@ def test_tombstones_of_workers_and_of_spark_stop_older_rows_of_either(
         flush(topics)
         with monkeypatch.context() as patched:
             if not with_workers:
-                patched.setattr(TablesByWorkers, "merged", lambda *_: {})
+                patched.setattr(TablesByWorkers, "merged", lambda *_: [])
             merge_all(spark, settings)
         topics.row({"id": number, "a": 99}, at(250).text)
         flush(topics)
         with monkeypatch.context() as patched:
             if with_workers:
-                patched.setattr(TablesByWorkers, "merged", lambda *_: {})
+                patched.setattr(TablesByWorkers, "merged", lambda *_: [])
             merge_all(spark, settings)
     assert [row["id"] for row in rows(settings, SCHEMAS[0])] == [0, 2, 4]
 
