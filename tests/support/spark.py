@@ -42,6 +42,8 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.maxPlanStringLength": "100",
         "spark.sql.debug.maxToStringFields": "1",
         "spark.ui.liveUpdate.period": "-1",
+        # The manager that Spark takes by itself asks a process `stat` for each file that it writes.
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
         # Compiling an expression takes longer than it runs here; the jobs of some end-to-end tests compile theirs.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
