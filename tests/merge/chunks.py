@@ -21,6 +21,8 @@ from tests.merge.lake import Step, at, marker
 from tests.merge.topics import Row, TableTopics
 
 BLOCK_ROWS = 3
+OF = "~"
+"""Between a table and its window, where jobs have windows of several tables."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class FileSource:
     folder: Path
 
     def read(self, database: str, table: str, load: LoadMarker) -> Iterator[tuple[pa.Array, pa.Array]]:
-        path = self.folder / "reads"
+        path = self.folder / f"reads.{load.window.rpartition(OF)[0]}"
         before = path.read_text().splitlines().count(f"{database}.{table} {load.window}") if path.exists() else 0
         with path.open("a") as log:
             log.write(f"{database}.{table} {load.window}\n")
@@ -45,18 +47,21 @@ class FileSource:
     def answer(self, answers: Iterable[LoadAnswer]) -> None:
         if (self.folder / "broken").exists():
             raise ConnectionError("the source does not answer")
-        with (self.folder / "answers").open("a") as log:
-            log.writelines(f"{row_id}\t{data}\n" for row_id, _, data in (one.row for one in answers))
+        for one in answers:
+            row_id, _, data = one.row
+            with (self.folder / f"answers.{one.window.rpartition(OF)[0]}").open("a") as log:
+                log.write(f"{row_id}\t{data}\n")
 
 
 class Chunks:
-    """The chunks that jobs of these settings are asked to load."""
+    """The chunks that jobs of these settings are asked to load; with `of`, those of one table, whose windows are called by it."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, folder: Path, of: str = "") -> None:
         self._spark = spark
         self.settings = settings
         self._folder = folder
-        folder.mkdir()
+        self._of, self._prefix = of, f"{of}{OF}" if of else ""
+        folder.mkdir(exist_ok=bool(of))
 
     def merge(self, on_step: Step = lambda *_: None) -> None:
         """Run the job until it has caught up."""
@@ -74,7 +79,7 @@ class Chunks:
 
     def has_records(self, window: str, *states: Sequence[tuple[bytes | None, bytes]], error: Exception | None = None) -> None:
         """Have a SELECT return these keys and values: those of the first state at first, then those of the next."""
-        (self._folder / window).write_bytes(pickle.dumps([(list(records), error) for records in states]))
+        (self._folder / f"{self._prefix}{window}").write_bytes(pickle.dumps([(list(records), error) for records in states]))
 
     def ask(
         self, window: str, topics: TableTopics, rows: Sequence[Row], low: int, *, position: int | None = None,
@@ -83,22 +88,23 @@ class Chunks:
         """Write the load marker of a window, whose SELECT returns these rows."""
         self.has(window, topics, rows, low, error)
         marker(
-            topics, LoadMarker, low if position is None else position, low if horizon is None else horizon, window=window,
+            topics, LoadMarker, low if position is None else position, low if horizon is None else horizon, window=f"{self._prefix}{window}",
             request=request, chunk=chunk, low=at(low), query=f"SELECT {chunk}", server="uuid",
             value_schema=topics.value_id, key_schema=topics.key_id, generation=generation,
         )  # fmt: skip
 
     def close(self, window: str, topics: TableTopics, position: int, horizon: int, *, request: str = "r", chunk: int = 0) -> None:
         """Write the close marker of a window that was loaded."""
+        window = f"{self._prefix}{window}"
         marker(topics, CloseMarker, position, horizon, window=window, request=request, chunk=chunk, loaded=True)
 
     def answers(self) -> list[LoadAnswer]:
         """What was answered since the last time."""
-        return [LoadAnswer.parse(*line.split("\t")) for line in self._lines("answers")]
+        return [LoadAnswer.parse(*line.removeprefix(self._prefix).split("\t")) for line in self._lines("answers")]
 
     def reads(self) -> list[str]:
         """The windows whose rows were read since the last time."""
-        return sorted(line.split(" ")[1] for line in self._lines("reads"))
+        return sorted(line.split(" ")[1].removeprefix(self._prefix) for line in self._lines("reads"))
 
     def breaks(self, *, broken: bool = True) -> None:
         """Have the source take no answers, or take them again."""
@@ -106,7 +112,7 @@ class Chunks:
         mark.touch() if broken else mark.unlink()
 
     def _lines(self, name: str) -> list[str]:
-        path = self._folder / name
+        path = self._folder / f"{name}.{self._of}"
         found = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)
         return found

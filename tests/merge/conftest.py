@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,23 @@ SinkFactory = Callable[..., Settings]
 @pytest.fixture
 def merge_settings(kafka: Kafka, registry: Registry, tmp_path: Path) -> SinkFactory:
     """Settings of a merge job with a prefix and a sink of its own; `writer` goes into the sink, what else is given into `spark`."""
+    return _factory(kafka, registry, tmp_path)
 
+
+@pytest.fixture(scope="module")
+def shared_settings(kafka: Kafka, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings of the merge job that the cases of a module share."""
+    return _factory(kafka, registry, tmp_path_factory.mktemp("shared"))()
+
+
+def _factory(kafka: Kafka, registry: Registry, folder: Path) -> SinkFactory:
     def make(writer: str = "auto", **spark: Any) -> Settings:
         mapping: Mapping[str, Any] = {
             "name": unique_name("merge"),
             "source": {"tables": [".*"], "signal_table": "shop.signals"},
             "kafka": {"bootstrap_servers": kafka.bootstrap_servers, "partitions": 2},
             "format": {"registry": registry.url},
-            "sinks": [{"path": str(tmp_path / "lake"), "writer": writer}],
+            "sinks": [{"path": str(folder / "lake"), "writer": writer}],
             "spark": spark,
         }
         return from_mapping(mapping)
@@ -34,7 +43,9 @@ def merge_settings(kafka: Kafka, registry: Registry, tmp_path: Path) -> SinkFact
     return make
 
 
-@pytest.fixture(autouse=True)
-def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def short_patience() -> Iterator[None]:
     """What the registry lost in a test it has not again a moment later."""
-    monkeypatch.setattr(schema_sources, "LOST_WAIT_S", 1.0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(schema_sources, "LOST_WAIT_S", 1.0)
+        yield

@@ -75,9 +75,9 @@ def rows(settings: Settings, table: TableSchema = ORDERS) -> list[dict[str, Any]
     return sorted(found, key=lambda row: [row[name] for name in table.record_key])
 
 
-def amounts(settings: Settings) -> dict[str, int]:
-    """The mirror of ORDERS as id → amount."""
-    return {row["id"]: row["amount"] for row in rows(settings)}
+def amounts(settings: Settings, table: TableSchema = ORDERS) -> dict[str, int]:
+    """The mirror of ORDERS, or of a table like it, as id → amount."""
+    return {row["id"]: row["amount"] for row in rows(settings, table)}
 
 
 def amounts_by_spark(spark: SparkSession, settings: Settings) -> dict[str, int]:
@@ -86,11 +86,13 @@ def amounts_by_spark(spark: SparkSession, settings: Settings) -> dict[str, int]:
     return {row["id"]: row["amount"] for row in frame.collect()}
 
 
-def quarantined(settings: Settings) -> list[tuple[str, int, int, str]]:
-    """Topic, partition, offset and reason of every record in quarantine."""
+def quarantined(settings: Settings, *topics: TableTopics) -> list[tuple[str, int, int, str]]:
+    """Topic, partition, offset and reason of every record in quarantine, or of those of some topics."""
+    names = {name for one in topics for name in (one.changes, one.snapshots)}
     read = DeltaTable(f"{settings.sink.service_path}/quarantine").to_pyarrow_table()
     found = read.select(["topic", "partition", "offset", "reason"]).to_pylist()
-    return sorted((row["topic"], row["partition"], row["offset"], row["reason"]) for row in found)
+    kept = [row for row in found if not names or row["topic"] in names]
+    return sorted((row["topic"], row["partition"], row["offset"], row["reason"]) for row in kept)
 
 
 def progress(settings: Settings, table: TableSchema = ORDERS) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
+from schemas.settings import Settings
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.merge.tables_by_workers import TablesByWorkers
 from spark_jobs.sinks.contract import Evolution
@@ -26,8 +27,10 @@ from spark_jobs.sinks.delta.alter import apply
 from spark_jobs.sinks.stamp import Stamp
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, at, column, crash, flush, marker, merge_all, rows, table, topics_of
+from tests.merge.shared_job import MERGED, Outcomes, Runs, SharedJob, Tables
 from tidemark.verify.rules import rule
 
+JOB = SharedJob()
 NTZ = T.TimestampNTZType()
 DAY = datetime(2024, 2, 29)
 
@@ -63,10 +66,9 @@ def test_a_table_that_had_no_datetime_takes_one(
     assert {name: read.column(name)[0].as_py() for name in row} == row, "delta-rs reads it"
 
 
-def test_added_columns_fill_old_rows_and_types_widen(
-    spark: SparkSession, merge_settings: SinkFactory
-) -> None:
-    settings = merge_settings()
+@JOB.case
+def test_added_columns_fill_old_rows_and_types_widen(tables: Tables) -> Runs:
+    settings = tables.settings
     plain = table("plain", column("a"))
     altered = table(
         "plain",
@@ -76,12 +78,11 @@ def test_added_columns_fill_old_rows_and_types_widen(
         column("maybe_six", default="6"),
     )
     quiet, quiet_altered = table("quiet", column("a")), table("quiet", column("a"), column("n", default="7"))
-    topics, quiet_topics = topics_of(settings, plain), topics_of(settings, quiet)
+    topics, quiet_topics = tables.topics_of(plain), tables.topics_of(quiet)
     for number in range(3):
         topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, number % 2)
         quiet_topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text)
-    flush(topics, quiet_topics)
-    merge_all(spark, settings)
+    yield MERGED
 
     # A record of the old schema comes late, after the ALTER, from the other partition; `quiet` has no new record.
     topics.change("c", {"id": 3, "a": 3}, at(200, 1).text)
@@ -89,8 +90,7 @@ def test_added_columns_fill_old_rows_and_types_widen(
     topics.change("u", {"id": 1, "a": 2**40, "five": 8, "maybe": "x", "maybe_six": None}, at(300, 1).text, 1)
     quiet_topics.alter(quiet_altered)
     marker(quiet_topics, HeartbeatMarker, 400)
-    flush(topics, quiet_topics)
-    merge_all(spark, settings)
+    yield MERGED
     old = {"five": 5, "maybe": None, "maybe_six": 6}
     assert rows(settings, plain) == [
         {"id": 0, "a": 0} | old,
@@ -103,8 +103,7 @@ def test_added_columns_fill_old_rows_and_types_widen(
     # Dropped at the source: the column stays, new rows have NULL there.
     topics.alter(table("plain", column("a", ColumnType.BIGINT)))
     topics.change("c", {"id": 4, "a": 4}, at(500, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
     assert rows(settings, plain)[4] == {
         "id": 4,
         "a": 4,
@@ -114,9 +113,10 @@ def test_added_columns_fill_old_rows_and_types_widen(
     }
 
 
-def test_a_column_never_becomes_narrower_than_it_was(spark: SparkSession, merge_settings: SinkFactory) -> None:
+@JOB.case
+def test_a_column_never_becomes_narrower_than_it_was(tables: Tables) -> Runs:
     """Narrower, of the other sign, dropped and added with another type, NULL to NOT NULL and back, text to bytes."""
-    settings = merge_settings()
+    settings = tables.settings
     kind = ColumnType
     before = table(
         "drift",
@@ -139,49 +139,44 @@ def test_a_column_never_becomes_narrower_than_it_was(spark: SparkSession, merge_
         replace(column("places", kind.DECIMAL), precision=6, scale=2),
     )
     without = replace(before, columns=tuple(item for item in before.columns if item.name != "again"))
-    topics = topics_of(settings, before)
+    topics = tables.topics_of(before)
     first = {"id": 1, "narrow": 2**40, "sign": 2**31, "again": 5, "nulls": None, "bytes": "ü", "places": Decimal("1.2345")}
     topics.change("c", first, at(100, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
     topics.alter(without)
     topics.alter(after)
     second = {"id": 2, "narrow": 3, "sign": -1, "again": "x", "nulls": 1, "bytes": b"\xff\0", "places": Decimal("1.25")}
     topics.change("c", second, at(200, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
     topics.alter(before)
     topics.change("c", first | {"id": 3}, at(300, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
     wide = first | {"again": "5", "bytes": "ü".encode()}
     assert rows(settings, before) == [wide, second | {"places": Decimal("1.2500")}, wide | {"id": 3}]
     assert not (Path(settings.sink.service_path) / "quarantine").exists()
-    kinds = dict(spark.read.format("delta").load(settings.sink.table_path("shop", "drift")).dtypes)
+    kinds = dict(tables.spark.read.format("delta").load(settings.sink.table_path("shop", "drift")).dtypes)
     assert (kinds["narrow"], kinds["sign"], kinds["places"]) == ("bigint", "bigint", "decimal(10,4)")
 
 
-def test_what_is_no_text_becomes_bytes_by_its_text(spark: SparkSession, merge_settings: SinkFactory) -> None:
+@JOB.case
+def test_what_is_no_text_becomes_bytes_by_its_text(tables: Tables) -> Runs:
     """BIT(1) to BIT(8) and the like: Spark casts nothing but text to bytes; records of both kinds are read, batch by batch."""
-    settings = merge_settings()
+    settings = tables.settings
     kind = ColumnType
     names = {"flags": kind.BIT, "number": kind.INT, "day": kind.DATE}
     before = table("bytes", *(replace(column(name, one), length=1 if one is kind.BIT else None) for name, one in names.items()))
     after = table("bytes", *(replace(column(name, kind.VARBINARY), length=8) for name in names))
-    topics = topics_of(settings, before)
+    topics = tables.topics_of(before)
     old = {"flags": True, "number": -5, "day": 1}
     topics.change("c", {"id": 1} | old, at(100, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
     topics.alter(after)
     for number in (2, 3):
         topics.change("c", {"id": number} | dict.fromkeys(names, b"\xff"), at(100 * number, 1).text)
-        flush(topics)
-        merge_all(spark, settings)
+        yield MERGED
     topics.alter(before)
     topics.change("c", {"id": 4} | old, at(400, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
     reported = {"flags": b"true", "number": b"-5", "day": b"1970-01-02"}
     new = dict.fromkeys(names, b"\xff")
     assert rows(settings, before) == [{"id": 1} | reported, {"id": 2} | new, {"id": 3} | new, {"id": 4} | reported]
@@ -350,21 +345,23 @@ def _plain(value: Any) -> Any:
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
-def test_a_column_that_comes_back_as_it_was_has_its_values_in_a_sink_that_is_younger(
-    spark: SparkSession, merge_settings: SinkFactory
-) -> None:
+@JOB.case
+def test_a_column_that_comes_back_as_it_was_has_its_values_in_a_sink_that_is_younger(tables: Tables) -> Runs:
     """The registry knows the schema already: the newest one there is that of the time without the column."""
-    settings = merge_settings()
+    settings = tables.settings
     number = Column("n", ColumnType.INT, nullable=True)
     with_it, without_it = table("revenant", number), table("revenant")
-    topics = topics_of(settings, with_it)
+    topics = tables.topics_of(with_it)
     topics.alter(without_it)
     topics.change("c", {"id": 1}, at(100, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
     assert rows(settings, with_it) == [{"id": 1}], "what is gone when the sink begins is no column of it"
     topics.alter(with_it)
     topics.change("c", {"id": 2, "n": 2}, at(200, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
     assert rows(settings, with_it) == [{"id": 1, "n": None}, {"id": 2, "n": 2}]
+
+
+@pytest.fixture(scope="module")
+def one_job(request: pytest.FixtureRequest, spark: SparkSession, shared_settings: Settings) -> Outcomes:
+    return JOB.play_tables(request, spark, shared_settings)

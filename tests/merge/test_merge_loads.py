@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +12,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from schemas.columns import ColumnType
+from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import LoadImpossibleError, SinkError
 from schemas.loads import LoadAnswer
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, LoadMarker
@@ -22,9 +23,11 @@ from spark_jobs.merge.batch_loads import LoadsOfTable
 from spark_jobs.store.sink_layout import STATE
 from tests.merge.chunks import Chunks
 from tests.merge.conftest import SinkFactory
-from tests.merge.lake import Crash, at, column, flush, marker, progress, rows, table, topics_of
+from tests.merge.lake import Crash, Step, at, column, flush, marker, progress, rows, table, topics_of
+from tests.merge.shared_job import MERGED, Outcomes, Runs, SharedJob
 from tests.merge.topics import TableTopics
 
+JOB = SharedJob()
 ITEMS = table("items", column("a"))
 Found = dict[int, int]
 
@@ -33,8 +36,8 @@ def some(*numbers: int, a: int = 1) -> list[dict[str, Any]]:
     return [{"id": number, "a": a} for number in numbers]
 
 
-def found(settings: Settings) -> Found:
-    read = rows(settings, ITEMS)
+def found(settings: Settings, schema: TableSchema) -> Found:
+    read = rows(settings, schema)
     assert len({row["id"] for row in read}) == len(read), "no key twice"
     return {row["id"]: row["a"] for row in read}
 
@@ -44,12 +47,19 @@ def whole(topics: TableTopics, position: int, first_bound: int, **more: Any) -> 
 
 
 class World:
-    """One table, its topics, its chunks."""
+    """One table, its topics, its chunks: with a name one of several tables of a job."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, folder: Path, name: str = "") -> None:
         self.settings = settings
-        self.topics = topics_of(settings, ITEMS)
-        self.chunks = Chunks(spark, settings, folder)
+        self.table = replace(ITEMS, name=name or ITEMS.name)
+        self.topics = topics_of(settings, self.table)
+        self.chunks = Chunks(spark, settings, folder, of=name)
+
+    def altered(self, *more: Column) -> TableSchema:
+        """Write with more columns from here on, and return the table."""
+        wider = replace(self.table, columns=(*self.table.columns, *more))
+        self.topics.alter(wider)
+        return wider
 
     def change(self, op: str, number: int, position: int, a: int = 1) -> None:
         self.topics.change(op, {"id": number, "a": a}, at(position, 1).text, number % 2)
@@ -60,11 +70,11 @@ class World:
 
     @property
     def rows(self) -> Found:
-        return found(self.settings)
+        return found(self.settings, self.table)
 
     @property
     def progress(self) -> dict[str, Any]:
-        return progress(self.settings, ITEMS)
+        return progress(self.settings, self.table)
 
 
 @pytest.fixture
@@ -72,7 +82,8 @@ def world(spark: SparkSession, merge_settings: SinkFactory, tmp_path: Path) -> W
     return World(spark, merge_settings(), tmp_path / "chunks")
 
 
-def test_a_table_is_loaded_chunk_by_chunk_beside_its_changes_and_is_consistent(world: World) -> None:
+@JOB.case
+def test_a_table_is_loaded_chunk_by_chunk_beside_its_changes_and_is_consistent(world: World) -> Runs:
     """Before the barrier, behind it in the same batch, and in a later batch: the newest state of each key stays."""
     chunks = world.chunks
     world.change("c", 1, 50, 5)  # older than the chunk, and in the lake
@@ -80,7 +91,7 @@ def test_a_table_is_loaded_chunk_by_chunk_beside_its_changes_and_is_consistent(w
     world.change("d", 3, 201)
     chunks.ask("w0", world.topics, some(1, 2, 3, 4), 100, position=110)
     chunks.ask("w1", world.topics, some(10, 11), 100, position=110, chunk=1)
-    world.merge()
+    yield MERGED
     assert world.rows == {1: 1, 2: 20, 4: 1, 10: 1, 11: 1}
     assert sorted(chunks.answers(), key=lambda one: one.window) == [LoadAnswer("w0", 4), LoadAnswer("w1", 2)]
     assert chunks.reads() == ["w0", "w1"]
@@ -91,72 +102,77 @@ def test_a_table_is_loaded_chunk_by_chunk_beside_its_changes_and_is_consistent(w
     chunks.close("w0", world.topics, 300, 100)
     chunks.close("w1", world.topics, 300, 301, chunk=1)
     whole(world.topics, 310, 90)
-    world.merge()
+    yield MERGED
     assert world.rows == {1: 1, 2: 20, 4: 1, 11: 12, 12: 12}
     assert (world.progress["consistent_at"], world.progress["lacks"]) == (at(310).text, None)
     assert chunks.reads() == []
     assert chunks.answers() == [], "the producer has closed both windows, and waits for no answer"
 
 
-def test_chunks_with_rows_that_are_there_are_loaded_at_once(world: World) -> None:
+@JOB.case
+def test_chunks_with_rows_that_are_there_are_loaded_at_once(world: World) -> Runs:
     """No load has to be asked for again since another one has committed meanwhile."""
     for number in range(0, 60, 3):
         world.change("c", number, 50, 5)
-    world.merge()
+    yield MERGED
     for chunk in range(6):
         world.chunks.ask(f"w{chunk}", world.topics, some(*range(chunk * 10, chunk * 10 + 10)), 100, chunk=chunk)
-    world.merge()
+    yield MERGED
     assert world.rows == dict.fromkeys(range(60), 1)
     assert [(one.rows, one.error) for one in world.chunks.answers()] == [(10, "")] * 6
     assert not list(Path(world.settings.sink.service_path).rglob("*.arrow")), "what loads keep for a moment"
 
 
-def test_later_changes_find_the_loaded_rows(world: World) -> None:
+@JOB.case
+def test_later_changes_find_the_loaded_rows(world: World) -> Runs:
     """Keys above all that the target had before would be appended."""
     world.change("c", 1, 50)
-    world.merge()
+    yield MERGED
     world.chunks.ask("w0", world.topics, some(100, 200), 100)
-    world.merge()
+    yield MERGED
     for number, op in ((100, "u"), (200, "d"), (300, "c")):
         world.change(op, number, 400 + number, 7)
-    world.merge()
+    yield MERGED
     assert world.rows == {1: 1, 100: 7, 300: 7}
 
 
-def test_deletes_of_earlier_batches_are_remembered_for_a_load(world: World) -> None:
+@JOB.case
+def test_deletes_of_earlier_batches_are_remembered_for_a_load(world: World) -> Runs:
     world.change("c", 1, 50)
     world.change("c", 2, 50)
-    world.merge()
+    yield MERGED
     world.change("d", 1, 150)
     world.change("d", 3, 90)  # before the barrier: 3 is there again if the chunk has it
     marker(world.topics, HeartbeatMarker, 200, 80)
-    world.merge()
+    yield MERGED
     marker(world.topics, HeartbeatMarker, 210, 80)
-    world.merge()
+    yield MERGED
     world.chunks.ask("w0", world.topics, some(1, 2, 3), 100, position=220, horizon=80)
-    world.merge()
+    yield MERGED
     assert world.rows == {2: 1, 3: 1}
 
 
-def test_a_load_below_a_floor_or_of_a_window_that_was_given_up_brings_nothing(world: World) -> None:
+@JOB.case
+def test_a_load_below_a_floor_or_of_a_window_that_was_given_up_brings_nothing(world: World) -> Runs:
     world.chunks.ask("old", world.topics, some(1), 100)
     marker(world.topics, HeartbeatMarker, 300, 200)
     world.change("c", 9, 250)
-    world.merge()
+    yield MERGED
     assert (world.chunks.reads(), world.chunks.answers()) == ([], [])
     marker(world.topics, FloorMarker, 500, 200, reason="truncate")
     world.chunks.ask("cut", world.topics, some(2), 400, position=510, horizon=200)
-    world.merge()
+    yield MERGED
     assert (world.chunks.reads(), world.chunks.answers()) == ([], [LoadAnswer("cut", 0)])
     assert world.rows == {}
 
 
-def test_chunks_of_two_requests_and_a_chunk_that_is_asked_for_twice_are_loaded_one_after_the_other(world: World) -> None:
+@JOB.case
+def test_chunks_of_two_requests_and_a_chunk_that_is_asked_for_twice_are_loaded_one_after_the_other(world: World) -> Runs:
     same = some(*range(20))
     for number, (request, chunk) in enumerate((("r", 0), ("r", 0), ("s", 5), ("r", 1))):
         mine = some(*range(20, 40)) if chunk == 1 else same
         world.chunks.ask(f"w{number}", world.topics, mine, 100 + number, horizon=90, request=request, chunk=chunk)
-    world.merge()
+    yield MERGED
     assert sorted(world.rows) == list(range(40))
     assert [one.rows for one in world.chunks.answers()] == [20] * 4
 
@@ -256,7 +272,8 @@ def test_without_a_source_a_load_waits_and_nothing_is_lost(world: World, spark: 
     assert world.chunks.answers() == [LoadAnswer("w0", 1)]
 
 
-def test_chunks_of_two_plans_of_a_request_are_loaded_one_after_the_other(world: World) -> None:
+@JOB.case
+def test_chunks_of_two_plans_of_a_request_are_loaded_one_after_the_other(world: World) -> Runs:
     """A key that became another has the table divided once more: the rows of both plans would be appended beside each other."""
     table, loads = object(), [("r", 0, 0), ("r", 1, 0), ("r", 3, 1), ("r", 4, 1), ("s", 5, 0)]
     lanes = [SimpleNamespace(table=table, task=SimpleNamespace(load=load_of(*one))) for one in loads]
@@ -264,7 +281,7 @@ def test_chunks_of_two_plans_of_a_request_are_loaded_one_after_the_other(world: 
     assert [[one.task.load.chunk for one in group] for group in rounds] == [[0, 1], [3, 4], [5]]
     world.chunks.ask("w0", world.topics, some(*range(20)), 100, horizon=90)
     world.chunks.ask("w5", world.topics, some(*range(10, 40)), 120, horizon=90, chunk=3, generation=1)
-    world.merge()
+    yield MERGED
     assert sorted(world.rows) == list(range(40))
 
 
@@ -340,32 +357,32 @@ def test_rows_that_a_dead_attempt_has_put_and_kafka_has_dropped_since_are_not_th
     assert world.rows == {1: 1, 2: 1, 100: 7}
 
 
-@pytest.mark.parametrize("how", ["never asked for here", "failed"])
-def test_a_table_whose_chunk_was_loaded_elsewhere_lacks_rows_until_a_later_snapshot(world: World, how: str) -> None:
+@JOB.case_of("how", "never asked for here", "failed")
+def test_a_table_whose_chunk_was_loaded_elsewhere_lacks_rows_until_a_later_snapshot(world: World, how: str) -> Runs:
     world.change("c", 1, 50)
-    world.merge()
+    yield MERGED
     if how == "failed":
         world.chunks.ask("w0", world.topics, some(2), 100, error=ConnectionError("gone"))
-        world.merge()
+        yield MERGED
         (answer,) = world.chunks.answers()
         assert (answer.retry, "gone" in answer.error) == (True, True)
     world.chunks.close("w0" if how == "failed" else "other", world.topics, 200, 100)
     whole(world.topics, 210, 90)
-    world.merge()
+    yield MERGED
     assert world.rows == {1: 1}, "no sweep"
-    assert world.progress["consistent_at"] is None
-    assert "not kept" in world.progress["lacks"]
+    assert (world.progress["consistent_at"], "not kept" in world.progress["lacks"]) == (None, True)
     marker(world.topics, HeartbeatMarker, 300, 300)
-    world.merge()
-    assert world.progress["consistent_at"] is None
+    yield MERGED
+    assert (world.rows, world.progress["consistent_at"]) == ({1: 1}, None)
     world.topics.row({"id": 2, "a": 2}, at(400).text)
     whole(world.topics, 500, 400)
-    world.merge()
+    yield MERGED
     assert world.rows == {2: 2}
     assert (world.progress["consistent_at"], world.progress["lacks"]) == (at(500).text, None)
 
 
-def test_errors_are_answered_and_the_other_loads_and_changes_are_merged(world: World) -> None:
+@JOB.case
+def test_errors_are_answered_and_the_other_loads_and_changes_are_merged(world: World) -> Runs:
     chunks, topics = world.chunks, world.topics
     chunks.ask("cut off", topics, some(1, 2, 3, 4), 100, error=ConnectionError("gone"))
     chunks.ask("impossible", topics, some(5), 100, chunk=4, error=LoadImpossibleError("no such column"))
@@ -376,7 +393,7 @@ def test_errors_are_answered_and_the_other_loads_and_changes_are_merged(world: W
     chunks.has_records("bad", [(topics.key({"id": 10}), bad)])
     chunks.has_records("other", [(topics.key({"id": 20}), topics.value("r", None, {"id": 20, "a": 1}, at(101).text))])
     world.change("c", 40, 50)
-    world.merge()
+    yield MERGED
     assert world.rows == {30: 1, 40: 1}
     answers = {one.window: one for one in chunks.answers()}
     assert {name: (one.retry, bool(one.error)) for name, one in answers.items()} == {
@@ -408,7 +425,7 @@ def test_an_error_of_one_table_around_its_loads_ends_no_batch_and_the_table_is_m
 
     world.change("c", 1, 50)
     world.merge()
-    world.topics.alter(table("items", column("a"), column("b")))
+    world.altered(column("b"))
     world.chunks.ask("w0", world.topics, [{"id": 2, "a": 2, "b": 2}], 100)
     with monkeypatch.context() as patched:
         patched.setattr(LoadsOfTable, step, fails)
@@ -421,28 +438,29 @@ def test_an_error_of_one_table_around_its_loads_ends_no_batch_and_the_table_is_m
     assert world.rows == {2: 3}
 
 
-def test_a_column_that_came_meanwhile_is_added_before_the_chunk_is_loaded(world: World) -> None:
+@JOB.case
+def test_a_column_that_came_meanwhile_is_added_before_the_chunk_is_loaded(world: World) -> Runs:
     world.change("c", 1, 50)
-    world.merge()
-    wider = table("items", column("a"), column("b", ColumnType.VARCHAR))
-    world.topics.alter(wider)
+    yield MERGED
+    wider = world.altered(column("b", ColumnType.VARCHAR))
     world.chunks.ask("w0", world.topics, [{"id": 2, "a": 2, "b": "two"}], 100)
-    world.merge()
+    yield MERGED
     assert rows(world.settings, wider) == [{"id": 1, "a": 1, "b": None}, {"id": 2, "a": 2, "b": "two"}]
 
 
-def test_what_is_remembered_of_loads_is_bounded_and_copies_of_markers_change_nothing(world: World) -> None:
+@JOB.case
+def test_what_is_remembered_of_loads_is_bounded_and_copies_of_markers_change_nothing(world: World) -> Runs:
     """The copies of a marker in the partitions may be read by several batches."""
     for number in range(3):
         world.chunks.ask(f"w{number}", world.topics, some(number), 100 + number, horizon=100, chunk=number)
-    world.merge()
+    yield MERGED
     assert len(loads(world)["done"]) == 3
     assert len(world.chunks.answers()) == 3
     for number in range(3):
         world.chunks.ask(f"w{number}", world.topics, some(number), 100 + number, horizon=100, chunk=number)
         world.chunks.close(f"w{number}", world.topics, 200 + number, 100, chunk=number)
     marker(world.topics, HeartbeatMarker, 300, 300)
-    world.merge()
+    yield MERGED
     assert world.chunks.reads() == ["w0", "w1", "w2"]
     assert loads(world) is None, "nothing is remembered of loads whose windows are closed"
     assert world.progress["lacks"] is None
@@ -451,4 +469,22 @@ def test_what_is_remembered_of_loads_is_bounded_and_copies_of_markers_change_not
 def loads(world: World) -> Any:
     states = sorted(Path(world.settings.sink.service_path).rglob("*.json"), key=lambda path: path.stat().st_mtime)
     documents = [json.loads(path.read_text()) for path in states if "state" in str(path)]
-    return documents[-1]["tables"]["shop.items"].get("loads")
+    return documents[-1]["tables"][world.table.full_name].get("loads")
+
+
+@pytest.fixture(scope="module")
+def one_job(
+    request: pytest.FixtureRequest, spark: SparkSession, shared_settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> Outcomes:
+    folder, numbers = tmp_path_factory.mktemp("chunks"), count()
+    worlds: list[World] = []
+
+    def scene() -> World:
+        worlds.append(World(spark, shared_settings, folder, f"items{next(numbers)}"))
+        return worlds[-1]
+
+    def merge(on_step: Step) -> None:
+        flush(*(world.topics for world in worlds))
+        worlds[0].chunks.merge(on_step)
+
+    return JOB.play(request, scene, merge)

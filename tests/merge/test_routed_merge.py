@@ -24,9 +24,11 @@ from spark_jobs.merge.table_input import TableInput
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
 from tests.merge.lake import ORDERS, Crash, at, column, flush, marker, merge_all, progress
+from tests.merge.shared_job import MERGED, Outcomes, Runs, SharedJob, Tables
 from tests.merge.test_spark_model import Dying, Played, merge_through_crashes
 from tests.merge.topics import TableTopics
 
+JOB = SharedJob()
 SHARDS = (replace(ORDERS, database="s1"), replace(ORDERS, database="s2"))
 PEOPLE = TableSchema(
     "crm",
@@ -99,20 +101,19 @@ def die_without_the_second(spark: SparkSession, settings: Settings, monkeypatch:
             merge_all(spark, settings)
 
 
-def test_shards_go_into_one_table_by_their_identity(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    settings = routed(merge_settings(), INTO_ONE)
-    one, two = (topics_of(settings, table) for table in SHARDS)
+@JOB.case
+def test_shards_go_into_one_table_by_their_identity(tables: Tables) -> Runs:
+    settings = tables.settings
+    one, two = (tables.topics_of(table) for table in SHARDS)
     source = {name: f"{settings.name}:{name}.orders" for name in ("s1", "s2")}
     one.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
     one.change("c", {"id": "b", "amount": 2}, at(200, 1).text)
-    one.flush()
-    merge_all(spark, settings)
+    yield MERGED
     assert rows(settings, "ods.orders") == [{"id": "a", "amount": 1}, {"id": "b", "amount": 2}], "one table alone: its rows as they are"
 
     two.change("c", {"id": "a", "amount": 10}, at(150, 1).text)
     two.change("c", {"id": "c", "amount": 30}, at(160, 1).text)
-    two.flush()
-    merge_all(spark, settings)
+    yield MERGED
     assert rows(settings, "ods.orders") == [
         {"id": "a", "amount": 1, "_tm_source": source["s1"]},
         {"id": "b", "amount": 2, "_tm_source": source["s1"]},
@@ -121,29 +122,18 @@ def test_shards_go_into_one_table_by_their_identity(spark: SparkSession, merge_s
     ]
 
     one.change("d", {"id": "a", "amount": 1}, at(300, 1).text)  # moved: inserted there before it is deleted here
-    ends = two.change_offsets
-    two.marker(FloorMarker(table="s2.orders", partitions=2, position=at(250), horizon=at(250), change_offsets=ends, reason="truncate"))
+    marker(two, FloorMarker, 250, reason="truncate")
     two.change("c", {"id": "d", "amount": 40}, at(350, 1).text)
-    one.flush()
-    two.flush()
-    merge_all(spark, settings)
+    yield MERGED
     assert rows(settings, "ods.orders") == [
         {"id": "b", "amount": 2, "_tm_source": source["s1"]},
         {"id": "d", "amount": 40, "_tm_source": source["s2"]},
     ], "a truncate of one shard takes its rows alone"
 
 
-def test_rows_that_match_are_there_changed_and_leave_when_they_do_not(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    transform = TransformSettings(
-        tables="crm.people", into="crm.open", select=("id", "upper(email) AS mail", "__table__ AS name"), where="state = 'open'"
-    )
-    settings = routed(
-        merge_settings(),
-        RouteSettings(tables=r"crm\.people", into="crm.open"),
-        RouteSettings(tables=r"crm\.people", into="crm.everyone"),
-        transforms=(transform,),
-    )
-    topics = topics_of(settings, PEOPLE)
+@JOB.case
+def test_rows_that_match_are_there_changed_and_leave_when_they_do_not(tables: Tables) -> Runs:
+    settings, topics = tables.settings, tables.topics_of(PEOPLE)
 
     def change(op: str, number: int, state: str | None, offset: int) -> None:
         topics.change(op, {"id": number, "email": f"{number}@x", "state": state}, at(offset, 1).text)
@@ -151,18 +141,32 @@ def test_rows_that_match_are_there_changed_and_leave_when_they_do_not(spark: Spa
     change("c", 1, "open", 100)
     change("c", 2, "new", 200)
     change("c", 3, None, 300)
-    topics.flush()
-    merge_all(spark, settings)
+    yield MERGED
     assert rows(settings, "crm.open") == [{"id": 1, "mail": "1@X", "name": "people"}]
     assert [row["id"] for row in rows(settings, "crm.everyone")] == [1, 2, 3]
 
     change("u", 1, "done", 400)
     change("u", 2, "open", 500)
     change("d", 3, None, 600)
-    topics.flush()
-    merge_all(spark, settings)
+    yield MERGED
     assert [row["id"] for row in rows(settings, "crm.open")] == [2]
     assert {row["id"]: row["state"] for row in rows(settings, "crm.everyone")} == {1: "done", 2: "open"}
+
+
+@JOB.case
+def test_a_table_whose_schema_came_back_is_merged_by_it_after_a_restart(tables: Tables) -> Runs:
+    settings, topics = tables.settings, tables.topics_of(ORDERS)
+    topics.register()
+    topics.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
+    yield MERGED
+    topics.alter(replace(ORDERS, columns=ORDERS.columns[:1]))  # the column is dropped, and added again as it was
+    topics.alter(ORDERS)
+    topics.change("c", {"id": "b", "amount": 2}, at(200, 1).text)
+    yield MERGED
+    marker(topics, HeartbeatMarker, 300)
+    yield MERGED
+    assert {row["id"]: row["twice"] for row in rows(settings, "shop.orders")} == {"a": 2, "b": 4}
+    assert progress(settings)["set_aside"] is None
 
 
 @pytest.mark.parametrize("writer", ["auto", pytest.param("jvm", marks=pytest.mark.slow)])
@@ -279,26 +283,6 @@ def test_a_changed_plan_and_a_wrong_one_are_refused_before_anything_is_written(
     with pytest.raises(SinkError, match=r"crm.people was built of crm.people by another rule"):
         merge_all(spark, plain)
     merge_all(spark, where("state = 'open'"))
-
-
-def test_a_table_whose_schema_came_back_is_merged_by_it_after_a_restart(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    twice = TransformSettings(tables=r"shop\.orders", select=("id", "amount * 2 AS twice"))
-    settings = routed(merge_settings(), transforms=(twice,))
-    topics = topics_of(settings, ORDERS)
-    topics.register()
-    topics.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
-    topics.alter(replace(ORDERS, columns=ORDERS.columns[:1]))  # the column is dropped, and added again as it was
-    topics.alter(ORDERS)
-    topics.change("c", {"id": "b", "amount": 2}, at(200, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
-    marker(topics, HeartbeatMarker, 300)
-    flush(topics)
-    merge_all(spark, settings)
-    assert {row["id"]: row["twice"] for row in rows(settings, "shop.orders")} == {"a": 2, "b": 4}
-    assert progress(settings)["set_aside"] is None
 
 
 def test_a_table_with_a_column_of_ours_holds_up_neither_the_others_of_its_target_nor_itself_once_it_is_gone(
@@ -463,3 +447,19 @@ def test_a_target_is_made_again_by_another_rule(spark: SparkSession, merge_setti
     assert [row["id"] for row in rows(plain, "a.some")] == [2, 3]
     assert [row["id"] for row in rows(plain, "a.whole")] == [1, 2, 3]
     assert progress(plain, PEOPLE)["consistent_at"] == at(310).text
+
+
+@pytest.fixture(scope="module")
+def one_job(request: pytest.FixtureRequest, spark: SparkSession, shared_settings: Settings) -> Outcomes:
+    select = ("id", "upper(email) AS mail", "__table__ AS name")
+    settings = routed(
+        shared_settings,
+        INTO_ONE,
+        RouteSettings(tables=r"crm\.people", into="crm.open"),
+        RouteSettings(tables=r"crm\.people", into="crm.everyone"),
+        transforms=(
+            TransformSettings(tables="crm.people", into="crm.open", select=select, where="state = 'open'"),
+            TransformSettings(tables=r"shop\.orders", select=("id", "amount * 2 AS twice")),
+        ),
+    )
+    return JOB.play_tables(request, spark, settings)
