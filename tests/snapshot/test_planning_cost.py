@@ -42,9 +42,30 @@ class Site:
     schema: str
 
     def table(self, name: str) -> TableSchema:
+        """A table of `KEYS`, or `unique_only`; it is made and filled for the first test that asks."""
         found = read_table_schema(self.connection, self.schema, name)
+        if found is None:
+            self._make(name)
+            found = read_table_schema(self.connection, self.schema, name)
         assert found is not None
         return found
+
+    def _make(self, name: str) -> None:
+        if name == "unique_only":
+            self.run(
+                "CREATE TABLE unique_only (a BIGINT NOT NULL, b BIGINT NOT NULL, pad INT, UNIQUE KEY (a, b))",
+                "INSERT INTO unique_only SELECT n % 3, n, 1 FROM numbers",
+                "ANALYZE TABLE unique_only",
+            )
+            return
+        names = [part.split()[0].rstrip(",") for part in KEYS[name].split(" AS ")[1:]]
+        kind = "VARCHAR(20)" if name == "texts" else "BIGINT"
+        definition = ", ".join(f"{column} {kind} NOT NULL" for column in names)
+        self.run(
+            f"CREATE TABLE {name} ({definition}, pad INT NOT NULL DEFAULT 1, PRIMARY KEY ({', '.join(names)}))",
+            f"INSERT INTO {name} ({', '.join(names)}) {KEYS[name]}",
+            f"ANALYZE TABLE {name}",
+        )
 
     def run(self, *statements: str) -> None:
         with self.connection.cursor() as cursor:
@@ -70,26 +91,12 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     schema = new_database(server)
     with server.connect(database=schema) as connection:
         made = Site(connection, schema)
+        made.run("SET SESSION sql_log_bin = 0")  # nobody reads the log of so many rows
         made.run("CREATE TABLE digits (d INT PRIMARY KEY)", "INSERT INTO digits VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)")
         made.run("CREATE TABLE numbers (n BIGINT PRIMARY KEY)")
         made.run(
             "INSERT INTO numbers SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d + 100000 * g.d FROM digits a, "
             f"digits b, digits c, digits e, digits f, digits g WHERE g.d < {ROWS // 100_000}"
-        )
-        for name, rows in KEYS.items():
-            columns = [part.split()[0] for part in rows.split(" AS ")[1:]]
-            names = [column.rstrip(",") for column in columns]
-            kind = "VARCHAR(20)" if name == "texts" else "BIGINT"
-            definition = ", ".join(f"{column} {kind} NOT NULL" for column in names)
-            made.run(
-                f"CREATE TABLE {name} ({definition}, pad INT NOT NULL DEFAULT 1, PRIMARY KEY ({', '.join(names)}))",
-                f"INSERT INTO {name} ({', '.join(names)}) {rows}",
-                f"ANALYZE TABLE {name}",
-            )
-        made.run(
-            "CREATE TABLE unique_only (a BIGINT NOT NULL, b BIGINT NOT NULL, pad INT, UNIQUE KEY (a, b))",
-            "INSERT INTO unique_only SELECT n % 3, n, 1 FROM numbers",
-            "ANALYZE TABLE unique_only",
         )
         yield made
     drop_database(server, schema)
