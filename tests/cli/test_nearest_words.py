@@ -82,10 +82,10 @@ def test_the_file_is_checked_for_what_only_its_user_would_notice(
 def test_fish_completes_verbs_actions_options_and_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["completion", "fish"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any("-a status" in line and "__fish_use_subcommand" in line for line in lines)
-    assert any("__fish_seen_subcommand_from snapshot" in line and "-a start" in line for line in lines)
-    assert any("__fish_seen_subcommand_from status" in line and "-l output -x -a 'text json'" in line for line in lines)
-    assert any("-l config -r -F" in line for line in lines)
+    assert any(line.endswith("-a status -d 'show how far log, snapshots and sink are'") and "using;" in line for line in lines)
+    assert any("using snapshot;" in line and "-a start" in line for line in lines)
+    assert any("using status'" in line and '-l output -xka "text json"' in line for line in lines)
+    assert any("-l config" in line and "__fish_complete_path" in line for line in lines)
     shell = shutil.which("fish")
     if shell is not None:
         subprocess.run([shell, "--no-execute"], input="\n".join(lines), text=True, check=True)

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterator
 from functools import cache
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from kafkaio.committed_reader import CommittedReader, Partition
@@ -39,9 +38,7 @@ class NotificationReader:
             raise PublishError(f"{error}; was `tidemark run` ever started?") from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._reader.close()
 
     def answer(self, signal_id: str, deadline: float) -> Notification | None:

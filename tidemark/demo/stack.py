@@ -23,8 +23,6 @@ from tidemark.demo import pipeline_sinks, shop
 from tidemark.process import config
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from schemas.settings import Settings
 
 SERVERS: Final[Mapping[str, str]] = {"mysql": "mysql80", "mariadb": "mariadb114"}
@@ -110,9 +108,7 @@ class Stack:
         self._run_folder = RunFolder()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for child in self._children.values():
             child.kill()
         self._pool.shutdown(wait=False, cancel_futures=True)
