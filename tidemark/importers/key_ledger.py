@@ -75,6 +75,11 @@ class Ledger:
         hidden = "" if SECRETS.search(key) else value
         self.note(key, what, hidden)
 
+    def report_given(self, key: str, what: str) -> None:
+        """Close a key with what a person has to do about it, if it is open."""
+        if key in self.open:
+            self.report(key, what)
+
     def note(self, name: str, what: str, value: str = "") -> None:
         """Note what a person has to do, without closing a key. A password in a URL is not shown."""
         value = _PASSWORD.sub(r"\1:***@", value)

@@ -57,8 +57,7 @@ def translate_transforms(ledger: ConnectorLedger) -> list[Node]:
             _leave_out(ledger, prefix, kind, _ADVICE.get(kind.rpartition(".")[2].partition("$")[0], _OTHER))
     ledger.close("transforms", "records")
     for name in [*ledger.keys("transforms"), *ledger.keys("predicates"), "predicates"]:
-        if name in ledger.open:
-            ledger.report(name, "goes with a transform that is not named or not translated")
+        ledger.report_given(name, "goes with a transform that is not named or not translated")
     return hidden
 
 

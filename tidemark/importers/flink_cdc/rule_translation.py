@@ -89,8 +89,7 @@ class RuleTranslation:
             check_routes("", [RouteSettings(tables=tables, into=into)], ())
         except ConfigError as error:
             for name in ("source-table", "sink-table", "replace-symbol"):
-                if f"{rule}.{name}" in ledger.open:
-                    ledger.report(f"{rule}.{name}", f"the route is left out: {error}")
+                ledger.report_given(f"{rule}.{name}", f"the route is left out: {error}")
             return False
         ledger.translate(f"{rule}.source-table", f"sinks.0.routes.{number}.tables", tables)
         ledger.translate(f"{rule}.sink-table", f"sinks.0.routes.{number}.into", into)
@@ -119,8 +118,7 @@ class RuleTranslation:
             select = ["*"]
         if not select and where is None and not extra:
             for name in ("source-table", "projection"):
-                if f"{rule}.{name}" in ledger.open:
-                    ledger.report(f"{rule}.{name}", "the transform is left out: it changes nothing here")
+                ledger.report_given(f"{rule}.{name}", "the transform is left out: it changes nothing here")
             return False
         ledger.translate(f"{rule}.source-table", f"{ours}.tables", tables)
         if select:

@@ -93,10 +93,8 @@ def _topics(ledger: Ledger) -> None:
     else:
         ledger.report(key, f"is no format of Flink CDC; one of {', '.join(_FORMATS)}")
     _client(ledger)
-    if "sink.topic" in ledger.open:
-        ledger.report("sink.topic", "each target has a topic of its own: route all tables into one target for one topic")
-    if "sink.sink.tableId-to-topic.mapping" in ledger.open:
-        ledger.report("sink.sink.tableId-to-topic.mapping", "write a route for each of these tables")
+    ledger.report_given("sink.topic", "each target has a topic of its own: route all tables into one target for one topic")
+    ledger.report_given("sink.sink.tableId-to-topic.mapping", "write a route for each of these tables")
     ledger.note("sinks.0.type", "topics must not have records of others: give new ones (sinks.0.topic, routes)")
 
 
@@ -131,16 +129,14 @@ def _client(ledger: Ledger) -> None:
     for name in list(ledger.keys(f"{properties}.ssl")):
         ledger.report(name, "Java key stores are not read: convert it to PEM, name it in kafka.tls.ca, cert or key")
     for name, what in _TOPIC_ADVICE.items():
-        if f"sink.{name}" in ledger.open:
-            ledger.report(f"sink.{name}", what)
+        ledger.report_given(f"sink.{name}", what)
 
 
 def translate_schema_changes(ledger: Ledger) -> None:
     """Translate which changes of columns the sink follows: keys of `sink` and of `pipeline`."""
     if ledger.out["sinks"][0].get("mode") == "changelog":
         for key in ("pipeline.schema.change.behavior", "sink.include.schema.changes", "sink.exclude.schema.changes"):
-            if key in ledger.open:
-                ledger.report(key, "a changelog has each row as its table was then: there is nothing to choose")
+            ledger.report_given(key, "a changelog has each row as its table was then: there is nothing to choose")
         return
     known = has_setting(SinkSettings, "schema_changes")
     key = "pipeline.schema.change.behavior"

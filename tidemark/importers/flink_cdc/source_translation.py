@@ -49,8 +49,7 @@ def translate_source(ledger: Ledger) -> None:
     for name in _NOT_NEEDED:
         ledger.skip(f"source.{name}")
     for name, what in _ADVICE.items():
-        if f"source.{name}" in ledger.open:
-            ledger.report(f"source.{name}", what)
+        ledger.report_given(f"source.{name}", what)
     for key in ledger.keys("source.debezium"):
         ledger.report(key, "belongs to the Debezium inside Flink CDC; `tidemark import-debezium` knows its properties")
     for key in ledger.keys("source.jdbc.properties"):
