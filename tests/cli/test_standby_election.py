@@ -277,39 +277,34 @@ def standby_of(broker: Kafka, stop: threading.Event, **kafka: object) -> None:
     run_when_leading(from_mapping(document), stop, lambda _term: None)
 
 
-def test_who_may_not_join_the_group_is_reported_so(tmp_path: Path) -> None:
+def test_who_may_not_join_the_group_is_reported_so(guarded_kafka: Kafka) -> None:
     """Else a standby would wait for ever, and nobody would know before the leader dies."""
-    properties = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    }
-    with start_kafka(tmp_path, properties=properties) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        denied = AclBinding(
-            ResourceType.GROUP,
-            "refused-leader",
-            ResourcePatternType.LITERAL,
-            "User:ANONYMOUS",
-            "*",
-            AclOperation.ALL,
-            AclPermissionType.DENY,
-        )
-        for done in admin.create_acls([denied]).values():
-            done.result(30)
-        with producer("refused", broker) as waits:
-            assert waits.stdout is not None
-            ends = threading.Timer(240, waits.kill)
-            ends.start()
-            reported = next((line for line in waits.stdout if "authorization failed" in line), "nothing")
-            ends.cancel()
-            waits.kill()
+    admin = AdminClient({"bootstrap.servers": guarded_kafka.bootstrap_servers})
+    denied = AclBinding(
+        ResourceType.GROUP,
+        "refused-leader",
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.ALL,
+        AclPermissionType.DENY,
+    )
+    for done in admin.create_acls([denied]).values():
+        done.result(30)
+    with producer("refused", guarded_kafka) as waits:
+        assert waits.stdout is not None
+        ends = threading.Timer(240, waits.kill)
+        ends.start()
+        reported = next((line for line in waits.stdout if "authorization failed" in line), "nothing")
+        ends.cancel()
+        waits.kill()
     assert "warning" in reported
 
 
-def test_a_standby_with_a_wrong_password_ends_with_a_clear_error(kafka_with_users: Kafka) -> None:
+def test_a_standby_with_a_wrong_password_ends_with_a_clear_error(guarded_kafka: Kafka) -> None:
     """As a producer alone does: wrong from the start, it is no rotation."""
     section = {
-        "bootstrap_servers": kafka_with_users.listener("SASL_PLAINTEXT"),
+        "bootstrap_servers": guarded_kafka.listener("SASL_PLAINTEXT"),
         "security_protocol": "SASL_PLAINTEXT",
         "sasl": {"mechanism": "PLAIN", "username": "captain", "password": "not-it"},
     }
@@ -317,24 +312,29 @@ def test_a_standby_with_a_wrong_password_ends_with_a_clear_error(kafka_with_user
     ends = threading.Timer(240, stop.set)
     ends.start()
     with pytest.raises(KafkaAccessError, match="Kafka refuses us"):
-        standby_of(kafka_with_users, stop, **section)
+        standby_of(guarded_kafka, stop, **section)
     ends.cancel()
 
 
-@pytest.fixture
-def kafka_with_users(tmp_path: Path) -> Any:
-    """A broker that asks for a password."""
-    properties = {"sasl.enabled.mechanisms": "PLAIN", JAAS: PASSWORD.format("it")}
-    with start_kafka(tmp_path, secure=("SASL_PLAINTEXT",), properties=properties) as broker:
+@pytest.fixture(scope="module")
+def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A broker that asks for a password on one of its ports, and refuses what an ACL denies."""
+    properties = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        JAAS: PASSWORD.format("it"),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with start_kafka(tmp_path_factory.mktemp("guarded"), secure=("SASL_PLAINTEXT",), properties=properties) as broker:
         yield broker
 
 
-def test_a_password_of_kafka_that_is_rotated_keeps_nobody_from_leading(kafka_with_users: Kafka, tmp_path: Path) -> None:
+def test_a_password_of_kafka_that_is_rotated_keeps_nobody_from_leading(guarded_kafka: Kafka, tmp_path: Path) -> None:
     """A client that led has lost its place with its connections, and no client takes another password."""
     file = tmp_path / "password"
     file.write_text("it")
     section = {
-        "bootstrap_servers": kafka_with_users.listener("SASL_PLAINTEXT"),
+        "bootstrap_servers": guarded_kafka.listener("SASL_PLAINTEXT"),
         "security_protocol": "SASL_PLAINTEXT",
         "sasl": {"mechanism": "PLAIN", "username": "captain", "password_file": str(file)},
     }
@@ -349,10 +349,10 @@ def test_a_password_of_kafka_that_is_rotated_keeps_nobody_from_leading(kafka_wit
     waits.start()
     try:
         assert leads.acquire(timeout=180)
-        kafka_with_users._properties[JAAS] = PASSWORD.format("another")
-        kafka_with_users.kill()
+        guarded_kafka._properties[JAAS] = PASSWORD.format("another")
+        guarded_kafka.kill()
         file.write_text("another")
-        kafka_with_users.restart()
+        guarded_kafka.restart()
         assert leads.acquire(timeout=180)
     finally:
         stop.set()

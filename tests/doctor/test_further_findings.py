@@ -250,6 +250,13 @@ def test_a_state_topic_with_one_copy_is_named_where_there_could_be_more(copies: 
     assert [one.code for one in copy_findings("shop.state", copies, brokers)] == ["kafka.one_copy"] * found
 
 
+def test_the_copies_of_the_state_topic_are_counted(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """The broker is the only one, and counts as two."""
+    site.patch.setattr("tidemark.doctor.kafka_checks.copy_findings", lambda state, copies, brokers: copy_findings(state, copies, brokers + 1))
+    assert codes(site.examined(capsys)[1]) == ["kafka.one_copy"]
+
+
+@pytest.mark.slow
 def test_a_state_topic_of_two_real_brokers_with_one_copy_is_named(site: Site, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     with start_kafka(tmp_path) as first, JoinedBroker(tmp_path / "second", first).start():
