@@ -54,6 +54,7 @@ from schemas.errors import (
     SourceError,
     StateError,
 )
+from schemas.identity import TableId
 from schemas.overriding import override
 from schemas.schema_changes import ChangeOrigin
 from schemas.waiting import waiting
@@ -80,8 +81,6 @@ log = structlog.get_logger(__name__)
 
 _BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 _HEALTHY_AFTER_S: Final = 60.0
-
-Table = tuple[str, str]  # database, name
 
 
 def run(
@@ -340,7 +339,7 @@ class Producer:
             start.schema_changes.publish_tables(captured, origin)
         log.info("producer.started", file=offset.file, pos=offset.pos, first_start=is_first, tables=len(captured))
 
-    def _adopt(self, start: WiredStart, resumption: Resumption, refused: dict[Table, TidemarkError]) -> None:
+    def _adopt(self, start: WiredStart, resumption: Resumption, refused: dict[TableId, TidemarkError]) -> None:
         """Take over the wired objects, and set aside the tables that cannot be published."""
         self.aside, self.cascades, self._recapture = start.aside, start.cascades, start.recapture
         self.coordinator = start.coordinator
@@ -362,8 +361,8 @@ class Producer:
         self,
         requests: OwnRequests,
         resumption: Resumption,
-        served: list[Table],
-        new: dict[Table, str],
+        served: list[TableId],
+        new: dict[TableId, str],
         is_first: bool,  # noqa: FBT001 - a fact, not a mode
     ) -> None:
         """Request what this start reads whole, according to the snapshot mode; what comes back in any case, since it has a gap.

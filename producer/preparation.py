@@ -20,6 +20,7 @@ from producer.source.dump import REGISTERED_AS
 from producer.source.log_facts import other_replica
 from schemas import topics
 from schemas.errors import ConfigError, SourceError, StateError
+from schemas.identity import TableId
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from schemas.settings import Settings
 
 log = structlog.get_logger(__name__)
-
-Table = tuple[str, str]  # database, name
 
 
 def require_own_server_id(settings: Settings, connection: Connection, facts: ServerFacts) -> None:
@@ -80,8 +79,8 @@ def view_of_first_start(
 
 
 def tables_without_topics(
-    settings: Settings, clients: Clients, captured: list[Table], refused: Collection[Table]
-) -> dict[Table, TidemarkError]:
+    settings: Settings, clients: Clients, captured: list[TableId], refused: Collection[TableId]
+) -> dict[TableId, TidemarkError]:
     """Return the tables that cannot have topics beside those of the others; raise where one is to stop all."""
     found = clients.tables.without_topics(table for table in captured if table not in refused)
     for message in found.values() if settings.on_table_error == "stop" else ():
@@ -90,10 +89,10 @@ def tables_without_topics(
 
 
 def create_topics(
-    settings: Settings, create: Callable[[list[Table]], None], tables: list[Table]
-) -> dict[Table, TidemarkError]:
+    settings: Settings, create: Callable[[list[TableId]], None], tables: list[TableId]
+) -> dict[TableId, TidemarkError]:
     """Make the missing topics by `create`; return the tables whose topics exist and cannot be theirs, unless one is to stop all."""
-    refused: dict[Table, TidemarkError] = {}
+    refused: dict[TableId, TidemarkError] = {}
     try:
         create(tables)
     except StateError:

@@ -31,6 +31,7 @@ from producer.stream.routes import CapturedTables
 from schemas.delay_histogram import RecentDelays
 from schemas.documents import CoverageDocument
 from schemas.errors import ConfigError, RetriableSourceError, TidemarkError
+from schemas.identity import TableId
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
@@ -51,8 +52,6 @@ log = structlog.get_logger(__name__)
 
 NEW: Final = "the table was not captured before"
 RETURNED: Final = "the table was not captured for some time"
-
-Table = tuple[str, str]  # database, name
 
 
 class StartEndedError(RetriableSourceError):
@@ -92,8 +91,8 @@ class _Change:
     source: SourceSettings
     adopted: Callable[[SourceSettings], None]
     coverage: Mapping[str, Any] = field(default_factory=dict)
-    prepared: set[Table] = field(default_factory=set)
-    refused: dict[Table, TidemarkError] = field(default_factory=dict)
+    prepared: set[TableId] = field(default_factory=set)
+    refused: dict[TableId, TidemarkError] = field(default_factory=dict)
     outcome: Recaptured | TidemarkError | None = None
     is_done: threading.Event = field(default_factory=threading.Event)
 
@@ -188,11 +187,11 @@ class Recapture:
 
     # ---- inside
 
-    def _entering(self, change: _Change, tables: Collection[Table]) -> list[Table]:
+    def _entering(self, change: _Change, tables: Collection[TableId]) -> list[TableId]:
         wanted, captured = CapturedTables(change.source), self._clients.captured
         return [table for table in tables if wanted.holds_data(*table) and not captured.holds_data(*table)]
 
-    def _prepare(self, change: _Change, tables: Collection[Table], connection: Connection) -> None:
+    def _prepare(self, change: _Change, tables: Collection[TableId], connection: Connection) -> None:
         """Check the tables that come in as a start does, and make their topics; those that were looked at are passed over."""
         new = [table for table in self._entering(change, tables) if table not in change.prepared]
         if not new:
@@ -208,7 +207,7 @@ class Recapture:
         )
         change.prepared |= set(new)
 
-    def _release(self) -> list[Table]:
+    def _release(self) -> list[TableId]:
         """Release the tables that are not captured any more; return those that had topics."""
         clients, parts = self._clients, self._parts
         holds_data = clients.captured.holds_data
@@ -225,7 +224,7 @@ class Recapture:
         parts.documents.add(delays_of(left))
         return left
 
-    def _enter(self, entered: Collection[Table], change: _Change, boundary: Position) -> None:
+    def _enter(self, entered: Collection[TableId], change: _Change, boundary: Position) -> None:
         """Publish the tables from now on, and have them read as the snapshot mode says; those that come back in any case."""
         clients, parts, behaviour = self._clients, self._parts, self._settings.snapshot.at_start
         reads_new = behaviour.at_first_start or behaviour.at_every_start
@@ -240,7 +239,7 @@ class Recapture:
                     parts.coordinator.requests.request_table(".".join(table), RETURNED if returns else NEW)
 
 
-def gone_while_released(clients: Clients, tables: Collection[Table]) -> list[Table]:
+def gone_while_released(clients: Clients, tables: Collection[TableId]) -> list[TableId]:
     """Return the tables that are captured again and no longer among those of the source; they are released no more.
 
     Nothing of them can be read, and the log does not say that they were dropped: that was while they were not captured.
@@ -251,12 +250,12 @@ def gone_while_released(clients: Clients, tables: Collection[Table]) -> list[Tab
     return gone
 
 
-def delays_of(left: Collection[Table]) -> dict[str, None]:
+def delays_of(left: Collection[TableId]) -> dict[str, None]:
     """Return the deletions of what the state topic has of the delays of tables that left."""
     return {f"{RecentDelays.PREFIX}{'.'.join(table)}": None for table in left}
 
 
-def _names(tables: Collection[Table]) -> tuple[str, ...]:
+def _names(tables: Collection[TableId]) -> tuple[str, ...]:
     return tuple(sorted(".".join(table) for table in tables))
 
 

@@ -29,6 +29,10 @@ _WRITTEN: Final = re.compile(rf"({_QUOTED_PART}|{_WRITTEN_PART})\.({_QUOTED_PART
 _NEEDS_QUOTES: Final = re.compile(r"[.:`]")
 
 
+TableId = tuple[str, str]
+"""Database and name of a table, where neither a text nor a source is asked for."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class SourceId:
     """The logical name of a source, as the setting `name` has it: 1 to 100 of `A-Z a-z 0-9 . _ -`."""

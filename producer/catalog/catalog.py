@@ -42,6 +42,7 @@ from producer.catalog.table_map import (
 from rowcodec.types import BinlogLayout
 from schemas.columns import Column, TableSchema
 from schemas.errors import DecodeError, SourceError
+from schemas.identity import TableId
 from schemas.types.column_facts import SHORT_BINARIES
 
 if TYPE_CHECKING:
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
     from producer.catalog.tracking import TrackedTables
 
 log = structlog.get_logger(__name__)
-
-TableName = tuple[str, str]
 
 _SHORT_WAIT_S: Final = 1
 """For a question that is asked again: the log of all tables waits meanwhile."""
@@ -85,7 +84,7 @@ class _Known:
     charset: str = ""
     since_copy: Effect | None = None
     is_kept_up: bool = False
-    originals: tuple[TableName, ...] = ()
+    originals: tuple[TableId, ...] = ()
 
     def forget_server(self) -> None:
         """Forget the server's answers: after a DDL they may be out of date."""
@@ -120,7 +119,7 @@ class Catalog:
         self._tracked = tracked
         self._dropped = tracked.dropped_columns
         self._look = look
-        self._tables: dict[TableName, _Known] = {}
+        self._tables: dict[TableId, _Known] = {}
 
     def version_of(self, table_map: TableMap) -> TableVersion:
         """Return the version that a TABLE_MAP announces; the server is asked once per table and DDL.
@@ -170,7 +169,7 @@ class Catalog:
 
     # ---- DDL
 
-    def _apply(self, change: DdlChange, leaving: set[TableName]) -> DdlChange:
+    def _apply(self, change: DdlChange, leaving: set[TableId]) -> DdlChange:
         """Carry out a change on all that is kept of the table; return it with the effect that it has on the table `before`."""
         before, tracked, dropped = self._tracked.state(*change.name), self._tracked, self._dropped
         if change.kind == "other":
@@ -246,7 +245,7 @@ class Catalog:
         known.note_text(change)
         return refined
 
-    def _rename(self, change: DdlChange, leaving: set[TableName], before: CatalogTable | None) -> DdlChange:
+    def _rename(self, change: DdlChange, leaving: set[TableId], before: CatalogTable | None) -> DdlChange:
         """Return the same change; of no more effect than the changes that a tool made to its copy of the table it now replaces."""
         old, new = change.name, change.new_name
         known = self._tables.pop(old, None) or _restored(before)
@@ -268,7 +267,7 @@ class Catalog:
         known.declared = {name: replace(definition) for name, definition in original.declared.items()}
         known.charset = original.charset
 
-    def _rename_original(self, old: TableName, new: TableName | None) -> None:
+    def _rename_original(self, old: TableId, new: TableId | None) -> None:
         """Have copies follow a table that they were made LIKE to its new name, and lose one that is gone."""
         for known in self._tables.values():
             if old in known.originals:
@@ -301,7 +300,7 @@ class Catalog:
                 known.is_kept_up = True
                 self._save_copy(name, known)
 
-    def _save_copy(self, name: TableName, known: _Known) -> None:
+    def _save_copy(self, name: TableId, known: _Known) -> None:
         self._tracked.note_copy(*name, known.since_copy, is_kept_up=known.is_kept_up)
 
     def _refine(self, change: DdlChange, known: _Known, before: CatalogTable | None) -> DdlChange:

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from producer.catalog.statements.clauses import Copy, RenameColumn
 from schemas.documents import ColumnsDocument
+from schemas.identity import TableId
 from schemas.json_codec import encode
 from schemas.state import parse
 
 if TYPE_CHECKING:
     from producer.catalog.effects import DdlChange
     from schemas.columns import TableSchema
-
-TableName = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -42,7 +41,7 @@ class DroppedColumns:
 
     def __init__(self, wants: Callable[[str, str], bool]) -> None:
         self._wants = wants
-        self._tables: dict[TableName, _Names] = {}
+        self._tables: dict[TableId, _Names] = {}
         self._unsaved: dict[str, dict[str, Any] | None] = {}
 
     def restore(self, documents: Mapping[str, Any]) -> None:
@@ -66,7 +65,7 @@ class DroppedColumns:
         """Note that the table has these columns, here in the log."""
         self._become((schema.database, schema.name), {column.name.lower() for column in schema.columns})
 
-    def copy(self, origin: TableName, table: TableName) -> None:
+    def copy(self, origin: TableId, table: TableId) -> None:
         """Note that the table is made to replace another, and to have its rows."""
         known = self._tables.get(origin)
         if known is not None and self._wants(*table):
@@ -78,11 +77,11 @@ class DroppedColumns:
         for table in [table for table in self._tables if table[0] == database]:
             self._become(table, ())
 
-    def drop(self, table: TableName) -> None:
+    def drop(self, table: TableId) -> None:
         """Note that a table is dropped: another one of its name may follow."""
         self._become(table, ())
 
-    def rename(self, old: TableName, new: TableName) -> None:
+    def rename(self, old: TableId, new: TableId) -> None:
         """Note that a table has another name, and that its columns are gone from the old one."""
         names = self._present(old)
         self._become(old, ())
@@ -109,11 +108,11 @@ class DroppedColumns:
             names.present = present
             self._become(table, (present - left) | made)
 
-    def _present(self, table: TableName) -> set[str]:
+    def _present(self, table: TableId) -> set[str]:
         names = self._tables.get(table)
         return set() if names is None else set(names.present)
 
-    def _become(self, table: TableName, present: Collection[str]) -> None:
+    def _become(self, table: TableId, present: Collection[str]) -> None:
         if not self._wants(*table):
             return
         names = self._tables.get(table)
@@ -126,7 +125,7 @@ class DroppedColumns:
         if before != (names.present, names.gone):
             self._save(table)
 
-    def _save(self, table: TableName) -> None:
+    def _save(self, table: TableId) -> None:
         names = self._tables[table]
         document = ColumnsDocument(*table, tuple(sorted(names.present)), tuple(sorted(names.gone)))
         self._unsaved[document.key] = encode(document)

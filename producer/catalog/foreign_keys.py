@@ -21,13 +21,13 @@ from mysqlio.quoting import qualified
 from mysqlio.server_errors import server_code
 from mysqlio.server_facts import ask, is_mariadb
 from schemas.errors import RetriableSourceError, SourceError
+from schemas.identity import TableId
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
 
 log = structlog.get_logger(__name__)
 
-TableName = tuple[str, str]
 Change = Literal["delete", "update"]
 
 _SILENT: Final = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
@@ -59,9 +59,9 @@ class ForeignKey:
     """`columns` of `child` hold what `referenced` of `parent` does; rules as SQL has them."""
 
     name: str
-    child: TableName
+    child: TableId
     columns: tuple[str, ...]
-    parent: TableName
+    parent: TableId
     referenced: tuple[str, ...]
     on_delete: str
     on_update: str
@@ -81,7 +81,7 @@ class Consequence:
     meant.
     """
 
-    child: TableName
+    child: TableId
     columns: tuple[str, ...]
     sources: tuple[str, ...]
     renewed: bool = False
@@ -119,7 +119,7 @@ def logs_cascades_since(connection: Connection) -> int | None:
     return int(now) - int(uptime)
 
 
-def read_foreign_keys(connection: Connection, tables: Iterable[TableName] | None = None) -> set[ForeignKey]:
+def read_foreign_keys(connection: Connection, tables: Iterable[TableId] | None = None) -> set[ForeignKey]:
     """Return the foreign keys under which a parent's change may change children: of all tables, at least of these.
 
     MariaDB's information_schema hides those of tables that the user may only SELECT from; SHOW CREATE TABLE does not.
@@ -136,7 +136,7 @@ def read_foreign_keys(connection: Connection, tables: Iterable[TableName] | None
     return {key for key in {*keys, *shown} if key.is_silent}
 
 
-def _shown(connection: Connection, table: TableName) -> set[ForeignKey]:
+def _shown(connection: Connection, table: TableId) -> set[ForeignKey]:
     """Return the foreign keys in a table's definition; none where it is gone, is no table, or is damaged."""
     try:
         rows = ask(connection, f"SHOW CREATE TABLE {qualified(*table)}")
@@ -150,7 +150,7 @@ def _shown(connection: Connection, table: TableName) -> set[ForeignKey]:
     return set(parse_foreign_keys(table, str(rows[0][1])))
 
 
-def parse_foreign_keys(table: TableName, definition: str) -> Iterator[ForeignKey]:
+def parse_foreign_keys(table: TableId, definition: str) -> Iterator[ForeignKey]:
     """Yield the foreign keys of a table as SHOW CREATE TABLE gives it."""
     for match in _CLAUSE.finditer(definition):
         names = [_names(match[group]) for group in ("name", "columns", "parent", "referenced")]
@@ -193,16 +193,16 @@ class ForeignKeys:
 
     def __init__(self, keys: Iterable[ForeignKey]) -> None:
         self.keys = frozenset(keys)
-        self._by_parent: dict[TableName, list[ForeignKey]] = {}
+        self._by_parent: dict[TableId, list[ForeignKey]] = {}
         for key in sorted(self.keys, key=lambda key: (key.child, key.name, key.on_delete, key.on_update)):
             self._by_parent.setdefault(key.parent, []).append(key)
 
     @property
-    def parents(self) -> Iterable[TableName]:
+    def parents(self) -> Iterable[TableId]:
         """The tables whose changes have consequences."""
         return self._by_parent.keys()
 
-    def triggers(self, parent: TableName, kind: Change) -> tuple[TableTrigger, ...]:
+    def triggers(self, parent: TableId, kind: Change) -> tuple[TableTrigger, ...]:
         """Return what follows from a change of a row of `parent`, one trigger per foreign key that it sets off."""
         triggers = []
         for key in self._by_parent.get(parent, ()):

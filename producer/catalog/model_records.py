@@ -48,11 +48,11 @@ from producer.catalog.statements.clauses import (
     Unclear,
 )
 from producer.catalog.statements.parse import parse_statement
+from schemas.identity import TableId
 from schemas.schema_changes import ModelColumn, SchemaChange, TableModel
 
 CreateStatement = Callable[[str, str], str | None]
 CharsetOfDatabase = Callable[[str], str | None]  # the server's own for ""
-Name = tuple[str, str]
 
 _ON_COLUMNS: Final = (AddColumn, ChangeColumn, DropColumn, RenameColumn, SetDefault)
 _DROP_HEAD: Final = re.compile(r"\s*DROP\s+TABLES?\s+(IF\s+EXISTS\s+)?", re.IGNORECASE)
@@ -176,10 +176,10 @@ class TableModels:
         self._lower_case_names = lower_case_names
         self._create_statement = create_statement
         self._database_charset = database_charset
-        self._tables: dict[Name, TableModel] = {}
+        self._tables: dict[TableId, TableModel] = {}
         self._charsets: dict[str, str | None] = {}
         self._saved_charsets: dict[str, str] = {}
-        self._unsaved: dict[Name, TableModel | None] = {}
+        self._unsaved: dict[TableId, TableModel | None] = {}
         self._records: dict[StatementKind, Callable[[Statement], list[SchemaChange]]] = {
             "create_database": self._create_database,
             "alter_database": self._alter_database,
@@ -202,7 +202,7 @@ class TableModels:
             self._forget(name)
         self._charsets.clear()
 
-    def pop_unsaved(self) -> dict[Name, TableModel | None]:
+    def pop_unsaved(self) -> dict[TableId, TableModel | None]:
         """Return the models that changed since the last call, None for tables that are gone."""
         unsaved, self._unsaved = self._unsaved, {}
         return unsaved
@@ -240,7 +240,7 @@ class TableModels:
         self._unsaved[model.database, model.name] = model
         return model
 
-    def _forget(self, name: Name) -> None:
+    def _forget(self, name: TableId) -> None:
         self._tables.pop(name, None)
         self._unsaved[name] = None
 
@@ -248,7 +248,7 @@ class TableModels:
         for name in [name for name in self._tables if name[0] == database]:
             self._forget(name)
 
-    def _ask(self, name: Name) -> TableModel | None:
+    def _ask(self, name: TableId) -> TableModel | None:
         """Return the table as the server has it now."""
         sql = self._create_statement(*name)
         statement = None if sql is None else self._parse(sql, name[0])
@@ -307,11 +307,11 @@ class TableModels:
                 model = self._ask(name)
         return [_change("CREATE", statement, name, model)]
 
-    def _copied(self, origin: Name, name: Name) -> TableModel | None:
+    def _copied(self, origin: TableId, name: TableId) -> TableModel | None:
         model = self._tables.get(origin) or self._ask(origin)
         return None if model is None else self._put(replace(model, database=name[0], name=name[1]))
 
-    def _created(self, statement: Statement, name: Name) -> TableModel:
+    def _created(self, statement: Statement, name: TableId) -> TableModel:
         """Return the table of a CREATE TABLE under a name; `UnclearError` where the text has no columns."""
         if next(statement.of(AddColumn), None) is None:
             raise UnclearError(name)
@@ -335,7 +335,7 @@ class TableModels:
             self._forget(name)
         return [_change("ALTER", statement, new, model)]
 
-    def _altered(self, known: TableModel, statement: Statement, new: Name) -> TableModel | None:
+    def _altered(self, known: TableModel, statement: Statement, new: TableId) -> TableModel | None:
         columns, key = list(known.columns), list(known.primary_key)
         draft = _Draft(*new, known.charset, columns, key, comment=known.comment)
         try:
@@ -382,5 +382,5 @@ def _named_charset(clause: TableCharset | DatabaseCharset) -> str | None:
     return None if clause.collation is None else charset_of_collation(clause.collation)
 
 
-def _change(kind: Literal["CREATE", "ALTER"], statement: Statement, name: Name, model: TableModel | None) -> SchemaChange:
+def _change(kind: Literal["CREATE", "ALTER"], statement: Statement, name: TableId, model: TableModel | None) -> SchemaChange:
     return SchemaChange(statement.sql, name[0], kind, name, model, name[1])

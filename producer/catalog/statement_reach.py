@@ -23,14 +23,13 @@ from mysqlio.server_errors import source_errors
 from mysqlio.server_facts import account, flavour_of, user_grants, version_of
 from producer.source.object_rights import TRIGGERS, right_to_routines, sees_routines, sees_triggers
 from schemas.documents import UnseenStatementsDocument
+from schemas.identity import TableId
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from producer.binlog.events import QueryEvent
 
 log = structlog.get_logger(__name__)
-
-Table = tuple[str, str]  # database, name
 
 _MODIFIERS: Final = ("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "INTO", "CONCURRENT", "LOCAL")
 _ENDS_SINGLE_DELETE: Final = ("", "WHERE", "ORDER", "LIMIT", "RETURNING", "PARTITION", "AS")
@@ -53,7 +52,7 @@ _NO_CALLS: Final = {
 """Words that a parenthesis may follow and that call nothing."""
 _MOST_NOTED: Final = 20
 _MOST_WARNED: Final = 1000
-_Bodies = dict[Table, list[tuple[str, str | None]]]
+_Bodies = dict[TableId, list[tuple[str, str | None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,8 @@ class ServerObjects:
 
     of_tables: _Bodies
     routines: _Bodies
-    children: Mapping[Table, list[Table]]
-    tables: Iterable[Table] = ()
+    children: Mapping[TableId, list[TableId]]
+    tables: Iterable[TableId] = ()
     grants: Mapping[str, frozenset[str]] = field(default_factory=dict)
     right_to_routines: str = ""
     account: str = ""
@@ -82,7 +81,7 @@ class ServerObjects:
             missing.append(self.right_to_routines)
         return tuple(f"GRANT {right} TO {self.account}" for right in missing)
 
-    def right_to_text(self, hidden: Table) -> str:
+    def right_to_text(self, hidden: TableId) -> str:
         """Return the GRANT statement that shows the text of a view or routine."""
         name = qualified(*hidden)
         right = f"SELECT, SHOW VIEW ON {name}" if _fold(hidden) in self.of_tables else self.right_to_routines
@@ -101,7 +100,7 @@ class ServerObjects:
 def read_objects(connection: Connection) -> ServerObjects:
     """Return the objects of the server that the user may see, and its rights."""
     version = server_version(connection)
-    children: dict[Table, list[Table]] = {}
+    children: dict[TableId, list[TableId]] = {}
     with source_errors(f"{connection.host}:{connection.port}"), connection.cursor() as cursor:
         cursor.execute(_CHILDREN)
         for database, name, child_database, child in cursor.fetchall():
@@ -199,7 +198,7 @@ class StatementReach:
             self._captured = {database for database, table in objects.tables if self._concerns(database, table)}
         return self._captured
 
-    def _warn(self, query: QueryEvent, named: set[Table], missing: tuple[str, ...], position: str) -> None:
+    def _warn(self, query: QueryEvent, named: set[TableId], missing: tuple[str, ...], position: str) -> None:
         """Log, once for each table and right, that the statement is passed over and may have changed captured tables."""
         tables = sorted({".".join(one) for one in named})
         doubts = set(product(tables or [""], missing or [""]))
@@ -222,7 +221,7 @@ class StatementReach:
             self._noted = UnseenStatementsDocument(tuple(every_table)[:_MOST_NOTED], tuple(every_grant), earlier.position)
             self._note(self._noted)
 
-    def _first(self, tables: Iterable[Table], databases: tuple[str, ...] | None) -> Table | None:
+    def _first(self, tables: Iterable[TableId], databases: tuple[str, ...] | None) -> TableId | None:
         """Return a table that matters. `databases` are those the server reports: no table of another one is changed."""
         folded = None if databases is None else {self._stored(one) for one in databases}
         for database, table in sorted(tables):
@@ -235,16 +234,16 @@ class StatementReach:
         return name.lower() if self._lower_case_names else name
 
     def _reached(
-        self, changed: set[Table], tokens: list[Token], database: str, objects: ServerObjects
-    ) -> tuple[set[Table], Table | None, bool]:
+        self, changed: set[TableId], tokens: list[Token], database: str, objects: ServerObjects
+    ) -> tuple[set[TableId], TableId | None, bool]:
         """Return the tables that these names may change, an object whose text is hidden, and whether functions are called.
 
         Each name of the statement may be a routine.
         """
-        reached: set[Table] = set()
-        hidden: Table | None = None
+        reached: set[TableId] = set()
+        hidden: TableId | None = None
         calls = may_call(tokens, changed)
-        seen: set[tuple[Table, bool]] = set()
+        seen: set[tuple[TableId, bool]] = set()
         waiting = [*((one, False) for one in all_names(tokens, database)), *((one, True) for one in changed)]
         while waiting:
             name, changes = waiting.pop()
@@ -265,11 +264,11 @@ class StatementReach:
         return reached, hidden, calls
 
 
-def _fold(name: Table) -> Table:
+def _fold(name: TableId) -> TableId:
     return name[0].lower(), name[1].lower()
 
 
-def changed_tables(tokens: list[Token], database: str) -> set[Table]:
+def changed_tables(tokens: list[Token], database: str) -> set[TableId]:
     """Return the tables that a statement names and may change; all its names where its form is not a known one."""
     cursor = Cursor(tokens)
     verb = cursor.accept_any("INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD")
@@ -290,7 +289,7 @@ def changed_tables(tokens: list[Token], database: str) -> set[Table]:
     return all_names(_until(Cursor(tokens), "WHERE") if verb == "DELETE" else tokens, database)
 
 
-def _name(cursor: Cursor, database: str) -> Table:
+def _name(cursor: Cursor, database: str) -> TableId:
     first = cursor.name()
     return (first, cursor.name()) if cursor.accept_punctuation(".") else (database, first)
 
@@ -305,9 +304,9 @@ def _until(cursor: Cursor, word: str) -> list[Token]:
     return tokens
 
 
-def all_names(tokens: list[Token], database: str) -> set[Table]:
+def all_names(tokens: list[Token], database: str) -> set[TableId]:
     """Return all names, each as a table of the default database, and pairs with a point between them."""
-    found: set[Table] = set()
+    found: set[TableId] = set()
     for index, token in enumerate(tokens):
         if not _is_name(token):
             continue
@@ -317,7 +316,7 @@ def all_names(tokens: list[Token], database: str) -> set[Table]:
     return found
 
 
-def may_call(tokens: list[Token], tables: set[Table]) -> bool:
+def may_call(tokens: list[Token], tables: set[TableId]) -> bool:
     """Return whether a stored function may be called: a name before a parenthesis, which a built-in function has, too."""
     names = {table.lower() for _, table in tables}
     return any(

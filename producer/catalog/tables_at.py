@@ -14,6 +14,7 @@ from mysqlio.server_facts import current_position
 from producer.catalog.effects import parse_ddl
 from producer.catalog.statements.clauses import DatabaseCharset
 from producer.source.log_scan import queries_between
+from schemas.identity import TableId
 
 if TYPE_CHECKING:
     from mysqlio.server_facts import ServerFacts
@@ -21,19 +22,17 @@ if TYPE_CHECKING:
     from producer.source.dump import StreamStart
     from schemas.settings import SourceSettings
 
-TableName = tuple[str, str]
-
 
 @dataclass(frozen=True, slots=True)
 class PastTables:
     """Tables and databases' character sets at a position; `changed` are tables of which they are not known."""
 
-    tables: dict[TableName, TableFacts]
-    changed: frozenset[TableName]
+    tables: dict[TableId, TableFacts]
+    changed: frozenset[TableId]
     databases: dict[str, tuple[str, str]]
 
 
-def tables_at(start: StreamStart, tables: Iterable[TableName], settings: SourceSettings, server: ServerFacts) -> PastTables:
+def tables_at(start: StreamStart, tables: Iterable[TableId], settings: SourceSettings, server: ServerFacts) -> PastTables:
     """Return the tables as they were at `start`: as information_schema has them, unless a DDL is in between.
 
     In this order: the tables are read, then the log's end is asked for; a DDL whose effect was read is in the
@@ -48,7 +47,7 @@ def tables_at(start: StreamStart, tables: Iterable[TableName], settings: SourceS
                 present[name] = facts
         databases = read_databases(connection)
         end = current_position(connection, server)
-    touched: set[TableName] = set()
+    touched: set[TableId] = set()
     for query in queries_between(settings, server, start, end):
         touched |= _touched_by(query, server)
     changed = frozenset(name for name in wanted if name in touched or (name[0], "") in touched)
@@ -59,9 +58,9 @@ def tables_at(start: StreamStart, tables: Iterable[TableName], settings: SourceS
     )
 
 
-def _touched_by(query: QueryEvent, server: ServerFacts) -> set[TableName]:
+def _touched_by(query: QueryEvent, server: ServerFacts) -> set[TableId]:
     """Return the tables that a statement changes; a name without a table is a database, with all its tables."""
-    touched: set[TableName] = set()
+    touched: set[TableId] = set()
     if query.sql == "BEGIN":
         return touched
     folds = server.lower_case_table_names == 1

@@ -15,12 +15,13 @@ import structlog
 
 from mysqlio.definitions.character_sets import charset_name, charset_of_collation
 from mysqlio.definitions.table_parts import Rules
-from producer.catalog.dropped_columns import DroppedColumns, TableName
+from producer.catalog.dropped_columns import DroppedColumns
 from producer.catalog.model import CatalogTable, from_document, keyed, renamed, to_document
 from producer.catalog.reduce import Unknown, altered, created
 from producer.catalog.statements.clauses import Copy, DatabaseCharset
 from schemas.documents import CatalogDocument, DatabasesDocument
 from schemas.errors import StateError
+from schemas.identity import TableId
 from schemas.json_codec import encode
 from schemas.state import parse
 
@@ -43,8 +44,8 @@ class TrackedTables:
         self._rules = rules
         self._wants = wants
         self.dropped_columns = DroppedColumns(wants)
-        self._states: dict[TableName, CatalogTable] = {}
-        self._lost: dict[TableName, str] = {}
+        self._states: dict[TableId, CatalogTable] = {}
+        self._lost: dict[TableId, str] = {}
         self._unsaved: dict[str, dict[str, Any] | None] = {}
         self._databases: dict[str, tuple[str, str]] | None = None
 
@@ -185,13 +186,13 @@ class TrackedTables:
         for state in self.states(*change.name):
             self._note((state.schema.database, state.schema.name), altered(state, change.clauses, self._rules))
 
-    def _note(self, key: TableName, outcome: CatalogTable | Unknown) -> None:
+    def _note(self, key: TableId, outcome: CatalogTable | Unknown) -> None:
         if isinstance(outcome, Unknown):
             self._lose(key, outcome.why)
         else:
             self._put(key, outcome)
 
-    def rename(self, old: TableName, new: TableName) -> None:
+    def rename(self, old: TableId, new: TableId) -> None:
         """Keep a table under its new name."""
         state, why = self._states.get(old), self._lost.get(old)
         self.drop(old)
@@ -200,19 +201,19 @@ class TrackedTables:
         else:
             self._lose(new, why or f"a rename of {old[0]}.{old[1]}, which is not followed")
 
-    def _put(self, key: TableName, state: CatalogTable) -> None:
+    def _put(self, key: TableId, state: CatalogTable) -> None:
         self.drop(key)
         if self._wants(*key):
             self._states[key] = state
             self._unsaved[_document_key(key)] = encode(to_document(state))
 
-    def _lose(self, key: TableName, why: str) -> None:
+    def _lose(self, key: TableId, why: str) -> None:
         self.drop(key)
         if self._wants(*key):
             self._lost[key] = why
             log.info("catalog.history_lost", table=".".join(key), reason=why)
 
-    def drop(self, key: TableName) -> None:
+    def drop(self, key: TableId) -> None:
         """Forget a table."""
         self._lost.pop(key, None)
         if self._states.pop(key, None) is not None:
@@ -227,5 +228,5 @@ def _is_known(column: Column, known: Column | None) -> bool:
     return same == known
 
 
-def _document_key(key: TableName) -> str:
+def _document_key(key: TableId) -> str:
     return f"{CatalogDocument.PREFIX}{key[0]}.{key[1]}"

@@ -37,11 +37,12 @@ from producer.snapshot.pace import RowRate
 from producer.snapshot.planning_worker import PlanningWorker, sizes_of
 from producer.snapshot.shared_ledger import SharedLedger
 from producer.snapshot.signal_commands import SnapshotCommands
-from producer.snapshot.snapshot_state import ReadTask, State, TableId
+from producer.snapshot.snapshot_state import ReadTask, State
 from producer.snapshot.table_access import TableAccess, TopicNames
 from producer.snapshot.windowing import ReadOnly, RowWindowing
 from producer.snapshot.workers import WorkerThreads
 from schemas.avro import avro_field_name
+from schemas.identity import TableId
 from schemas.names import adjusted_field_name
 from schemas.position import Position
 

@@ -39,12 +39,12 @@ from mysqlio.server_facts import flavour_of, version_of
 from producer.snapshot.buffered_chunk import BufferedChunk
 from producer.snapshot.pace import ChunkCost
 from producer.snapshot.ranges import KeyRange, table_name
-from producer.snapshot.snapshot_state import TableId
 from producer.snapshot.watermark import XA_PATIENCE_S, LowWatermark, WindowRow, end_of_binlog, require_no_xa
 from producer.snapshot.windowing import Windowing
 from rowcodec import ChunkContext
 from schemas.columns import TableSchema
 from schemas.errors import SourceError, TidemarkError
+from schemas.identity import TableId
 from schemas.position import Position
 
 if TYPE_CHECKING:

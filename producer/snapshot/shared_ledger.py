@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.reader import AbandonedError, WindowWatch
-from producer.snapshot.snapshot_state import TableId, Window, WindowState
-from schemas.identity import TableName
+from producer.snapshot.snapshot_state import Window, WindowState
+from schemas.identity import TableId, TableName
 from schemas.overriding import override
 from schemas.position import Position
 

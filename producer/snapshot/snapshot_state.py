@@ -19,7 +19,6 @@ from schemas.loads import LoadAnswer
 from schemas.notifications import ScanStatus
 from schemas.position import Position
 
-TableId = tuple[str, str]
 State = SnapshotState
 MAX_ATTEMPTS: Final = 8
 MAX_OUTAGE_ATTEMPTS: Final = 60

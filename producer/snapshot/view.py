@@ -36,10 +36,10 @@ from mysqlio.server_facts import LogPosition, current_position, flavour_of
 from mysqlio.signal_table import TRANSACTIONAL_ENGINES, SignalTable
 from producer.snapshot.watermark import Watermarking, WindowRow, commit_barrier, commit_close, require_no_xa
 from schemas.errors import RetriableSourceError, SourceError
+from schemas.identity import TableId
 
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
-    from producer.snapshot.snapshot_state import TableId
     from producer.snapshot.table_access import SchemaReader
     from schemas.columns import TableSchema
     from schemas.settings import SnapshotSettings

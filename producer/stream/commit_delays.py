@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from schemas.delay_histogram import DelayCounter, DelayHistogram
+from schemas.identity import TableId
 
 SAMPLES: Final = 8
 """At most so many changes of a table and checkpoint are counted, at equal distances."""
 _SECOND_US: Final = 1_000_000
-
-Table = tuple[str, str]  # database, name
 
 
 class _Samples:
@@ -42,11 +41,11 @@ class CommitDelays:
     """The delays per table since the start. Owned by the log reader's thread; others may read `tables`."""
 
     def __init__(self) -> None:
-        self._open: dict[Table, _Samples] = {}
-        self._begun: dict[Table, _Samples] | None = None
-        self._counters: dict[Table, DelayCounter] = {}
+        self._open: dict[TableId, _Samples] = {}
+        self._begun: dict[TableId, _Samples] | None = None
+        self._counters: dict[TableId, DelayCounter] = {}
 
-    def note(self, table: Table, ts_us: int) -> None:
+    def note(self, table: TableId, ts_us: int) -> None:
         """Note that rows of a table which the source committed then were given to Kafka's client; once per rows event or run."""
         if ts_us <= 0:  # a transaction of a server that did not note it
             return
@@ -78,11 +77,11 @@ class CommitDelays:
         """Forget what was noted since the last commit."""
         self._open.clear()
 
-    def forget(self, table: Table) -> None:
+    def forget(self, table: TableId) -> None:
         """Forget a table that is not captured any more; nothing is noted since the last commit."""
         self._counters.pop(table, None)
 
     @property
-    def tables(self) -> dict[Table, DelayCounter]:
+    def tables(self) -> dict[TableId, DelayCounter]:
         """The tables of which something was counted."""
         return {table: counter for table, counter in self._counters.copy().items() if counter.newest_s}

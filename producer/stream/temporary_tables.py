@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from schemas.identity import TableId
+
 if TYPE_CHECKING:
     from producer.binlog.events import QueryEvent
     from producer.catalog.effects import DdlChange
     from producer.catalog.statements import Statement
-
-Table = tuple[str, str]  # database, name
 
 UNSEEN: Final = "its session may have a temporary table of that name, which it made before this producer started"
 _MOST: Final = 100_000  # sessions that end leave a DROP behind, unless their server dies
@@ -28,7 +28,7 @@ class TemporaryTables:
 
     def __init__(self, oldest_unseen: int) -> None:
         self._oldest_unseen = oldest_unseen
-        self._tables: set[tuple[int, Table]] = set()
+        self._tables: set[tuple[int, TableId]] = set()
 
     def note(self, query: QueryEvent, parsed: Statement) -> None:
         """Note a CREATE or DROP of a temporary table."""

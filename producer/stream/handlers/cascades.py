@@ -21,12 +21,13 @@ import structlog
 
 from mysqlio.information_schema import wait_for_ddl
 from producer.binlog.images import RowImages
-from producer.catalog.foreign_keys import ForeignKeys, TableName, TableTrigger, read_foreign_keys
+from producer.catalog.foreign_keys import ForeignKeys, TableTrigger, read_foreign_keys
 from producer.snapshot.child_rows import MAX_VALUES, ChildRows, Value
 from producer.snapshot.followed_rows import GATHER_S
 from producer.stream.ports import CheckpointParticipant, CheckpointWork
 from schemas.applied.shape import hides_values
 from schemas.columns import Column
+from schemas.identity import TableId
 from schemas.overriding import override
 from schemas.types.column_facts import INTEGER_TYPES, SHORT_BINARIES, fixed_length, is_beyond_long
 
@@ -56,7 +57,7 @@ _UNKNOWN_KEY: Final = "a foreign key was dropped that had not been known: it may
 _NAMED_AT_MOST: Final = 20
 _LARGEST_PREFIX: Final = -4
 
-Rows = tuple[TableName, tuple[str, ...], tuple[str, ...]]  # child, columns, nulled
+Rows = tuple[TableId, tuple[str, ...], tuple[str, ...]]  # child, columns, nulled
 
 
 class Cascades:
@@ -79,14 +80,14 @@ class Cascades:
         self._wire = wire
         self._records = records
         self._keys = ForeignKeys(())
-        self._triggers: dict[tuple[TableName, str], tuple[TableTrigger, ...]] = {}
+        self._triggers: dict[tuple[TableId, str], tuple[TableTrigger, ...]] = {}
         self._read = False
         self._old: dict[Rows, set[Value]] = {}
         self._new: dict[Rows, set[Value]] = {}
-        self._whole: dict[TableName, str] = {}
+        self._whole: dict[TableId, str] = {}
 
     @property
-    def children(self) -> list[TableName]:
+    def children(self) -> list[TableId]:
         """The captured tables that may change without log events."""
         self._read_once()
         return sorted({key.child for key in self._keys.keys if self._captured.holds_data(*key.child)})
@@ -158,7 +159,7 @@ class Cascades:
 
     # ---- statements
 
-    def new_parents(self, statement: LoggedStatement) -> set[TableName]:
+    def new_parents(self, statement: LoggedStatement) -> set[TableId]:
         """Read the foreign keys that a DDL statement may change; return the tables that became parents by it."""
         if self._are_logged(statement.written_s) or not _NAMES_KEYS.search(statement.parsed.sql):
             return set()
@@ -187,12 +188,12 @@ class Cascades:
 
     # ---- requests
 
-    def pop_whole(self) -> dict[TableName, str]:
+    def pop_whole(self) -> dict[TableId, str]:
         """Return the children that are to be read whole, with the reason, and forget them."""
         whole, self._whole = self._whole, {}
         return whole
 
-    def pop_rows(self) -> list[tuple[TableName, ChildRows]]:
+    def pop_rows(self) -> list[tuple[TableId, ChildRows]]:
         """Return the rows of children that are to be read and swept, and forget them."""
         found = [
             (child, ChildRows(columns, frozenset(old), frozenset(self._new.get((child, columns, nulled), ())), nulled))
@@ -264,7 +265,7 @@ class Cascades:
         if not self._read:
             self._read_keys(None)
 
-    def _read_keys(self, changed: set[TableName] | None) -> None:
+    def _read_keys(self, changed: set[TableId] | None) -> None:
         """Read the keys of these tables, once the server shows the DDL that is in the log; None: of all tables."""
         with self._session() as connection:
             for table in changed or ():
@@ -325,7 +326,7 @@ class CascadeRequests(CheckpointParticipant):
                     ledger.followed.follow(".".join(child), rows, self._shared.clock() + GATHER_S)
         return CheckpointWork()
 
-    def _ensure_topics(self, table: TableName, boundary: Position) -> None:
+    def _ensure_topics(self, table: TableId, boundary: Position) -> None:
         """Make the topics of a table, or set it aside."""
         with self._aside.errors_of(*table, boundary):
             self._table_topics.ensure(*table)

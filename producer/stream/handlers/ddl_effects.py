@@ -11,6 +11,7 @@ from producer.snapshot.outbox import MarkerDraft
 from producer.stream.ports import CheckpointParticipant, CheckpointWork
 from rowcodec import EventContext
 from schemas.errors import TidemarkError, is_of_one_table
+from schemas.identity import TableId
 from schemas.markers import MarkerType
 from schemas.overriding import override
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-Table = tuple[str, str]  # database, name
 _FLOOR_REASON: Final = "the table was made, emptied, dropped, renamed or replaced"
 
 
@@ -63,7 +63,7 @@ class FloorsAndSnapshots(CheckpointParticipant):
         self._requests = requests
         self._table_topics = table_topics
         self._aside = aside
-        self._floors: list[tuple[Table, dict[str, object]]] = []
+        self._floors: list[tuple[TableId, dict[str, object]]] = []
 
     def statement(self, statement: LoggedStatement) -> None:
         """Note the floors of a statement, and request its snapshots."""
@@ -80,11 +80,11 @@ class FloorsAndSnapshots(CheckpointParticipant):
             markers=[MarkerDraft(".".join(table), MarkerType.FLOOR, facts) for table, facts in floors if table in known]
         )
 
-    def note_gone(self, table: Table, position: Position) -> None:
+    def note_gone(self, table: TableId, position: Position) -> None:
         """Note that a table which is captured again was dropped meanwhile: its rows are gone, by a statement that was not read."""
         self._note_floor(table, position, "drop", empty=False)
 
-    def _note_floor(self, table: Table, position: Position, cause: str, *, empty: bool = True) -> None:
+    def _note_floor(self, table: TableId, position: Position, cause: str, *, empty: bool = True) -> None:
         """Note that no row of the table is older than the position; an `empty` table has all later rows in the log.
 
         `cause` is the kind of statement: truncate, drop, create or rename.
@@ -92,7 +92,7 @@ class FloorsAndSnapshots(CheckpointParticipant):
         facts = {"position": position.text, "reason": _FLOOR_REASON, "empty": empty, "cause": cause}
         self._floors.append((table, facts))
 
-    def _apply(self, change: DdlChange, position: Position, arrived: set[Table]) -> None:
+    def _apply(self, change: DdlChange, position: Position, arrived: set[TableId]) -> None:
         if change.kind == "drop_database":
             for table in self._table_topics.known():
                 if table[0] == change.database:
@@ -124,7 +124,7 @@ class FloorsAndSnapshots(CheckpointParticipant):
             if database == change.database and change.table in ("", table) and self._captured.holds_data(database, table):
                 self._request_snapshot(database, table, "a DDL that is not understood may have changed it", position)
 
-    def _rename(self, change: DdlChange, position: Position, arrived: set[Table]) -> None:
+    def _rename(self, change: DdlChange, position: Position, arrived: set[TableId]) -> None:
         here, target = change.name, change.new_name
         if self._captured.holds_data(*here) and here not in arrived:
             self._note_floor(here, position, "rename")

@@ -25,6 +25,7 @@ import structlog
 from producer.stream.ports import CheckpointParticipant, CheckpointWork
 from schemas.documents import AsideDocument
 from schemas.errors import TidemarkError, is_of_one_table
+from schemas.identity import TableId
 from schemas.json_codec import encode
 from schemas.notifications import table_set_aside, table_taken_up
 from schemas.overriding import override
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 CHECK_EVERY_S: Final = 60.0
-
-Table = tuple[str, str]  # database, name
 
 
 class AsideTables:
@@ -68,8 +67,8 @@ class AsideTables:
         self._stops = stops
         self._clock = clock
         self._now_ms = now_ms
-        self._tables: dict[Table, AsideDocument] = {}
-        self._check_at: dict[Table, float] = {}
+        self._tables: dict[TableId, AsideDocument] = {}
+        self._check_at: dict[TableId, float] = {}
         self._unsaved: dict[str, Document] = {}
 
     def restore(self, documents: State) -> None:
@@ -87,7 +86,7 @@ class AsideTables:
                 self._unsaved[key] = None
 
     @property
-    def tables(self) -> set[Table]:
+    def tables(self) -> set[TableId]:
         """The tables that are set aside."""
         return set(self._tables)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
 
+from schemas.identity import TableId
 from schemas.position import Position
 
 INTERVAL_S: Final = 1.0
@@ -19,7 +20,6 @@ SHARE: Final = 20
 """Heartbeats take a twentieth of the time, unless that would make them rarer than the longest interval."""
 TABLES_AT_ONCE: Final = 250
 
-Table = tuple[str, str]  # database, name
 Sent = tuple[Position, Position]  # boundary, horizon
 
 
@@ -33,9 +33,9 @@ class HeartbeatSchedule:
         self._clock = clock
         self._at = 0.0
         self._interval_s = INTERVAL_S
-        self._sent: dict[Table, Sent] = {}  # the one that waits longest comes first
+        self._sent: dict[TableId, Sent] = {}  # the one that waits longest comes first
         self._are_behind = False
-        self.changed: set[Table] = set()
+        self.changed: set[TableId] = set()
         self.last: Sent | None = None
 
     def is_due(self, boundary: Callable[[], Position]) -> bool:
@@ -44,7 +44,7 @@ class HeartbeatSchedule:
             return False
         return self._are_behind or self.last is None or min(self.last) < boundary()
 
-    def choose(self, tables: Iterable[Table], boundary: Position, horizon: Position) -> list[Table]:
+    def choose(self, tables: Iterable[TableId], boundary: Position, horizon: Position) -> list[TableId]:
         """Return the tables that get this boundary and horizon now; none before the interval is over."""
         now = self._clock()
         if now - self._at < self._interval_s or (self.last == (boundary, horizon) and not self._are_behind):
