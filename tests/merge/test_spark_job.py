@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from schemas.errors import ConfigError, SinkError
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
-from schemas.settings import from_mapping
+from schemas.settings import Settings, from_mapping
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge.layout_plan import NO_KEY
 from spark_jobs.merge.old_file_turns import TURNS
@@ -42,13 +43,15 @@ from tests.merge.lake import (
     topics_of,
     wait_for,
 )
+from tests.merge.shared_job import DIED, MERGED, Outcomes, Runs, SharedJob, Tables
+
+JOB = SharedJob()
 
 
-def test_bad_records_go_to_quarantine_and_the_rest_is_merged(
-    spark: SparkSession, merge_settings: SinkFactory
-) -> None:
-    settings = merge_settings()
-    topics, lost = topics_of(settings, ORDERS), topics_of(settings, replace(ORDERS, name="lost"))
+@JOB.case
+def test_bad_records_go_to_quarantine_and_the_rest_is_merged(tables: Tables) -> Runs:
+    settings = tables.settings
+    topics, lost = tables.topics_of(ORDERS), tables.topics_of(replace(ORDERS, name="lost"))
     topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
     topics.put(topics.changes, 0, b"garbage", b"\x01garbage")
     topics.put(topics.changes, 1, topics.key({"id": "two"}), b"\0\0\0\xff\xff..........")
@@ -58,19 +61,10 @@ def test_bad_records_go_to_quarantine_and_the_rest_is_merged(
     topics.put(topics.snapshots, 0, b"tidemark:marker", b"{not a marker")
     topics.change("c", {"id": "four", "amount": 4}, at(101, 1).text, 1)
     lost.put(lost.changes, 0, b"k", b"v")
-    flush(topics, lost)
-    crashed = []
-
-    def once(step: str, batch_id: int) -> None:
-        if step == "merged" and not crashed:
-            crashed.append(batch_id)
-            raise Crash
-
-    with pytest.raises(Crash):
-        merge_all(spark, settings, once)
-    merge_all(spark, settings)
+    yield DIED
+    yield MERGED
     assert amounts(settings) == {"one": 1, "four": 4}
-    found = quarantined(settings)
+    found = quarantined(settings, topics, lost)
     assert [(topic, partition, offset) for topic, partition, offset, _ in found] == [
         (topics.snapshots, 0, 0),
         (topics.snapshots, 1, 0),
@@ -88,49 +82,45 @@ def test_bad_records_go_to_quarantine_and_the_rest_is_merged(
     assert (progress(settings)["quarantined"], progress(settings)["rows"]) == (4, 2)
 
 
-def test_a_table_without_a_key_is_passed_over_and_no_snapshot_of_then_makes_it_consistent_when_it_has_one(
-    spark: SparkSession, merge_settings: SinkFactory
-) -> None:
-    settings = merge_settings()
+@JOB.case
+def test_a_table_without_a_key_is_passed_over_and_no_snapshot_of_then_makes_it_consistent_when_it_has_one(tables: Tables) -> Runs:
+    settings = tables.settings
     keyed = table("keyless", column("n"))
-    topics = topics_of(settings, replace(keyed, primary_key=()))
+    topics = tables.topics_of(replace(keyed, primary_key=()))
     topics.change("c", {"id": 1, "n": 1}, at(100, 1).text)
     topics.change("r", {"id": 2, "n": 2}, at(90).text)  # with snapshot.merge: producer it is read, too
     marker(topics, CompleteMarker, 150, 90, request="first", first_bound=at(90), whole_table=True, rows=1)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
     assert progress(settings, keyed)["skipped"] == NO_KEY
     assert progress(settings, keyed)["consistent_at"] is None
     topics.alter(keyed)
     topics.change("c", {"id": 3, "n": 3}, at(200, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
     assert progress(settings, keyed)["skipped"] is None
     assert progress(settings, keyed)["consistent_at"] is None
     assert rows(settings, keyed) == [{"id": 3, "n": 3}]
 
 
-def test_floors_and_sweeps_delete_once_and_for_all(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    settings = merge_settings()
+@JOB.case
+def test_floors_and_sweeps_delete_once_and_for_all(tables: Tables) -> Runs:
+    settings = tables.settings
     truncated, swept, empty = (
         table("truncated", column("a")),
         table("swept", column("a")),
         table("empty", column("a")),
     )
-    one, two, three = (topics_of(settings, schema) for schema in (truncated, swept, empty))
+    one, two, three = (tables.topics_of(schema) for schema in (truncated, swept, empty))
     for topics in (one, two):
         topics.change("c", {"id": 1, "a": 1}, at(100, 1).text)
         topics.change("c", {"id": 2, "a": 2}, at(150, 1).text, 1)
-    flush(one, two)
-    merge_all(spark, settings)
+    yield MERGED
 
     marker(one, FloorMarker, 200, reason="truncate")
     one.change("c", {"id": 3, "a": 3}, at(300, 1).text)
     two.row({"id": 2, "a": 2}, at(250).text)
     marker(two, CompleteMarker, 400, 250, request="again", first_bound=at(250), whole_table=True, rows=1)
     marker(three, CompleteMarker, 400, request="first", first_bound=at(250), whole_table=True, rows=0)
-    flush(one, two, three)
-    merge_all(spark, settings)
+    yield MERGED
     assert rows(settings, truncated) == [{"id": 3, "a": 3}]
     assert rows(settings, swept) == [{"id": 2, "a": 2}]
     assert rows(settings, empty) == [], "an empty table is a table"
@@ -140,36 +130,30 @@ def test_floors_and_sweeps_delete_once_and_for_all(spark: SparkSession, merge_se
     for topics in (one, two):
         topics.row({"id": 1, "a": 1}, at(120).text)
         topics.change("u", {"id": 1, "a": 9}, at(160, 1).text, 1)
-    flush(one, two)
-    merge_all(spark, settings)
+    yield MERGED
     assert rows(settings, truncated) == [{"id": 3, "a": 3}]
     assert rows(settings, swept) == [{"id": 2, "a": 2}]
 
 
-def test_a_batch_that_found_nothing_to_write_is_no_write_that_is_missed_later(
-    spark: SparkSession, merge_settings: SinkFactory
-) -> None:
+@JOB.case
+def test_a_batch_that_found_nothing_to_write_is_no_write_that_is_missed_later(tables: Tables) -> Runs:
     """Delta makes no commit where a floor deletes no row; a batch that is run again finds its new columns there."""
-    settings, schema = merge_settings(), table("above", column("a"))
-    topics, other = topics_of(settings, schema), topics_of(settings, table("altered", column("a")))
+    settings, schema = tables.settings, table("above", column("a"))
+    topics, other = tables.topics_of(schema), tables.topics_of(table("altered", column("a")))
     for one in (topics, other):
         one.change("c", {"id": 1, "a": 1}, at(100, 1).text)
-    flush(topics, other)
-    merge_all(spark, settings)
+    yield MERGED
 
     marker(topics, CompleteMarker, 400, 90, request="first", first_bound=at(90), whole_table=True, rows=1)
     other.alter(table("altered", column("a"), column("five", default="5")))
     marker(other, HeartbeatMarker, 400)
-    flush(topics, other)
-    with pytest.raises(Crash):
-        merge_all(spark, settings, crash)
-    merge_all(spark, settings)
+    yield DIED
+    yield MERGED
     assert rows(settings, other.table) == [{"id": 1, "a": 1, "five": 5}]
 
     topics.change("c", {"id": 2, "a": 2}, at(500, 1).text)
     other.change("c", {"id": 2, "a": 2, "five": 6}, at(500, 1).text)
-    flush(topics, other)
-    merge_all(spark, settings)
+    yield MERGED
     assert [row["id"] for row in rows(settings, schema)] == [1, 2]
     assert [row["five"] for row in rows(settings, other.table)] == [5, 6]
 
@@ -201,21 +185,18 @@ def test_rows_are_appended_once_when_the_job_dies_after_it(
     assert all(stamp["change_offsets"] for stamp in stamps)
 
 
-def test_children_that_left_stay_away_when_the_job_dies_after_the_batch_that_made_the_table(
-    spark: SparkSession, merge_settings: SinkFactory
-) -> None:
+@JOB.case
+def test_children_that_left_stay_away_when_the_job_dies_after_the_batch_that_made_the_table(tables: Tables) -> Runs:
     """The batch appends the first time, for there is no table; the second time it would merge what a sweep has taken."""
-    settings, schema = merge_settings(), table("log", column("a"))
-    topics = topics_of(settings, schema)
+    settings, schema = tables.settings, table("log", column("a"))
+    topics = tables.topics_of(schema)
     for number in range(4):
         topics.change("c", {"id": number, "a": number % 2}, at(100, number + 1).text)
     gone = Sweep(("a",), frozenset({("1",)}))
     marker(topics, CompleteMarker, 400, request="children", first_bound=at(300), whole_table=False, rows=0, sweep=gone)
-    topics.flush()
-    with pytest.raises(Crash):
-        merge_all(spark, settings, crash)
+    yield DIED
     assert [row["id"] for row in rows(settings, schema)] == [0, 2]
-    merge_all(spark, settings)
+    yield MERGED
     assert [row["id"] for row in rows(settings, schema)] == [0, 2]
 
 
@@ -243,10 +224,10 @@ def test_small_files_become_large_ones_and_the_rows_stay(
         topics.change("c", {"id": str(number), "amount": number}, at(100 * number, 1).text)
         flush(topics)
         merge_all(spark, settings)
-        history = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").select("operation").collect()
-        assert [row["operation"] for row in history].count("OPTIMIZE") == compactions
+        history = DeltaTable(path).history()
+        assert [one["operation"] for one in history].count("OPTIMIZE") == compactions
     assert amounts(settings) == {"1": 1, "2": 2, "3": 3}
-    assert len(spark.read.format("delta").load(path).inputFiles()) == 2  # one compacted, one newer
+    assert len(DeltaTable(path).file_uris()) == 2  # one compacted, one newer
 
 
 def test_a_job_removes_old_files_of_a_table_beside_its_batches_and_before_it_ends(
@@ -267,75 +248,69 @@ def test_a_job_removes_old_files_of_a_table_beside_its_batches_and_before_it_end
     assert amounts(settings) == {"1": 1, "2": 2, "3": 3}
 
 
-def test_rows_keep_their_order_when_the_key_becomes_another(
-    spark: SparkSession, merge_settings: SinkFactory
-) -> None:
+@JOB.case
+def test_rows_keep_their_order_when_the_key_becomes_another(tables: Tables) -> Runs:
     """The new key's values lie above all that the old key had: none of them is new."""
-    settings = merge_settings()
+    settings = tables.settings
     by_id = table("moved", column("code", nullable=False), column("n"))
-    topics = topics_of(settings, by_id)
+    topics = tables.topics_of(by_id)
     for number in (1, 2, 3):
         topics.change("c", {"id": number, "code": 100 + number, "n": 0}, at(100 + number, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
 
     topics.alter(replace(by_id, primary_key=("code",)))
     for number in (1, 2):
         topics.change("u", {"id": number, "code": 100 + number, "n": 5}, at(200 + number, 1).text)
-        flush(topics)
-        merge_all(spark, settings)
+        yield MERGED
     found = [(row["code"], row["n"]) for row in rows(settings, topics.table)]
     assert found == [(101, 5), (102, 5), (103, 0)]
 
 
-def test_a_key_that_comes_back_is_the_key_again(spark: SparkSession, merge_settings: SinkFactory) -> None:
+@JOB.case
+def test_a_key_that_comes_back_is_the_key_again(tables: Tables) -> Runs:
     """The registry gives an old schema its old place: its order of versions does not say today's key."""
-    settings = merge_settings()
+    settings = tables.settings
     by_id = table("back", column("code", nullable=False), column("n"))
-    topics = topics_of(settings, by_id)
+    topics = tables.topics_of(by_id)
     by_code = replace(by_id, primary_key=("code",))
     for phase, schema in ((100, by_id), (200, by_code), (300, by_id)):
         topics.alter(schema)
         for number in (1, 2):
             row = {"id": number, "code": 7 if phase == 300 else number, "n": phase}
             topics.change("u", row, at(phase, number).text)
-        flush(topics)
-        merge_all(spark, settings)
+        yield MERGED
     topics.change("d", {"id": 1, "code": 7, "n": 300}, at(400, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
     found = [(row["id"], row["code"], row["n"]) for row in rows(settings, topics.table)]
     assert found == [(2, 7, 300)]
 
 
-def test_a_first_write_that_was_cut_off_is_made_again(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    settings = merge_settings()
-    topics = topics_of(settings, ORDERS)
-    path = Path(settings.sink.table_path("shop", "orders"))
+@JOB.case
+def test_a_first_write_that_was_cut_off_is_made_again(tables: Tables) -> Runs:
+    settings = tables.settings
+    topics = tables.topics_of(replace(ORDERS, name="halved"))
+    path = Path(settings.sink.table_path("shop", "halved"))
     (path / "_delta_log").mkdir(parents=True)  # Delta makes it before the first file
     (path / "part-00000-of-nobody.snappy.parquet").write_bytes(b"half")
     topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
-    assert amounts(settings) == {"one": 1}
+    yield MERGED
+    assert amounts(settings, topics.table) == {"one": 1}
 
 
-def test_spellings_of_one_key_are_keys_of_their_own(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    settings = merge_settings()
-    topics = topics_of(settings, ORDERS)
+@JOB.case
+def test_spellings_of_one_key_are_keys_of_their_own(tables: Tables) -> Runs:
+    settings = tables.settings
+    topics = tables.topics_of(replace(ORDERS, name="spellings"))
     topics.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
+    yield MERGED
     topics.change("d", {"id": "a", "amount": 1}, at(200, 1).text)
     topics.change("c", {"id": "A", "amount": 2}, at(200, 1).text, 1)
-    flush(topics)
-    merge_all(spark, settings)
-    assert amounts(settings) == {"A": 2}
+    yield MERGED
+    assert amounts(settings, topics.table) == {"A": 2}
     topics.row({"id": "A", "amount": 2}, at(150).text)
     topics.row({"id": "a", "amount": 1}, at(150).text)
-    flush(topics)
-    merge_all(spark, settings)
-    assert amounts(settings) == {"A": 2}
+    yield MERGED
+    assert amounts(settings, topics.table) == {"A": 2}
 
 
 def test_a_second_job_on_the_same_sink_is_refused(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -389,3 +364,8 @@ def test_settings_the_job_cannot_serve_are_refused() -> None:
         MergeJob(from_mapping(common | sink | {"format": {"type": "json"}}))
     with pytest.raises(ConfigError, match="none is given"):
         MergeJob(from_mapping(common | {"format": {"registry": "http://r"}}))
+
+
+@pytest.fixture(scope="module")
+def one_job(request: pytest.FixtureRequest, spark: SparkSession, shared_settings: Settings) -> Outcomes:
+    return JOB.play_tables(request, spark, shared_settings)
