@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from schemas.notifications import signal_rejected
+from tests.support.encoded_notifications import as_avro
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +54,7 @@ def test_a_merge_job_alone_reads_answers_in_avro() -> None:
     extras = {extra: {_name(one) for one in needed} for extra, needed in project["optional-dependencies"].items()}
     others = set().union(*extras.values()) - extras["spark"] - {"packaging"}  # which the others need, too
     missing = [module for module, owners in packages_distributions().items() if {_name(one) for one in owners} & others]
-    answer = b"\0\0\0\0\x07" + signal_rejected("shop", "id-1", "log", 7, "no text").value_avro()
+    answer = as_avro(signal_rejected("shop", "id-1", "log", 7, "no text"))[1]
     script = (
         f"import sys; sys.modules.update(dict.fromkeys({missing!r})); "
         f"from tidemark.api.notification_reader import parse; print(parse({answer!r}).id)"
