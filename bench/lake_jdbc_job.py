@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from bench.lake_spark_job import session
+from devservers.bundles import bundle_files
 
 _RANGES = 8
 
@@ -18,7 +19,7 @@ _RANGES = 8
 def main() -> None:
     """Serve requests."""
     document = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    folder, spark = Path(document["folder"]), session("delta", "jdbc")
+    folder, spark = Path(document["folder"]), session(*bundle_files("mysql-jdbc", print))
     (folder / "ready").touch()
     asked = folder / "asked"
     while True:

@@ -26,13 +26,13 @@ _BATCH_RECORDS = 1_000_000
 _TRIGGER = "2 seconds"
 
 
-def session(*types: str) -> SparkSession:
-    """Return a session of two cores with Delta."""
+def session(*jars: Path) -> SparkSession:
+    """Return a session of two cores with Delta, and with more jars."""
     os.environ.setdefault("JAVA_HOME", str(java_home(17)))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("bench").master("local[2]")
     conf = {
-        "spark.jars": ",".join(str(path) for path in spark_jars(types or ("delta",))),
+        "spark.jars": ",".join(str(path) for path in (*spark_jars(), *jars)),
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

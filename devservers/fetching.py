@@ -54,7 +54,7 @@ def _task(name: str, say: Callable[[str], None]) -> Callable[[], object]:
     if name == "registry":
         return lambda: apicurio.program(say)
     if name == "spark":
-        return lambda: spark_jars(("delta", "jdbc"), say)
+        return lambda: spark_jars(say=say)
     if name == "java":
         return lambda: java_home(17)
     if name in postgres_server.VERSIONS:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 from schemas.errors import AccessDeniedError, SecretError
 from schemas.secrets import secret_of
 from schemas.settings import SinkSettings, SourceSettings, TlsSettings
-from schemas.settings.database_url import parse_url
+from schemas.settings.database_url import DatabaseUrl, parse_url
 
-_MODES: Final = frozenset({"disabled", "preferred", "required", "verify_ca", "verify_identity"})
+_CONNECT_TIMEOUT_S: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +23,7 @@ class ServerAccess:
     password: str = field(default="", repr=False)
     password_file: str | None = None
     tls: TlsSettings = field(default_factory=TlsSettings)
-    connect_timeout_s: int = 10
+    connect_timeout_s: int = _CONNECT_TIMEOUT_S
     section: str = "source"
 
     @classmethod
@@ -42,20 +41,24 @@ class ServerAccess:
 
     @classmethod
     def of_sink(cls, sink: SinkSettings) -> ServerAccess:
-        """Return the access of the server of a sink of type `mysql` or `mariadb`; `sslMode` in its URL chooses how TLS is used.
-
-        Certificates are checked by the authorities of this machine; a mode that is not of the MySQL clients counts as VERIFY_CA.
-        """
+        """Return the access of the server of a sink of type `mysql` or `mariadb`; options in its URL choose how TLS is used."""
         url = parse_url(sink.url, sink.type, f"sinks: {sink.name}: url")
-        mode: Any = dict(parse_qsl(url.options)).get("sslMode", "preferred").lower()
+        return cls.of_url(url, sink.user, sink.password, sink.password_file, f"sinks.{sink.name}")
+
+    @classmethod
+    def of_url(cls, url: DatabaseUrl, user: str, password: str, password_file: str | None, section: str) -> ServerAccess:
+        """Return the access of the server of an address; `section` names it in errors."""
+        tls: dict[str, Any] = dict(url.options)
+        connect_timeout_s = int(tls.pop("connect_timeout_s", _CONNECT_TIMEOUT_S))
         return cls(
-            host=url.host.strip("[]"),
+            host=url.address,
             port=url.port,
-            user=sink.user,
-            password=sink.password,
-            password_file=sink.password_file,
-            tls=TlsSettings(mode=mode if mode in _MODES else "verify_ca"),
-            section=f"sinks.{sink.name}",
+            user=user,
+            password=password,
+            password_file=password_file,
+            tls=TlsSettings(**tls),
+            connect_timeout_s=connect_timeout_s,
+            section=section,
         )
 
     @property

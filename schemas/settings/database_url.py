@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from schemas.errors import ConfigError
+from schemas.settings.url_options import url_options
 
 DATABASES: Final = ("postgresql", "mysql", "mariadb")
 """The types of sink that are a database."""
@@ -21,20 +23,18 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
 
 @dataclass(frozen=True, slots=True)
 class DatabaseUrl:
-    """A server, a database on it ("" for none), and options of the JDBC driver."""
+    """A server, a database on it ("" for none), and the options of its client (`url_options`)."""
 
     kind: str
     host: str
     port: int
     database: str
-    options: str
+    options: Mapping[str, str]
 
     @property
-    def jdbc(self) -> str:
-        """The URL for the driver; MySQL's driver serves MariaDB, too."""
-        kind = "postgresql" if self.kind == "postgresql" else "mysql"
-        options = f"?{self.options}" if self.options else ""
-        return f"jdbc:{kind}://{self.host}:{self.port}/{self.database}{options}"
+    def address(self) -> str:
+        """The host, without the brackets of an IPv6 address."""
+        return self.host.strip("[]")
 
     @property
     def server(self) -> str:
@@ -68,4 +68,5 @@ def parse_url(url: str, kind: str, key: str) -> DatabaseUrl:
     database = found["database"] or ""
     if kind == "postgresql" and not database:
         raise ConfigError(f"{key}: names no database: write {kind}://{found['host']}:{port}/<database>")
-    return DatabaseUrl(given, found["host"], port, database, found["options"] or "")
+    options = url_options(kind, found["options"] or "", key)
+    return DatabaseUrl(given, found["host"], port, database, options)

@@ -60,8 +60,8 @@ class SinkSettings:
     url: str = setting(
         "",
         types=DATABASES,
-        help="databases: `postgresql://host:port/database`, `mysql://host:port` or `mariadb://host:port`, with options of the JDBC "
-        "driver",
+        help="databases: `postgresql://host:port/database`, `mysql://host:port` or `mariadb://host:port`, with options of the "
+        "client",
     )
     user: str = setting("", types=DATABASES, help="databases: user that may make tables, and schemas or databases")
     password: str = setting("", types=DATABASES, help="databases: the user's password; better: `password_file`", secret=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from schemas.errors import ConfigError
@@ -14,7 +15,6 @@ from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.sinks.files.files_sink import FilesSink
 from spark_jobs.sinks.iceberg.iceberg_sink import IcebergSink
 from spark_jobs.sinks.iceberg.iceberg_writes import FIXED
-from spark_jobs.sinks.jdbc.relational_sink import RelationalSink, access_of
 from spark_jobs.store.sink_layout import SinkLayout
 
 QueryId = Callable[[], str]
@@ -35,8 +35,12 @@ def _iceberg(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
 
 
 def _relational(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
+    with _needing_clients(job, "clients of MySQL and PostgreSQL", "spark"):
+        from spark_jobs.sinks.relational.relational_sink import RelationalSink, database_of
+
     sink = job.sink
-    return RelationalSink(layout, query_id, access_of(sink.type, sink.url, sink.user, sink.password, sink.password_file), sink.name)
+    database = database_of(sink.type, sink.url, sink.user, sink.password, sink.password_file)
+    return RelationalSink(layout, query_id, database, sink.name)
 
 
 def _files(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
@@ -44,14 +48,21 @@ def _files(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
 
 
 def _kafka(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
-    try:
+    with _needing_clients(job, "a client of Kafka", "kafka-sink"):
         from spark_jobs.sinks.kafka.kafka_sink import KafkaSink
-    except ModuleNotFoundError as error:
-        if error.name != "confluent_kafka":
-            raise
-        message = f"sinks: {job.sink.name}: type: kafka needs a client of Kafka: pip install 'tidemark-cdc[kafka-sink]'"
-        raise ConfigError(message) from None
     return KafkaSink(layout, query_id, job)
+
+
+@contextmanager
+def _needing_clients(job: Settings, clients: str, extra: str) -> Iterator[None]:
+    """Raise `ConfigError` if the client of a server is not installed, which sinks of other types do not import."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in ("confluent_kafka", "psycopg", "pymysql"):
+            raise
+        message = f"sinks: {job.sink.name}: type: {job.sink.type} needs {clients}: pip install 'tidemark-cdc[{extra}]'"
+        raise ConfigError(message) from None
 
 
 OPENERS: Final[Mapping[str, Callable[[Settings, SinkLayout, QueryId], Sink]]] = {

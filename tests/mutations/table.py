@@ -344,14 +344,14 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "guard of the relational update",
-        "spark_jobs.sinks.jdbc.postgres_dialect",
+        "spark_jobs.sinks.relational.postgres_dialect",
         'FROM {staging} s WHERE {match} AND s.d = 0 AND s.p > t.{POSITION}"',
         'FROM {staging} s WHERE {match} AND s.d = 0"',
         ("tests/sinks/test_relational_sinks.py", "-k", "TestPostgres and only_a_newer"),
     ),
     Mutation(
         "owner epoch of a relational sink",
-        "spark_jobs.sinks.jdbc.checkpoint_rows",
+        "spark_jobs.sinks.relational.checkpoint_rows",
         "        if found != epoch:\n",
         "        if found is None:\n",
         ("tests/sinks/test_relational_sinks.py", "-k", "TestPostgres and opens_the_sink_later"),
@@ -393,7 +393,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "staged rows that came twice",
-        "spark_jobs.sinks.jdbc.relational_target",
+        "spark_jobs.sinks.relational.relational_target",
         "if not self._target.refuses_second(connection, staged.keys):",
         "if False:",
         ("tests/sinks/test_relational_sinks.py", "-k", "TestPostgres and becomes_another"),

@@ -39,7 +39,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, content: bytes) -> list[str]:
 
 def test_the_locks_are_complete_and_unique() -> None:
     production, devservers = artifacts.lock_entries(), artifacts.lock_entries(DEVSERVERS_LOCK)
-    assert {e.bundle for e in production} == {"spark-delta", "spark-iceberg", "mysql-jdbc", "postgresql-jdbc", "jdk4py17", "jdk4py21"}
+    assert {e.bundle for e in production} == {"spark-delta", "spark-iceberg", "jdk4py17", "jdk4py21"}
     assert {e.bundle for e in devservers} >= {"mysql80", "mysql57", "mariadb114", "kafka", "registry"}
     entries = (*production, *devservers)
     assert all(len(e.sha256) == 64 and e.size > 0 for e in entries)

@@ -19,18 +19,52 @@ def settings_of(sink: dict[str, Any], **source: Any) -> dict[str, Any]:
     }
 
 
+PREFERRED = {"mode": "preferred"}
+
+
 @pytest.mark.parametrize(
-    ("url", "kind", "jdbc"),
+    ("url", "kind", "address", "options"),
     [
-        ("postgresql://db:6000/shop", "postgresql", "jdbc:postgresql://db:6000/shop"),
-        ("jdbc:postgresql://db/shop?sslmode=require", "postgresql", "jdbc:postgresql://db:5432/shop?sslmode=require"),
-        ("mysql://[::1]", "mysql", "jdbc:mysql://[::1]:3306/"),
-        ("mariadb://10.0.0.1:3307/x?a=b", "mysql", "jdbc:mysql://10.0.0.1:3307/x?a=b"),
-        ("mysql://db", "mariadb", "jdbc:mysql://db:3306/"),
+        ("postgresql://db:6000/shop", "postgresql", ("db", 6000, "shop"), {}),
+        ("jdbc:postgresql://db/shop?sslmode=require", "postgresql", ("db", 5432, "shop"), {"sslmode": "require"}),
+        ("postgresql://db/shop?ssl=true&sslrootcert=/ca%20.pem", "postgresql", ("db", 5432, "shop"),
+         {"sslmode": "verify-full", "sslrootcert": "/ca .pem"}),
+        ("postgresql://db/shop?sslmode=verify-ca&ssl&connectTimeout=3", "postgresql", ("db", 5432, "shop"),
+         {"sslmode": "verify-ca", "connect_timeout": "3"}),
+        ("jdbc:postgresql://db/shop?ssl=false&reWriteBatchedInserts=true&ApplicationName=a", "postgresql", ("db", 5432, "shop"),
+         {"application_name": "a"}),
+        ("mysql://[::1]", "mysql", ("::1", 3306, ""), PREFERRED),
+        ("mariadb://10.0.0.1:3307/x?sslMode=VERIFY_IDENTITY", "mysql", ("10.0.0.1", 3307, "x"), {"mode": "verify_identity"}),
+        ("mysql://db", "mariadb", ("db", 3306, ""), PREFERRED),
+        ("jdbc:mysql://db/x?useSSL=false&allowPublicKeyRetrieval=true&serverTimezone=UTC", "mysql", ("db", 3306, "x"), {"mode": "disabled"}),
+        ("jdbc:mysql://db?useSSL=true&requireSSL=true&verifyServerCertificate=true", "mysql", ("db", 3306, ""), {"mode": "verify_ca"}),
+        ("jdbc:mysql://db?useSSL=true&requireSSL=true", "mysql", ("db", 3306, ""), {"mode": "required"}),
+        ("jdbc:mysql://db?useSSL=false&sslMode=REQUIRED", "mysql", ("db", 3306, ""), {"mode": "required"}),
+        ("mysql://db?ssl-ca=/a&ssl-cert=/b&ssl-key=/c&connectTimeout=2500", "mysql", ("db", 3306, ""),
+         {"mode": "preferred", "ca": "/a", "cert": "/b", "key": "/c", "connect_timeout_s": "2"}),
+    ],
+)  # fmt: skip
+def test_an_address_becomes_options_of_the_client(url: str, kind: str, address: tuple[str, int, str], options: dict[str, str]) -> None:
+    parsed = parse_url(url, kind, "sinks.0.url")
+    assert (parsed.address, parsed.port, parsed.database) == address
+    assert parsed.options == options
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("postgresql://db/shop?sslfactory=secret", r"sinks\.0\.url: the address has the unknown option sslfactory \(write sslmode=verify-full and"),
+        ("postgresql://db/shop?socketTimeout=1", r"unknown option sockettimeout \(leave it out; there are: sslmode, sslrootcert"),
+        ("mysql://db?trustCertificateKeyStoreUrl=file:secret", "write sslMode=VERIFY_IDENTITY and ssl-ca=<file.pem>"),
+        ("mysql://db?sessionVariables=secret", "leave it out; there are: sslmode, ssl-ca"),
+        ("mysql://db?sslMode=ALWAYS", "the option sslMode is one of DISABLED, PREFERRED"),
+        ("mysql://db?connectTimeout=soon", "connectTimeout is a number of milliseconds"),
     ],
 )
-def test_an_address_becomes_that_of_the_driver(url: str, kind: str, jdbc: str) -> None:
-    assert parse_url(url, kind, "sinks.0.url").jdbc == jdbc
+def test_an_unknown_option_of_an_address_is_refused_with_what_to_write(url: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        parse_url(url, url.partition(":")[0], "sinks.0.url")
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

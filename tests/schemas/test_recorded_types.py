@@ -43,8 +43,8 @@ from spark_jobs.arrow.arrow_types import arrow_type
 from spark_jobs.arrow.column_readings import reading_of
 from spark_jobs.decode.spark_types import field_of, without_logical_type
 from spark_jobs.sinks.iceberg.java_tables import stored_type
-from spark_jobs.sinks.jdbc.mysql_dialect import MySqlDialect, MySqlTraits
-from spark_jobs.sinks.jdbc.postgres_dialect import PostgresDialect
+from spark_jobs.sinks.relational.mysql_dialect import MySqlDialect, MySqlTraits
+from spark_jobs.sinks.relational.postgres_dialect import PostgresDialect
 from tidemark.type_reference import connect_text
 
 RECORD: Final = Path(__file__).parent / "recorded" / "types.txt"

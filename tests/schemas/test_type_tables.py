@@ -23,8 +23,8 @@ from spark_jobs.arrow.arrow_types import arrow_type
 from spark_jobs.arrow.column_readings import Leaves, reading_of
 from spark_jobs.decode.spark_types import field_of
 from spark_jobs.sinks.iceberg.java_tables import stored_type
-from spark_jobs.sinks.jdbc.mysql_dialect import MySqlDialect, MySqlTraits
-from spark_jobs.sinks.jdbc.postgres_dialect import PostgresDialect
+from spark_jobs.sinks.relational.mysql_dialect import MySqlDialect, MySqlTraits
+from spark_jobs.sinks.relational.postgres_dialect import PostgresDialect
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("schemas", "kernels", "rowcodec", "producer", "spark_jobs", "tidemark", "conformance")

@@ -26,8 +26,8 @@ from schemas.identity import TableName, Target
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.sinks.contract import Columns, Evolution, FencedSinkError, Sink, TargetRecord, Winners
 from spark_jobs.sinks.faulty import Faults, faulty
-from spark_jobs.sinks.jdbc.relational_sink import RelationalSink, access_of
-from spark_jobs.sinks.jdbc.staged_rows import staging_prefix
+from spark_jobs.sinks.relational.relational_sink import RelationalSink, database_of
+from spark_jobs.sinks.relational.staged_rows import staging_prefix
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.sinks.behaviour import (
     COLUMNS,
@@ -82,8 +82,8 @@ class RelationalLab(Lab):
         return sink if faults is None else faulty(sink, faults)
 
     def of_layout(self, layout: SinkLayout, query: str) -> Sink:
-        access = access_of(self.kind, self.url, self.server.user, self.server.password)
-        return RelationalSink(layout, lambda: query, access, self.sink_name)
+        database = database_of(self.kind, self.url, self.server.user, self.server.password)
+        return RelationalSink(layout, lambda: query, database, self.sink_name)
 
     kind = "postgresql"
 

@@ -17,10 +17,10 @@ from devservers import Database, Postgres
 from schemas.identity import TableName
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import POSITION, SOURCE
-from spark_jobs.sinks.jdbc.mysql_dialect import MySqlDialect, server_of
-from spark_jobs.sinks.jdbc.postgres_dialect import PostgresDialect
-from spark_jobs.sinks.jdbc.sql_dialect import Dialect
-from spark_jobs.sinks.jdbc.table_keys import TableKeys
+from spark_jobs.sinks.relational.mysql_dialect import MySqlDialect, server_of
+from spark_jobs.sinks.relational.postgres_dialect import PostgresDialect
+from spark_jobs.sinks.relational.sql_dialect import Dialect
+from spark_jobs.sinks.relational.table_keys import TableKeys
 
 
 class SinkTables(ABC):

@@ -14,21 +14,19 @@ BASE_BUNDLES: Final = ("spark-delta",)
 SINK_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {
     "delta": (),
     "iceberg": ("spark-iceberg",),
-    "postgresql": ("postgresql-jdbc",),
-    "mysql": ("mysql-jdbc",),
-    "mariadb": ("mysql-jdbc",),
+    "postgresql": (),
+    "mysql": (),
+    "mariadb": (),
     "files": (),
     "kafka": (),
 }
 """What the sinks of a type need besides."""
-MORE_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {"jdbc": ("mysql-jdbc",)}
-"""What benchmarks need besides."""
 
 
 def spark_jars(types: Iterable[str] = ("delta",), say: Callable[[str], None] | None = None) -> list[Path]:
     """Return the jars for `spark.jars` that pyspark does not contain; fetch what is missing, check every hash.
 
-    `types` are the types of the sinks, or "jdbc" for MySQL's JDBC driver; `UnavailableError` for one that has no jars here.
+    `types` are the types of the sinks; `UnavailableError` for one that has no jars here.
     """
     return [path for bundle in _bundles(types) for path in bundle_files(bundle, say, fetcher=ivy_download)]
 
@@ -40,14 +38,13 @@ def are_jars_here(types: Iterable[str]) -> bool:
 
 def _bundles(types: Iterable[str]) -> list[str]:
     bundles = list(BASE_BUNDLES)
-    known = {**SINK_BUNDLES, **MORE_BUNDLES}
     for kind in types:
-        if kind not in known:
-            raise UnavailableError(f"no jars for the sink type {kind!r}; there are: {', '.join(known)}")
-        bundles += [bundle for bundle in known[kind] if bundle not in bundles]
+        if kind not in SINK_BUNDLES:
+            raise UnavailableError(f"no jars for the sink type {kind!r}; there are: {', '.join(SINK_BUNDLES)}")
+        bundles += [bundle for bundle in SINK_BUNDLES[kind] if bundle not in bundles]
     return bundles
 
 
 if __name__ == "__main__":  # `python -m tidemark.runtime.jars`: an image fetches them when it is built
-    for path in spark_jars((*SINK_BUNDLES, *MORE_BUNDLES), print):
+    for path in spark_jars(SINK_BUNDLES, print):
         print(path)

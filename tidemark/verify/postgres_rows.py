@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl
 
 import numpy as np
 import psycopg
@@ -65,7 +64,6 @@ _TARGETS: Final = """SELECT n.nspname, c.relname
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE a.attname = %s AND NOT a.attisdropped AND c.relkind IN ('r', 'p') AND n.nspname <> %s
     AND NOT starts_with(n.nspname, 'pg_') ORDER BY 1, 2"""
-_TLS_OPTIONS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 
 
 class PostgresServer(SinkServer):
@@ -136,22 +134,17 @@ class PostgresServer(SinkServer):
             raise SinkDatabaseError(f"the sink's database {self._url.server} cannot be read: {said}") from error
 
     def _connect(self) -> psycopg.Connection[Any]:
-        options = dict(parse_qsl(self._url.options))
-        given: dict[str, Any] = {name: options[name] for name in _TLS_OPTIONS if name in options}
-        if options.get("ssl") == "true":
-            given.setdefault("sslmode", "verify-full")
+        options: Mapping[str, Any] = {"connect_timeout": 10, **self._url.options, "application_name": "tidemark verify"}
         return psycopg.connect(
-            host=self._url.host.strip("[]"),
+            host=self._url.address,
             port=self._url.port,
             dbname=self._url.database,
             user=self._sink.user,
             password=secret_of(self._sink.password, self._sink.password_file, "sinks: password_file"),
             autocommit=True,
             client_encoding="utf8",
-            connect_timeout=10,
             keepalives_idle=30,
-            application_name="tidemark verify",
-            **given,
+            **options,
         )
 
 

@@ -9,7 +9,6 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from pyspark.sql import Column, DataFrame
@@ -21,8 +20,8 @@ from schemas.identity import TableName
 from schemas.type_comments import type_comment, type_json
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.sinks.contract import Columns, Evolution
-from spark_jobs.sinks.jdbc.jvm_connection import Connection
-from spark_jobs.sinks.jdbc.table_keys import TableKeys
+from spark_jobs.sinks.relational.sink_connection import SinkConnection
+from spark_jobs.sinks.relational.table_keys import TableKeys
 
 SERVICE: Final = "tidemark"
 """The schema (PostgreSQL) or database (MySQL, MariaDB) of the sink's own tables."""
@@ -79,6 +78,14 @@ class Dialect(ABC):
     ddl_is_transactional: ClassVar[bool]
     analyzes_staging: ClassVar[bool] = False
     """Whether statistics of a temporary table are made for the planner."""
+    kinds: ClassVar[Mapping[str, T.DataType]]
+    """The types of columns that are not ours."""
+    exists_sql: ClassVar[str]
+    """Takes, as the next two queries do, a database and a table."""
+    columns_sql: ClassVar[str]
+    """Rows: name, type, comment."""
+    indexes_sql: ClassVar[str]
+    """Rows: name of the index, whether it is the primary key, column."""
 
     # ── the server ────────────────────
 
@@ -93,7 +100,7 @@ class Dialect(ABC):
         return "FOR SHARE"
 
     @abstractmethod
-    def claim(self, connection: Connection, name: str, wait_s: int) -> bool:
+    def claim(self, connection: SinkConnection, name: str, wait_s: int) -> bool:
         """Take the lock of a name, which lasts as long as the connection; return False if another has it after that time."""
 
     @abstractmethod
@@ -142,34 +149,43 @@ class Dialect(ABC):
 
     @abstractmethod
     def staged(self, value: Column, kind: T.DataType) -> Column:
-        """Return a value of Spark as the staging table takes it from the JDBC writer without any loss."""
+        """Return a value of Spark as the staging table takes it without any loss."""
 
     # ── the catalog ────────────────────
 
-    @abstractmethod
-    def exists(self, connection: Connection, name: TableName) -> bool:
+    def exists(self, connection: SinkConnection, name: TableName) -> bool:
         """Return whether there is anything of that name."""
+        return bool(connection.query(self.exists_sql, name.database, name.table))
 
-    @abstractmethod
-    def columns(self, connection: Connection, name: TableName) -> list[TableColumn]:
+    def columns(self, connection: SinkConnection, name: TableName) -> list[TableColumn]:
         """Return the columns but for the position, in their order."""
+        found = []
+        for column, kind, comment in connection.query(self.columns_sql, name.database, name.table):
+            ours = type_of_comment(str(comment))
+            if column != POSITION:
+                found.append(TableColumn(str(column), ours or self.kinds.get(str(kind), T.StringType()), ours is not None))
+        return found
 
-    @abstractmethod
-    def indexes(self, connection: Connection, name: TableName) -> list[TableIndex]:
+    def indexes(self, connection: SinkConnection, name: TableName) -> list[TableIndex]:
         """Return the primary key, and the indexes that we made."""
+        found: dict[tuple[str, bool], list[str]] = {}
+        for index, is_primary, column in connection.query(self.indexes_sql, name.database, name.table):
+            found.setdefault((str(index), bool(is_primary)), []).append(str(column))
+        return [TableIndex(index, tuple(columns), is_primary) for (index, is_primary), columns in found.items()]
 
     @abstractmethod
-    def plain_index(self, connection: Connection, name: TableName) -> TableIndex | None:
+    def plain_index(self, connection: SinkConnection, name: TableName) -> TableIndex | None:
         """Return the index that a transform asks for and that is not of the identity, if there is one."""
 
-    @abstractmethod
-    def staging_tables(self, connection: Connection, prefix: str) -> list[str]:
+    def staging_tables(self, connection: SinkConnection, prefix: str) -> list[str]:
         """Return the names of the staging tables that begin so."""
+        sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND LEFT(table_name, %s) = %s"
+        return [str(table) for (table,) in connection.query(sql, SERVICE, len(prefix), prefix)]
 
     # ── definitions ────────────────────
 
     @abstractmethod
-    def schema_statement(self, connection: Connection, database: str) -> str | None:
+    def schema_statement(self, connection: SinkConnection, database: str) -> str | None:
         """Return the statement that makes a schema; None where it is there."""
 
     @abstractmethod
@@ -194,7 +210,7 @@ class Dialect(ABC):
         index: TableIndex | None,
         plain: TableIndex | None = None,
     ) -> Sequence[str]:
-        """Return the statements that change columns, and fill those that are added. `index` is that of the key, `plain` another."""
+        """Return the statements that change columns, and fill the added ones. `index` is the index of the key, `plain` another."""
 
     @abstractmethod
     def change_key(
@@ -248,17 +264,13 @@ class Dialect(ABC):
         return rows.select(*values, position.alias("p"), deleted.cast("int").alias("d"))
 
     def staged_lines(self, rows: DataFrame, columns: Columns, deleted: Column, position: Column) -> DataFrame:
-        """Return rows of the staging table as lines of text, which `fill` reads: no value has an end of line."""
+        """Return rows of the staging table as lines of text, which `SinkConnection.fill` reads: no value has an end of line."""
         frame = self.staged_frame(rows, columns, deleted, position)
         return frame.select(self.line([(F.col(field.name), field.dataType) for field in frame.schema]).alias("value"))
 
     @abstractmethod
     def line(self, values: Sequence[tuple[Column, T.DataType]]) -> Column:
         """Return the values of a row as one line."""
-
-    @abstractmethod
-    def fill(self, connection: Connection, staging: str, file: Path) -> int:
-        """Put the rows of a file of lines into a staging table, and return how many came in."""
 
     def lossless(self, column: str, given: T.DataType, kind: T.DataType) -> str | None:
         """Return the condition that a narrower type has every value of a column; None where that is not known."""

@@ -25,11 +25,11 @@ from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.arrival import require_all
 from spark_jobs.sinks.contract import Columns, Winners
-from spark_jobs.sinks.jdbc.jvm_connection import (
-    Connection,
+from spark_jobs.sinks.relational.sink_connection import (
     DatabaseError,
+    SinkConnection,
 )
-from spark_jobs.sinks.jdbc.sql_dialect import Dialect
+from spark_jobs.sinks.relational.sql_dialect import Dialect
 
 _NUL: Final = 'invalid byte sequence for encoding "UTF8": 0x00'
 _NUL_ADVICE: Final = (
@@ -52,7 +52,7 @@ def staging_prefix(sink: str) -> str:
 class Staged:
     """A filled staging table, of the connection that filled it."""
 
-    connection: Connection
+    connection: SinkConnection
     table: str
     columns: Columns
     keys: tuple[str, ...]
@@ -71,14 +71,14 @@ class StagedRows:
         self._prefix = staging_prefix(sink)
         self._folder = folder
 
-    def fill(self, connection: Connection, winners: Winners, location: str) -> Staged:
+    def fill(self, connection: SinkConnection, winners: Winners, location: str) -> Staged:
         """Return a new table with these rows. After an error it goes with the connection."""
         name = f"{self._prefix}{uuid.uuid4().hex[:16]}"
         staged = Staged(connection, self._dialect.staging(name), winners.columns, winners.keys)
-        connection.run(self._dialect.create_staging(staged.table, winners.columns, winners.keys))
+        connection.execute(self._dialect.create_staging(staged.table, winners.columns, winners.keys))
         self._write(winners, staged, location)
         if self._dialect.analyzes_staging:
-            connection.run(self._dialect.analyze(staged.table))
+            connection.execute(self._dialect.analyze(staged.table))
         return staged
 
     def _write(self, winners: Winners, staged: Staged, location: str) -> None:
@@ -87,7 +87,7 @@ class StagedRows:
         try:
             measured = lines.observe(counted, F.count(F.lit(1)).alias("count"))
             measured.write.option("compression", "none").option("lineSep", "\n").text(str(folder))
-            found = sum(self._dialect.fill(staged.connection, staged.table, file) for file in sorted(folder.glob("part-*")))
+            found = sum(staged.connection.fill(staged.table, file) for file in sorted(folder.glob("part-*")))
             written = int(counted.get.get("count", 0))
             if found < written:  # a row that is there twice is refused by its key
                 require_all(f"rows of {location} to {folder}", written, found)
@@ -127,12 +127,12 @@ class StagedRows:
     def drop(self, staged: Staged) -> None:
         """Drop a table whose rows have taken effect; one that cannot be goes with the connection."""
         with contextlib.suppress(DatabaseError):
-            staged.connection.run(self._dialect.drop_staging(staged.table))
+            staged.connection.execute(self._dialect.drop_staging(staged.table))
 
-    def drop_former(self, connection: Connection) -> Sequence[str]:
+    def drop_former(self, connection: SinkConnection) -> Sequence[str]:
         """Drop what former owners left, and return the names."""
         shutil.rmtree(self._folder, ignore_errors=True)
         found = self._dialect.staging_tables(connection, self._prefix)
         for name in found:
-            connection.run(f"DROP TABLE IF EXISTS {self._dialect.service(name)}")
+            connection.execute(f"DROP TABLE IF EXISTS {self._dialect.service(name)}")
         return found

@@ -7,42 +7,48 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from mysqlio.server_access import ServerAccess
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, TableName, Target
 from schemas.overriding import override
+from schemas.secrets import secret_of
 from schemas.settings.database_url import parse_url
 from spark_jobs.sinks.contract import SinkTarget
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.folder_sink import FolderSink
-from spark_jobs.sinks.jdbc import mysql_dialect, postgres_dialect
-from spark_jobs.sinks.jdbc.checkpoint_rows import CheckpointRows
-from spark_jobs.sinks.jdbc.jvm_connection import (
-    Connection,
-    DatabaseAccess,
+from spark_jobs.sinks.relational import mysql_dialect, postgres_dialect
+from spark_jobs.sinks.relational.checkpoint_rows import CheckpointRows
+from spark_jobs.sinks.relational.postgres_connection import PostgresConnection
+from spark_jobs.sinks.relational.relational_target import Relation, RelationalTarget
+from spark_jobs.sinks.relational.sink_connection import (
     DatabaseError,
     DatabaseUnavailableError,
+    SinkConnection,
     SinkDatabase,
 )
-from spark_jobs.sinks.jdbc.relational_target import Relation, RelationalTarget
-from spark_jobs.sinks.jdbc.sql_dialect import CHECKPOINT, OWNER, SERVICE, Dialect
-from spark_jobs.sinks.jdbc.staged_rows import StagedRows
+from spark_jobs.sinks.relational.sql_dialect import CHECKPOINT, OWNER, SERVICE, Dialect
+from spark_jobs.sinks.relational.staged_rows import StagedRows
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
 
-def access_of(kind: str, url: str, user: str, password: str = "", password_file: str | None = None) -> DatabaseAccess:
-    """Return how the database of a sink of this type is reached; `ConfigError` for a URL that is none."""
+def database_of(kind: str, url: str, user: str, password: str = "", password_file: str | None = None) -> SinkDatabase:
+    """Return the database of a sink of this type; `ConfigError` for a URL that is none. The password is read at each connection."""
     found = parse_url(url, kind, "sinks: url")
-    of_kind = postgres_dialect if kind == "postgresql" else mysql_dialect
-    return DatabaseAccess(found.jdbc, of_kind.DRIVER, found.server, user, password, password_file, of_kind.PROPERTIES)
+    if kind == "postgresql":
+        return SinkDatabase(
+            found.server, lambda: PostgresConnection(found, user, secret_of(password, password_file, "sinks: password_file"))
+        )
+    access = ServerAccess.of_url(found, user, password, password_file, "sinks")
+    return SinkDatabase(found.server, lambda: mysql_dialect.connect_to_service(access))
 
 
 class RelationalSink(FolderSink):
     """The tables of a database. `name` distinguishes it from other sinks in this database."""
 
-    def __init__(self, layout: SinkLayout, query_id: Callable[[], str], access: DatabaseAccess, name: str) -> None:
+    def __init__(self, layout: SinkLayout, query_id: Callable[[], str], database: SinkDatabase, name: str) -> None:
         super().__init__(layout, query_id, DeltaQuarantine(layout.quarantine))
-        self._access = access
+        self._database = database
         self._name = name
         self._opened: Relation | None = None
         self._epoch: int | None = None
@@ -60,7 +66,7 @@ class RelationalSink(FolderSink):
             try:
                 if not relation.dialect.claim(connection, self._name, wait_s):
                     message = (
-                        f"another merge job writes to the sink {self._name!r} in the database {self._access.server}; stop it "
+                        f"another merge job writes to the sink {self._name!r} in the database {self._database.server}; stop it "
                         "first, or give one of the sinks another name"
                     )
                     raise SinkError(message)
@@ -84,7 +90,7 @@ class RelationalSink(FolderSink):
         with relation.database.connection() as connection:
             with connection.transaction():
                 relation.rows.require_epoch(connection, epoch)
-            connection.run(f"DROP TABLE IF EXISTS {table}")
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
             relation.rows.remove(connection, name)
 
     @override
@@ -103,8 +109,7 @@ class RelationalSink(FolderSink):
             return self._opened
 
     def _open(self) -> Relation:
-        is_postgres = self._access.driver == postgres_dialect.DRIVER
-        database = SinkDatabase(self._access, postgres_dialect.prepare if is_postgres else mysql_dialect.prepare)
+        database = self._database
         with database.connection() as connection:
             dialect = self._dialect_of(connection)
             try:
@@ -117,12 +122,12 @@ class RelationalSink(FolderSink):
         rows = CheckpointRows(dialect, self._name)
         return Relation(database, dialect, rows, StagedRows(dialect, self._name, self._layout.staged), self._own_epoch)
 
-    def _dialect_of(self, connection: Connection) -> Dialect:
-        if self._access.driver == postgres_dialect.DRIVER:
-            postgres_dialect.require_supported(connection, self._access.server)
+    def _dialect_of(self, connection: SinkConnection) -> Dialect:
+        if isinstance(connection, PostgresConnection):
+            postgres_dialect.require_supported(connection, self._database.server)
             return postgres_dialect.PostgresDialect()
         version = str(connection.value("SELECT VERSION()"))
-        return mysql_dialect.MySqlDialect(mysql_dialect.server_of(version, self._access.server))
+        return mysql_dialect.MySqlDialect(mysql_dialect.server_of(version, self._database.server))
 
     def _own_epoch(self) -> int:
         """Return the epoch of this opening; the first write of a sink that is not opened alone raises it."""
@@ -134,11 +139,11 @@ class RelationalSink(FolderSink):
             return self._epoch
 
 
-def _make_service_tables(connection: Connection, dialect: Dialect) -> None:
+def _make_service_tables(connection: SinkConnection, dialect: Dialect) -> None:
     """Make what is missing of the sink's own schema and tables."""
     schema = dialect.schema_statement(connection, SERVICE)
     if schema is not None:
-        connection.run(schema)
+        connection.execute(schema)
     if not all(dialect.exists(connection, TableName(SERVICE, table)) for table in (OWNER, CHECKPOINT)):
         for statement in dialect.service_tables:
-            connection.run(statement)
+            connection.execute(statement)

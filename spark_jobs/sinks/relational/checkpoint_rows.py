@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from schemas.identity import Target
 from spark_jobs.sinks.contract import FencedSinkError
-from spark_jobs.sinks.jdbc.jvm_connection import Connection
-from spark_jobs.sinks.jdbc.sql_dialect import CHECKPOINT, OWNER, Dialect
+from spark_jobs.sinks.relational.sink_connection import SinkConnection
+from spark_jobs.sinks.relational.sql_dialect import CHECKPOINT, OWNER, Dialect
 from spark_jobs.sinks.stamp import Stamp
 
 KEPT_BATCHES: Final = 3
@@ -61,16 +61,16 @@ class CheckpointRows:
         self._owner = dialect.service(OWNER)
         self._checkpoint = dialect.service(CHECKPOINT)
 
-    def raise_epoch(self, connection: Connection) -> int:
+    def raise_epoch(self, connection: SinkConnection) -> int:
         """Return a new epoch of this sink. It waits for transactions of the former owner; later ones are refused."""
         with connection.transaction():
             connection.execute(self._dialect.add_owner(), self._sink)
-            connection.execute(f"UPDATE {self._owner} SET epoch = epoch + 1 WHERE sink = ?", self._sink)  # noqa: S608
-            return int(connection.value(f"SELECT epoch FROM {self._owner} WHERE sink = ?", self._sink))  # noqa: S608
+            connection.execute(f"UPDATE {self._owner} SET epoch = epoch + 1 WHERE sink = %s", self._sink)  # noqa: S608
+            return int(connection.value(f"SELECT epoch FROM {self._owner} WHERE sink = %s", self._sink))  # noqa: S608
 
-    def require_epoch(self, connection: Connection, epoch: int) -> None:
+    def require_epoch(self, connection: SinkConnection, epoch: int) -> None:
         """Refuse to continue if another has opened the sink since (`FencedSinkError`). Nobody can before the transaction ends."""
-        sql = f"SELECT epoch FROM {self._owner} WHERE sink = ? {self._dialect.share_lock}"  # noqa: S608
+        sql = f"SELECT epoch FROM {self._owner} WHERE sink = %s {self._dialect.share_lock}"  # noqa: S608
         found = connection.value(sql, self._sink)
         if found != epoch:
             message = (
@@ -79,26 +79,27 @@ class CheckpointRows:
             )
             raise FencedSinkError(message)
 
-    def read(self, connection: Connection, name: Target, *, lock: str = "") -> TargetCheckpoint | None:
+    def read(self, connection: SinkConnection, name: Target, *, lock: str = "") -> TargetCheckpoint | None:
         """Return what a target has; None if nothing is known of it. With `lock` the row stays as it is for this transaction."""
         columns = "query_id, batch_id, witness, steps"
-        sql = f"SELECT {columns} FROM {self._checkpoint} WHERE sink = ? AND target = ? {lock}"  # noqa: S608
+        sql = f"SELECT {columns} FROM {self._checkpoint} WHERE sink = %s AND target = %s {lock}"  # noqa: S608
         rows = connection.query(sql, self._sink, name.name)
         if not rows:
             return None
         query_id, batch_id, witness, steps = rows[0]
         return TargetCheckpoint(str(query_id), int(batch_id), json.loads(witness), tuple(json.loads(steps)))
 
-    def write(self, connection: Connection, name: Target, found: TargetCheckpoint) -> None:
+    def write(self, connection: SinkConnection, name: Target, found: TargetCheckpoint) -> None:
         """Replace what a target has."""
         values = (found.query_id, found.batch_id, json.dumps(found.witness), json.dumps(found.steps, separators=(",", ":")))
-        sql = f"UPDATE {self._checkpoint} SET query_id = ?, batch_id = ?, witness = ?, steps = ? WHERE sink = ? AND target = ?"  # noqa: S608
-        if not connection.query(f"SELECT 1 FROM {self._checkpoint} WHERE sink = ? AND target = ?", self._sink, name.name):  # noqa: S608
+        own = "WHERE sink = %s AND target = %s"
+        sql = f"UPDATE {self._checkpoint} SET query_id = %s, batch_id = %s, witness = %s, steps = %s {own}"  # noqa: S608
+        if not connection.query(f"SELECT 1 FROM {self._checkpoint} {own}", self._sink, name.name):  # noqa: S608
             sql = (
-                f"INSERT INTO {self._checkpoint} (query_id, batch_id, witness, steps, sink, target) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608
+                f"INSERT INTO {self._checkpoint} (query_id, batch_id, witness, steps, sink, target) VALUES (%s, %s, %s, %s, %s, %s)"  # noqa: S608
             )
         connection.execute(sql, *values, self._sink, name.name)
 
-    def remove(self, connection: Connection, name: Target) -> None:
+    def remove(self, connection: SinkConnection, name: Target) -> None:
         """Forget a target."""
-        connection.execute(f"DELETE FROM {self._checkpoint} WHERE sink = ? AND target = ?", self._sink, name.name)  # noqa: S608
+        connection.execute(f"DELETE FROM {self._checkpoint} WHERE sink = %s AND target = %s", self._sink, name.name)  # noqa: S608

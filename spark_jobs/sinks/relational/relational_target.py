@@ -32,12 +32,12 @@ from spark_jobs.sinks.contract import (
     Winners,
     of_tables,
 )
-from spark_jobs.sinks.jdbc.checkpoint_rows import EMPTY, CheckpointRows, TargetCheckpoint
-from spark_jobs.sinks.jdbc.jvm_connection import Connection, DatabaseError, SinkDatabase
-from spark_jobs.sinks.jdbc.sql_dialect import SERVICE, Dialect, TableColumn
-from spark_jobs.sinks.jdbc.staged_rows import Staged, StagedRows
-from spark_jobs.sinks.jdbc.table_keys import TableKeys
 from spark_jobs.sinks.own_target import OwnTarget
+from spark_jobs.sinks.relational.checkpoint_rows import EMPTY, CheckpointRows, TargetCheckpoint
+from spark_jobs.sinks.relational.sink_connection import DatabaseError, SinkConnection, SinkDatabase
+from spark_jobs.sinks.relational.sql_dialect import SERVICE, Dialect, TableColumn
+from spark_jobs.sinks.relational.staged_rows import Staged, StagedRows
+from spark_jobs.sinks.relational.table_keys import TableKeys
 from spark_jobs.sinks.sql_values import INTEGERS, parsed
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
@@ -67,7 +67,7 @@ class Pending:
 
     name: str
     stamp: Stamp
-    run: Callable[[Connection], None]
+    run: Callable[[SinkConnection], None]
 
 
 class RelationalTarget(OwnTarget, MirrorTarget):
@@ -92,7 +92,7 @@ class RelationalTarget(OwnTarget, MirrorTarget):
 
     @override
     def location(self) -> str:
-        return f"{self._relation.database.access.server}/{self._table.plain}"
+        return f"{self._relation.database.server}/{self._table.plain}"
 
     @override
     def exists(self) -> bool:
@@ -127,7 +127,7 @@ class RelationalTarget(OwnTarget, MirrorTarget):
         with self._relation.database.connection() as connection:
             self.require_unchanged(connection, self._relation.rows.read(connection, self._name), batch_id)
 
-    def require_unchanged(self, connection: Connection, found: TargetCheckpoint | None, batch_id: int) -> TargetCheckpoint:
+    def require_unchanged(self, connection: SinkConnection, found: TargetCheckpoint | None, batch_id: int) -> TargetCheckpoint:
         """Return what the target has; `SinkError` unless it is as this query left it."""
         if found is None:
             message = f"there is a table at {self.location()} that this merge job has not written: {REMEDY}"
@@ -138,7 +138,7 @@ class RelationalTarget(OwnTarget, MirrorTarget):
             raise SinkError(message)
         return found
 
-    def _is_witnessed(self, connection: Connection, witness: Mapping[str, Any]) -> bool:
+    def _is_witnessed(self, connection: SinkConnection, witness: Mapping[str, Any]) -> bool:
         """Return whether the row that the last write left is there, with its position."""
         if not witness:
             return True
@@ -190,7 +190,7 @@ class RelationalTarget(OwnTarget, MirrorTarget):
             with self.transaction(stamp) as (connection, found):
                 self._fill(connection, missing, found, stamp)
 
-    def _fill(self, connection: Connection, change: Evolution, found: TargetCheckpoint, stamp: Stamp) -> None:
+    def _fill(self, connection: SinkConnection, change: Evolution, found: TargetCheckpoint, stamp: Stamp) -> None:
         """Give the rows of single source tables their values, and note the step."""
         dialect = self._relation.dialect
         kinds = {column.name: column.kind for column in dialect.columns(connection, self._table)}
@@ -202,12 +202,12 @@ class RelationalTarget(OwnTarget, MirrorTarget):
         self._relation.rows.write(connection, self._name, found.with_step(stamp, step))
 
     @staticmethod
-    def _define(connection: Connection, statements: Sequence[str]) -> None:
+    def _define(connection: SinkConnection, statements: Sequence[str]) -> None:
         for statement in statements:
-            connection.run(statement)
+            connection.execute(statement)
 
     def require_shape(self, winners: Winners, stamp: Stamp) -> None:
-        """Make the table if it does not exist; give one that has another key an index on that of these rows."""
+        """Make the table if it does not exist; give one with another key an index on the key of these rows."""
         if not self.exists():
             self._make(winners.columns, winners.keys)
             return
@@ -223,7 +223,7 @@ class RelationalTarget(OwnTarget, MirrorTarget):
             pass  # refuses a target that is not ours
         self._apart(dialect.change_key(self._table, self.columns() or (), winners.keys, indexes))
 
-    def refuses_second(self, connection: Connection, identity: Sequence[str]) -> bool:
+    def refuses_second(self, connection: SinkConnection, identity: Sequence[str]) -> bool:
         """Return whether the database refuses a second row of an identity, whatever else is in the row."""
         indexes = self._relation.dialect.indexes(connection, self._table)
         return any(one.is_primary and set(one.columns) <= set(identity) for one in indexes)
@@ -257,7 +257,7 @@ class RelationalTarget(OwnTarget, MirrorTarget):
     # ── rows ────────────────────
 
     @contextmanager
-    def transaction(self, stamp: Stamp, own: Connection | None = None) -> Iterator[tuple[Connection, TargetCheckpoint]]:
+    def transaction(self, stamp: Stamp, own: SinkConnection | None = None) -> Iterator[tuple[SinkConnection, TargetCheckpoint]]:
         """Begin (r3), on a connection of the caller's own or on any, and commit at the end: gives it, and what the target has."""
         relation, epoch = self._relation, self._relation.epoch()
         given = relation.database.connection() if own is None else nullcontext(own)
@@ -288,17 +288,17 @@ class RelationalTarget(OwnTarget, MirrorTarget):
     def compact(self, stamp: Stamp) -> None:
         try:
             with self._relation.database.connection() as connection:
-                connection.run(self._relation.dialect.analyze(self.sql_name))
+                connection.execute(self._relation.dialect.analyze(self.sql_name))
         except DatabaseError as error:
             if error.passes is not None:
                 raise
             raise CompactionError(str(error)) from error
 
-    def all_columns(self, connection: Connection) -> list[TableColumn]:
+    def all_columns(self, connection: SinkConnection) -> list[TableColumn]:
         """Return the columns as the catalog has them now."""
         return self._relation.dialect.columns(connection, self._table)
 
-    def witness(self, connection: Connection, known: Mapping[str, Any], staged: Staged | None) -> Mapping[str, Any]:
+    def witness(self, connection: SinkConnection, known: Mapping[str, Any], staged: Staged | None) -> Mapping[str, Any]:
         """Return a row that is there after these steps, best one of this batch; {} where the key's text is not exact."""
         dialect, quoted = self._relation.dialect, self._relation.dialect.quoted
         indexes = dialect.indexes(connection, self._table)
@@ -330,7 +330,7 @@ class RelationalWriter(MirrorWriter):
         self, target: RelationalTarget, relation: Relation, stamp: Stamp, mark: str | None, session: ExitStack
     ) -> None:
         self._session = session
-        self._own: Connection | None = None  # has the staging table
+        self._own: SinkConnection | None = None  # has the staging table
         self._mark = mark
         self._target = target
         self._relation = relation
@@ -351,7 +351,7 @@ class RelationalWriter(MirrorWriter):
             self._staged = staged = self._relation.staged.fill(self._own, winners, self._target.location())
             self._pending.append(Pending(PUT, self._stamp, lambda connection: self._merge(connection, staged)))
 
-    def _merge(self, connection: Connection, staged: Staged) -> None:
+    def _merge(self, connection: SinkConnection, staged: Staged) -> None:
         """Carry out the guarded statements."""
         dialect, name = self._relation.dialect, self._target.sql_name
         match, at = dialect.match(staged.keys, staged.names), {column: f"s.c{n}" for n, column in enumerate(staged.names)}
@@ -369,10 +369,10 @@ class RelationalWriter(MirrorWriter):
             if not error.is_duplicate:
                 raise
             reason = f"{_TWICE}, or a unique index of somebody else refuses it"
-            raise DatabaseError(f"{reason}: {error}", error.state, error.code, reason) from error
+            raise DatabaseError(f"{reason}: {error}", passes=reason) from error
 
     @staticmethod
-    def _require_once(connection: Connection, staged: Staged) -> None:
+    def _require_once(connection: SinkConnection, staged: Staged) -> None:
         """Refuse rows that came twice where no primary key would: the batch is repeated."""
         keys = ", ".join(f"c{staged.names.index(key)}" for key in staged.keys)
         found = connection.query(f"SELECT 1 FROM {staged.table} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1")  # noqa: S608
@@ -425,7 +425,7 @@ class RelationalWriter(MirrorWriter):
         return f"{older} AND {dialect.quoted(SOURCE)} = {dialect.literal(table.text, T.StringType())}"
 
     @staticmethod
-    def _run(statements: Sequence[str], connection: Connection) -> None:
+    def _run(statements: Sequence[str], connection: SinkConnection) -> None:
         for sql in statements:
             connection.execute(sql)
 

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import structlog
@@ -17,14 +16,16 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
+from mysqlio.server_access import ServerAccess
 from schemas.errors import SinkError
 from schemas.identity import TableName
 from schemas.overriding import override
 from schemas.type_comments import MOST_CHARACTERS
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.sinks.contract import Columns, Evolution
-from spark_jobs.sinks.jdbc.jvm_connection import Connection
-from spark_jobs.sinks.jdbc.sql_dialect import (
+from spark_jobs.sinks.relational.mysql_connection import MySqlConnection
+from spark_jobs.sinks.relational.sink_connection import SinkConnection
+from spark_jobs.sinks.relational.sql_dialect import (
     CHECKPOINT,
     NESTED,
     OWNER,
@@ -34,28 +35,14 @@ from spark_jobs.sinks.jdbc.sql_dialect import (
     TableIndex,
     comment_of,
     escaped,
-    type_of_comment,
 )
-from spark_jobs.sinks.jdbc.table_keys import TableKeys
+from spark_jobs.sinks.relational.table_keys import TableKeys
 from spark_jobs.sinks.sql_values import moment_text, number_text
 from spark_jobs.sinks.sql_values import plain as plain_value
 
 log = structlog.get_logger()
 
-DRIVER: Final = "com.mysql.cj.jdbc.Driver"
-PROPERTIES: Final[Mapping[str, str]] = {
-    "rewriteBatchedStatements": "true",
-    "enableEscapeProcessing": "false",  # names may have any quotes and braces
-    "connectTimeout": "10000",
-    "tcpKeepAlive": "true",
-    "characterEncoding": "UTF-8",
-    "sessionVariables": "sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION',lock_wait_timeout=60,innodb_lock_wait_timeout=60",
-}
 _ESCAPES: Final = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r"}
-_INSERT_CHARACTERS: Final = 1 << 20
-"""Of one statement, if no row is longer: a server takes 16 MiB and more."""
-_END: Final = "\n"
-_ISOLATION: Final = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _POSITION: Final = "CHAR(39) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 _INDEX_BYTES: Final = 3072
 _SOURCE_CHARACTERS: Final = 255
@@ -112,11 +99,16 @@ class MySqlTraits:
     is_tidb: bool = False
 
 
-def prepare(connection: Connection) -> None:
-    """Give a connection the settings that our statements rely on. A DELETE by alias wants a current database, whichever it is."""
-    connection.run(_ISOLATION)
-    if connection.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", SERVICE):
-        connection.run(f"USE {SERVICE}")
+def connect_to_service(access: ServerAccess) -> SinkConnection:
+    """Open a connection; its current database is ours if that is there: a DELETE by alias wants one, whichever it is."""
+    connection = MySqlConnection(access)
+    try:
+        if connection.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", SERVICE):
+            connection.execute(f"USE {SERVICE}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def server_of(version: str, server: str) -> MySqlTraits:
@@ -130,7 +122,7 @@ def server_of(version: str, server: str) -> MySqlTraits:
     if "MariaDB" in version:
         numbers = max(tuple(int(part) for part in one) for one in _VERSION.findall(version))
         if numbers < _OLDEST_MARIADB:
-            message = f"the database {server} is MariaDB {version}: 11.1.1 is the oldest that the JDBC driver serves"
+            message = f"the database {server} is MariaDB {version}: 11.1.1 is the oldest that is supported"
             raise SinkError(message)
         return MySqlTraits("utf8mb4_nopad_bin", has_invisible=True)
     if numbers < _EXACT_TEXT:
@@ -148,6 +140,13 @@ class MySqlDialect(Dialect):
     most_name: ClassVar[int] = 64
     text_as: ClassVar[str] = "this server"
     ddl_is_transactional: ClassVar[bool] = False
+    kinds: ClassVar[Mapping[str, T.DataType]] = _KINDS
+    exists_sql: ClassVar[str] = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+    columns_sql: ClassVar[str] = """SELECT column_name, data_type, column_comment FROM information_schema.columns
+        WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"""
+    indexes_sql: ClassVar[str] = """SELECT index_name, index_name = 'PRIMARY', column_name FROM information_schema.statistics
+        WHERE table_schema = %s AND table_name = %s AND (index_name = 'PRIMARY' OR index_name LIKE 'tm!_key!_%%' ESCAPE '!')
+        ORDER BY index_name, seq_in_index"""
 
     def __init__(self, server: MySqlTraits) -> None:
         self._server = server
@@ -175,14 +174,14 @@ class MySqlDialect(Dialect):
         return "FOR UPDATE" if self._server.is_tidb else "LOCK IN SHARE MODE"  # TiDB has shared locks in name only
 
     @override
-    def claim(self, connection: Connection, name: str, wait_s: int) -> bool:
+    def claim(self, connection: SinkConnection, name: str, wait_s: int) -> bool:
         connection.execute("SET SESSION wait_timeout = 31536000")  # the lock goes with this connection, which is used no more
         lock = f"tidemark {hashlib.sha256(name.encode()).hexdigest()[:32]}"
-        return bool(connection.value("SELECT GET_LOCK(?, ?)", lock, wait_s) == 1)
+        return bool(connection.value("SELECT GET_LOCK(%s, %s)", lock, wait_s) == 1)
 
     @override
     def add_owner(self) -> str:
-        return f"INSERT IGNORE INTO {self.service(OWNER)} VALUES (?, 0)"  # noqa: S608
+        return f"INSERT IGNORE INTO {self.service(OWNER)} VALUES (%s, 0)"  # noqa: S608
 
     @override
     def quoted(self, name: str) -> str:
@@ -258,53 +257,15 @@ class MySqlDialect(Dialect):
         return F.concat(F.lit("("), F.concat_ws(",", *texts), F.lit(")"))
 
     @override
-    def fill(self, connection: Connection, staging: str, file: Path) -> int:
-        found = 0
-        with connection.transaction(), file.open(encoding="utf-8", newline="\n") as lines:
-            while rows := lines.readlines(_INSERT_CHARACTERS):
-                found += connection.run(f"INSERT INTO {staging} VALUES {','.join(row.rstrip(_END) for row in rows)}")  # noqa: S608
-        return found
-
-    @override
-    def exists(self, connection: Connection, name: TableName) -> bool:
-        sql = "SELECT 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = ?"
-        return bool(connection.query(sql, name.database, name.table))
-
-    @override
-    def columns(self, connection: Connection, name: TableName) -> list[TableColumn]:
-        sql = """SELECT column_name, data_type, column_comment FROM information_schema.columns
-            WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position"""
-        found = []
-        for column, kind, comment in connection.query(sql, name.database, name.table):
-            ours = type_of_comment(str(comment))
-            if column != POSITION:
-                found.append(TableColumn(str(column), ours or _KINDS.get(str(kind), T.StringType()), ours is not None))
-        return found
-
-    @override
-    def indexes(self, connection: Connection, name: TableName) -> list[TableIndex]:
-        sql = """SELECT index_name, column_name FROM information_schema.statistics WHERE table_schema = ? AND table_name = ?
-            AND (index_name = 'PRIMARY' OR index_name LIKE 'tm!_key!_%' ESCAPE '!') ORDER BY index_name, seq_in_index"""
-        found: dict[str, list[str]] = {}
-        for index, column in connection.query(sql, name.database, name.table):
-            found.setdefault(str(index), []).append(str(column))
-        return [TableIndex(index, tuple(columns), index == "PRIMARY") for index, columns in found.items()]
-
-    @override
-    def plain_index(self, connection: Connection, name: TableName) -> TableIndex | None:
-        sql = """SELECT index_name, column_name FROM information_schema.statistics WHERE table_schema = ? AND table_name = ?
-            AND index_name LIKE 'tm!_by!_%' ESCAPE '!' ORDER BY index_name, seq_in_index"""
+    def plain_index(self, connection: SinkConnection, name: TableName) -> TableIndex | None:
+        sql = """SELECT index_name, column_name FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s
+            AND index_name LIKE 'tm!_by!_%%' ESCAPE '!' ORDER BY index_name, seq_in_index"""
         found = connection.query(sql, name.database, name.table)
         return TableIndex(str(found[0][0]), tuple(str(column) for _, column in found), is_primary=False) if found else None
 
     @override
-    def staging_tables(self, connection: Connection, prefix: str) -> list[str]:
-        sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = ? AND LEFT(table_name, ?) = ?"
-        return [str(table) for (table,) in connection.query(sql, SERVICE, len(prefix), prefix)]
-
-    @override
-    def schema_statement(self, connection: Connection, database: str) -> str | None:
-        if connection.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", database):
+    def schema_statement(self, connection: SinkConnection, database: str) -> str | None:
+        if connection.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", database):
             return None
         return f"CREATE DATABASE IF NOT EXISTS {self.quoted(database)} {self._text}"
 

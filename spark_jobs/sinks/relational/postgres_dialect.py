@@ -7,7 +7,6 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from pyspark.sql import Column
@@ -19,30 +18,20 @@ from schemas.identity import TableName
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.sinks.contract import Columns, Evolution
-from spark_jobs.sinks.jdbc.jvm_connection import Connection
-from spark_jobs.sinks.jdbc.sql_dialect import (
+from spark_jobs.sinks.relational.sink_connection import SinkConnection
+from spark_jobs.sinks.relational.sql_dialect import (
     CHECKPOINT,
     NESTED,
     OWNER,
-    SERVICE,
     Dialect,
     TableColumn,
     TableIndex,
     comment_of,
     escaped,
-    type_of_comment,
 )
-from spark_jobs.sinks.jdbc.table_keys import TableKeys
+from spark_jobs.sinks.relational.table_keys import TableKeys
 from spark_jobs.sinks.sql_values import moment_text, number_text, plain
 
-DRIVER: Final = "org.postgresql.Driver"
-PROPERTIES: Final[Mapping[str, str]] = {
-    "reWriteBatchedInserts": "true",
-    "stringtype": "unspecified",  # the staging table's columns say what a text is
-    "connectTimeout": "10",
-    "tcpKeepAlive": "true",
-    "ApplicationName": "tidemark",
-}
 _BYTES: Final = 'text COLLATE "C"'
 _TYPES: Final[Mapping[type[T.DataType], str]] = {
     T.BooleanType: "boolean",
@@ -58,29 +47,10 @@ _TYPES: Final[Mapping[type[T.DataType], str]] = {
     T.TimestampNTZType: "timestamp without time zone",
     T.TimestampType: "timestamp with time zone",
 }
-_KINDS: Final[Mapping[str, T.DataType]] = {
-    **{name: kind() for kind, name in _TYPES.items() if kind is not T.ByteType},
-}
 _ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _FIRST_YEAR: Final = "0001-01-01"
-_SETTINGS: Final = (
-    "TIME ZONE 'UTC'",
-    "lock_timeout = '60s'",
-    "standard_conforming_strings = on",
-    "DateStyle = 'ISO'",
-    "tcp_keepalives_idle = 30",  # the lock of a machine that is gone ends soon
-    "tcp_keepalives_interval = 10",
-    "tcp_keepalives_count = 3",
-)
 
-
-def prepare(connection: Connection) -> None:
-    """Give a connection the settings that our statements rely on."""
-    for one in _SETTINGS:
-        connection.run(f"SET {one}")
-
-
-def require_supported(connection: Connection, server: str) -> None:
+def require_supported(connection: SinkConnection, server: str) -> None:
     """Refuse a database that cannot have every text (`SinkError`), and servers before version 12."""
     encoding = connection.value("SELECT current_setting('server_encoding')")
     if encoding != "UTF8":
@@ -98,6 +68,20 @@ class PostgresDialect(Dialect):
     text_as: ClassVar[str] = "PostgreSQL"
     ddl_is_transactional: ClassVar[bool] = True
     analyzes_staging: ClassVar[bool] = True
+    kinds: ClassVar[Mapping[str, T.DataType]] = {name: kind() for kind, name in _TYPES.items() if kind is not T.ByteType}
+    exists_sql: ClassVar[str] = (
+        "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
+    )
+    columns_sql: ClassVar[str] = """
+        SELECT a.attname, format_type(a.atttypid, a.atttypmod), coalesce(col_description(c.oid, a.attnum), '')
+        FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+    indexes_sql: ClassVar[str] = """SELECT x.relname, i.indisprimary, a.attname
+        FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+        JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey::smallint[])
+        WHERE n.nspname = %s AND c.relname = %s AND (i.indisprimary OR x.relname LIKE 'tm\\_key\\_%%')
+        ORDER BY x.relname, array_position(i.indkey::smallint[], a.attnum)"""
 
     @property
     @override
@@ -111,18 +95,18 @@ class PostgresDialect(Dialect):
         )
 
     @override
-    def claim(self, connection: Connection, name: str, wait_s: int) -> bool:
+    def claim(self, connection: SinkConnection, name: str, wait_s: int) -> bool:
         key = int.from_bytes(hashlib.sha256(f"tidemark {name}".encode()).digest()[:8], "big", signed=True)
         for attempt in range(max(wait_s, 1)):
             if attempt:
                 time.sleep(1)
-            if connection.value("SELECT pg_try_advisory_lock(?)", key):
+            if connection.value("SELECT pg_try_advisory_lock(%s)", key):
                 return True
         return False
 
     @override
     def add_owner(self) -> str:
-        return f"INSERT INTO {self.service(OWNER)} VALUES (?, 0) ON CONFLICT DO NOTHING"  # noqa: S608
+        return f"INSERT INTO {self.service(OWNER)} VALUES (%s, 0) ON CONFLICT DO NOTHING"  # noqa: S608
 
     @override
     def quoted(self, name: str) -> str:
@@ -179,50 +163,12 @@ class PostgresDialect(Dialect):
         return F.concat_ws("\t", *texts)
 
     @override
-    def fill(self, connection: Connection, staging: str, file: Path) -> int:
-        return connection.copy(f"COPY {staging} FROM STDIN", file)
-
-    @override
-    def exists(self, connection: Connection, name: TableName) -> bool:
-        sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ? AND c.relname = ?"
-        return bool(connection.query(sql, name.database, name.table))
-
-    @override
-    def columns(self, connection: Connection, name: TableName) -> list[TableColumn]:
-        sql = """SELECT a.attname, format_type(a.atttypid, a.atttypmod), coalesce(col_description(c.oid, a.attnum), '')
-            FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-            WHERE n.nspname = ? AND c.relname = ? AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
-        found = []
-        for column, kind, comment in connection.query(sql, name.database, name.table):
-            ours = type_of_comment(str(comment))
-            if column != POSITION:
-                found.append(TableColumn(str(column), ours or _KINDS.get(str(kind), T.StringType()), ours is not None))
-        return found
-
-    @override
-    def indexes(self, connection: Connection, name: TableName) -> list[TableIndex]:
-        sql = """SELECT x.relname, i.indisprimary, a.attname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
-            JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-            JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey::smallint[])
-            WHERE n.nspname = ? AND c.relname = ? AND (i.indisprimary OR x.relname LIKE 'tm\\_key\\_%')
-            ORDER BY x.relname, array_position(i.indkey::smallint[], a.attnum)"""
-        found: dict[tuple[str, bool], list[str]] = {}
-        for index, is_primary, column in connection.query(sql, name.database, name.table):
-            found.setdefault((str(index), bool(is_primary)), []).append(str(column))
-        return [TableIndex(index, tuple(columns), is_primary) for (index, is_primary), columns in found.items()]
-
-    @override
-    def plain_index(self, connection: Connection, name: TableName) -> TableIndex | None:
+    def plain_index(self, connection: SinkConnection, name: TableName) -> TableIndex | None:
         return None  # a column that it has may change its type
 
     @override
-    def staging_tables(self, connection: Connection, prefix: str) -> list[str]:
-        sql = "SELECT tablename FROM pg_tables WHERE schemaname = ? AND starts_with(tablename, ?)"
-        return [str(table) for (table,) in connection.query(sql, SERVICE, prefix)]
-
-    @override
-    def schema_statement(self, connection: Connection, database: str) -> str | None:
-        if connection.query("SELECT 1 FROM pg_namespace WHERE nspname = ?", database):
+    def schema_statement(self, connection: SinkConnection, database: str) -> str | None:
+        if connection.query("SELECT 1 FROM pg_namespace WHERE nspname = %s", database):
             return None
         return f"CREATE SCHEMA IF NOT EXISTS {self.quoted(database)}"
 

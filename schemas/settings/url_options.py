@@ -1,0 +1,61 @@
+"""The options in the address of a database: what follows `?` enters, options of the Python clients leave.
+
+Options have the names of libpq and of the MySQL clients. Those of the JDBC drivers that mean the same are understood, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl
+
+from schemas.errors import ConfigError
+
+_LIBPQ: Final = (
+    "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "connect_timeout", "application_name",
+    "channel_binding", "gssencmode", "target_session_attrs", "tcp_user_timeout", "keepalives", "options",
+)  # fmt: skip
+_POSTGRES: Final[Mapping[str, str]] = {name: name for name in _LIBPQ} | {
+    "applicationname": "application_name", "channelbinding": "channel_binding", "connecttimeout": "connect_timeout",
+    "logintimeout": "connect_timeout",
+}  # fmt: skip
+_MYSQL: Final[Mapping[str, str]] = {
+    "sslmode": "mode", "ssl-ca": "ca", "ssl-cert": "cert", "ssl-key": "key", "connecttimeout": "connect_timeout_s",
+}  # fmt: skip
+_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
+_WITHOUT_EFFECT: Final = frozenset({
+    "allowpublickeyretrieval", "cacheprepstmts", "characterencoding", "connectiontimezone", "requiressl", "rewritebatchedinserts",
+    "rewritebatchedstatements", "servertimezone", "ssl", "stringtype", "tcpkeepalive", "useserverprepstmts", "usessl", "useunicode",
+    "verifyservercertificate",
+})  # fmt: skip
+"""Options of the JDBC drivers that do not reach the clients."""
+_ADVICE: Final[Mapping[str, str]] = {
+    "clientcertificatekeystoreurl": "write ssl-cert=<file.pem> and ssl-key=<file.pem>",
+    "sslfactory": "write sslmode=verify-full and sslrootcert=<file.pem>",
+    "trustcertificatekeystoreurl": "write sslMode=VERIFY_IDENTITY and ssl-ca=<file.pem>",
+}
+
+
+def url_options(kind: str, text: str, key: str) -> dict[str, str]:
+    """Return the options of libpq for `postgresql`; else `mode`, `ca`, `cert` and `key` of `TlsSettings`, and `connect_timeout_s`.
+
+    Raises `ConfigError` with the key for an unknown option. Its value is not in the message: it may be a secret.
+    """
+    known = _POSTGRES if kind == "postgresql" else _MYSQL
+    given = {name.lower(): value for name, value in parse_qsl(text, keep_blank_values=True)}
+    for name in given.keys() - known.keys() - _WITHOUT_EFFECT:
+        advice = _ADVICE.get(name, f"leave it out; there are: {', '.join(known)}")
+        raise ConfigError(f"{key}: the address has the unknown option {name} ({advice})")
+    options = {known[name]: value for name, value in given.items() if name in known}
+    on = {name for name, value in given.items() if value.lower() in ("", "true")}
+    if kind == "postgresql":
+        return {"sslmode": "verify-full", **options} if "ssl" in on else options
+    older = "verify_ca" if "verifyservercertificate" in on else "required" if "requiressl" in on else "preferred"
+    options["mode"] = options.get("mode", "disabled" if given.get("usessl", "").lower() == "false" else older).lower()
+    if options["mode"] not in _MODES:
+        raise ConfigError(f"{key}: the option sslMode is one of {', '.join(_MODES).upper()}")
+    if not options.get("connect_timeout_s", "0").isdecimal():
+        raise ConfigError(f"{key}: the option connectTimeout is a number of milliseconds")
+    if "connect_timeout_s" in options:
+        options["connect_timeout_s"] = str(max(1, int(options["connect_timeout_s"]) // 1000))
+    return options

@@ -1,0 +1,1 @@
+"""The relational sinks: rows enter, one transaction per target and batch leaves."""
