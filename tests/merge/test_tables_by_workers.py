@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,43 @@ from tests.merge.topics import TableTopics
 SCHEMAS = tuple(table(name, column("a")) for name in ("one", "two", "three"))
 
 
-def filled(spark: SparkSession, settings: Settings) -> list[TableTopics]:
-    """Three tables with five rows each; they are in the sink."""
-    topics = [topics_of(settings, schema) for schema in SCHEMAS]
-    for one in topics:
-        for number in range(5):
-            one.change("c", {"id": number, "a": number}, at(100 + number, 1).text, number % 2)
-    flush(*topics)
-    merge_all(spark, settings)
-    return topics
+class Site:
+    """Three tables with five rows each, which are in the sink once `merge_all` has run."""
+
+    def __init__(self, settings: Settings, database: str = "shop") -> None:
+        self.settings = settings
+        self.schemas = tuple(replace(schema, database=database) for schema in SCHEMAS)
+        self.topics = [topics_of(settings, schema) for schema in self.schemas]
+        for one in self.topics:
+            for number in range(5):
+                one.change("c", {"id": number, "a": number}, at(100 + number, 1).text, number % 2)
+        flush(*self.topics)
+
+    @property
+    def rows(self) -> list[list[dict[str, Any]]]:
+        return [rows(self.settings, schema) for schema in self.schemas]
+
+    @property
+    def live(self) -> list[list[dict[str, Any]]]:
+        return [live(self.settings, schema) for schema in self.schemas]
+
+    @property
+    def versions(self) -> list[int]:
+        return [version(self.settings, schema) for schema in self.schemas]
+
+
+@pytest.fixture(scope="module")
+def sites(request: pytest.FixtureRequest, spark: SparkSession, shared_settings: Settings) -> Iterator[Site]:
+    """A site for each test that is run: all are filled by one run of the job."""
+    count = sum("site" in getattr(item, "fixturenames", ()) for item in request.session.items if item.path == request.path)
+    made = [Site(shared_settings, f"shop{number}") for number in range(count)]
+    merge_all(spark, shared_settings)
+    return iter(made)
+
+
+@pytest.fixture
+def site(sites: Iterator[Site]) -> Site:
+    return next(sites)
 
 
 def batches_of_one_row(merge_settings: SinkFactory, count: int) -> Settings:
@@ -83,23 +112,21 @@ def done_by_workers(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
 
 
 def test_workers_merge_all_tables_of_a_batch_in_one_job(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = merge_settings()
-    topics = filled(spark, settings)
+    settings, topics = site.settings, site.topics
     changed(topics)
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert merged == [{"one", "two", "three"}]
-    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert site.rows == [AFTER] * 3
 
 
 def test_many_records_are_decoded_by_several_workers_and_the_rows_of_a_table_are_written_by_one(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = merge_settings()
-    topics = filled(spark, settings)
-    versions = [version(settings, schema) for schema in SCHEMAS]
+    settings, topics = site.settings, site.topics
+    versions = site.versions
     changed(topics)
     topics[0].put(topics[0].changes, 0, b"no key", b"no record")
     flush(*topics)
@@ -115,30 +142,31 @@ def test_many_records_are_decoded_by_several_workers_and_the_rows_of_a_table_are
     merge_all(spark, settings)
     assert decoded == [3]
     assert merged == [{"one", "two", "three"}]
-    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
-    assert [version(settings, schema) for schema in SCHEMAS] == [before + 1 for before in versions]
-    assert [found[0] for found in quarantined(settings)] == [topics[0].changes]
+    assert site.rows == [AFTER] * 3
+    assert site.versions == [before + 1 for before in versions]
+    assert [found[0] for found in quarantined(settings, *topics)] == [topics[0].changes]
 
 
 def test_with_the_writer_of_the_jvm_no_worker_merges(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = merge_settings(writer="jvm")
-    topics = filled(spark, settings)
+    site = Site(settings)
+    topics = site.topics
+    merge_all(spark, settings)
     changed(topics)
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert merged == [set()]
-    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert site.rows == [AFTER] * 3
 
 
 @pytest.mark.parametrize("other", ["auto", "jvm"])
 def test_killed_after_the_commits_of_workers_each_change_is_there_once_whichever_writer_is_next(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch, other: str
+    spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     """A delete below a floor comes after the rows: what the second attempt merged again would come back with it."""
-    settings = merge_settings()
-    topics = filled(spark, settings)
+    settings, topics = site.settings, site.topics
     changed(topics)
     real = TablesByWorkers._results
 
@@ -150,20 +178,19 @@ def test_killed_after_the_commits_of_workers_each_change_is_there_once_whichever
         patched.setattr(TablesByWorkers, "_results", dies)
         with pytest.raises(Crash):
             merge_all(spark, settings)
-    versions = [version(settings, schema) for schema in SCHEMAS]
-    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    versions = site.versions
+    assert site.rows == [AFTER] * 3
     if other == "jvm":
         monkeypatch.setattr(TablesByWorkers, "merged", lambda *_: [])
     merge_all(spark, settings)
-    assert [version(settings, schema) for schema in SCHEMAS] == versions, "no second commit"
-    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert site.versions == versions, "no second commit"
+    assert site.rows == [AFTER] * 3
 
 
 def test_killed_after_the_commit_of_the_jvm_a_worker_makes_none(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = merge_settings()
-    topics = filled(spark, settings)
+    settings, topics = site.settings, site.topics
     changed(topics)
 
     def dies(name: str, _batch: int) -> None:
@@ -174,19 +201,18 @@ def test_killed_after_the_commit_of_the_jvm_a_worker_makes_none(
         patched.setattr(TablesByWorkers, "merged", lambda *_: [])
         with pytest.raises(Crash):
             merge_all(spark, settings, dies)
-    versions = [version(settings, schema) for schema in SCHEMAS]
+    versions = site.versions
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert merged == [{"one", "two", "three"}]
-    assert [version(settings, schema) for schema in SCHEMAS] == versions, "no second commit"
-    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert site.versions == versions, "no second commit"
+    assert site.rows == [AFTER] * 3
 
 
 def test_what_workers_decline_spark_merges_with_deletion_vectors_and_workers_continue_from_there(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = merge_settings()
-    topics = filled(spark, settings)
+    settings, topics = site.settings, site.topics
     changed(topics)
 
     def declining(_tasks: object) -> Any:
@@ -205,9 +231,9 @@ def test_what_workers_decline_spark_merges_with_deletion_vectors_and_workers_con
     with monkeypatch.context() as patched:
         patched.setattr(tables_by_workers, "worker", declining)
         merge_all(spark, settings)
-    tables = [DeltaTable(settings.sink.table_path(schema.database, schema.name)) for schema in SCHEMAS]
+    tables = [DeltaTable(settings.sink.table_path(schema.database, schema.name)) for schema in site.schemas]
     assert all(one.metadata().configuration["delta.enableDeletionVectors"] == "true" for one in tables)
-    assert [live(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert site.live == [AFTER] * 3
     for one in topics:
         one.change("u", {"id": 3, "a": 30}, at(300, 1).text, 1)
     flush(*topics)
@@ -215,15 +241,14 @@ def test_what_workers_decline_spark_merges_with_deletion_vectors_and_workers_con
     merge_all(spark, settings)
     assert merged == [{"one", "two", "three"}]
     after = [{"id": 3, "a": 30} if row["id"] == 3 else row for row in AFTER]
-    assert [live(settings, schema) for schema in SCHEMAS] == [after] * 3
+    assert site.live == [after] * 3
 
 
 def test_a_table_that_a_worker_cannot_merge_is_merged_by_spark_and_the_others_by_workers(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key of a floating point number is one that workers leave alone; a record without a schema goes to quarantine."""
-    settings = merge_settings()
-    topics = filled(spark, settings)
+    settings, topics = site.settings, site.topics
     floating = TableSchema("shop", "floating", (column("id", ColumnType.DOUBLE, nullable=False), column("a")), ("id",))
     other = topics_of(settings, floating)
     other.change("c", {"id": 0.5, "a": 1}, at(150, 1).text)
@@ -237,16 +262,15 @@ def test_a_table_that_a_worker_cannot_merge_is_merged_by_spark_and_the_others_by
     merge_all(spark, settings)
     assert merged == [{"one", "two", "three"}]
     assert rows(settings, floating) == [{"id": 0.5, "a": 2}]
-    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
-    assert [found[0] for found in quarantined(settings)] == [topics[0].changes]
+    assert site.rows == [AFTER] * 3
+    assert [found[0] for found in quarantined(settings, *topics)] == [topics[0].changes]
 
 
 def test_tombstones_of_workers_and_of_spark_stop_older_rows_of_either(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A delete of one batch, an older snapshot row in the next: kept by one writer, read by the other."""
-    settings = merge_settings()
-    (topics, *_) = filled(spark, settings)
+    settings, (topics, *_) = site.settings, site.topics
     marker(topics, HeartbeatMarker, 110)
     for position, number, with_workers in ((300, 1, True), (310, 3, False)):
         topics.change("d", {"id": number, "a": number}, at(position, 1).text, number % 2)
@@ -261,7 +285,7 @@ def test_tombstones_of_workers_and_of_spark_stop_older_rows_of_either(
             if with_workers:
                 patched.setattr(TablesByWorkers, "merged", lambda *_: [])
             merge_all(spark, settings)
-    assert [row["id"] for row in rows(settings, SCHEMAS[0])] == [0, 2, 4]
+    assert [row["id"] for row in rows(settings, site.schemas[0])] == [0, 2, 4]
 
 
 def test_workers_that_fail_again_and_again_are_not_asked_any_more(
@@ -282,12 +306,11 @@ def test_workers_that_fail_again_and_again_are_not_asked_any_more(
 
 @pytest.mark.parametrize("is_last", [False, True])
 def test_where_workers_cannot_read_kafka_spark_reads_it_for_them_in_the_same_batch(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch, is_last: bool
+    spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch, is_last: bool
 ) -> None:
     """A worker that fails at the end has merged the first tables already."""
-    settings = merge_settings()
-    topics = filled(spark, settings)
-    versions = [version(settings, schema) for schema in SCHEMAS]
+    settings, topics = site.settings, site.topics
+    versions = site.versions
     changed(topics)
     real = record_readers.with_own_records
 
@@ -304,8 +327,8 @@ def test_where_workers_cannot_read_kafka_spark_reads_it_for_them_in_the_same_bat
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert merged == [{"one", "two", "three"}]
-    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
-    assert [version(settings, schema) for schema in SCHEMAS] == [before + 1 for before in versions]
+    assert site.rows == [AFTER] * 3
+    assert site.versions == [before + 1 for before in versions]
 
 
 def test_workers_that_could_not_read_again_and_again_are_given_what_spark_reads(
@@ -351,17 +374,16 @@ def test_after_a_worker_that_died_spark_reads_for_the_workers(
 
 
 def test_without_librdkafka_spark_reads_for_the_workers(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = merge_settings()
-    topics = filled(spark, settings)
+    settings, topics = site.settings, site.topics
     changed(topics)
     monkeypatch.setattr(tables_by_workers, "is_there", lambda: False)
     monkeypatch.setattr(record_readers, "with_own_records", None)
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert merged == [{"one", "two", "three"}]
-    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert site.rows == [AFTER] * 3
 
 
 def test_bins_have_about_the_same_size() -> None:
