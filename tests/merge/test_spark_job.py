@@ -353,6 +353,7 @@ def test_an_error_of_a_job_that_is_being_stopped_is_not_taken_for_the_end_of_its
         return lock(*arguments)
 
     monkeypatch.setattr(LocalFiles, "lock", stopped_while_it_locks)
+    monkeypatch.setattr("spark_jobs.jobs.jvm_start._ENDS_S", 0.5)  # the JVM does not end
     with pytest.raises(Py4JError, match="FileNotFoundException"):
         job.run(until_caught_up=True)
 
