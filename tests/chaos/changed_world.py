@@ -322,12 +322,8 @@ def leaked(world: World) -> int:
             continue
         reader = open_reader(world.pipeline.settings.of_sink(sink.name))
         schema = f"{SCHEMAS[0]}_{database}" if sink.routes else database
-        try:
-            rows = reader.rows(TableName(schema, SECRETS))
-            count += sum(row["word"] != MASK for batch in rows.read(["id", "word"]) for row in batch.to_pylist())
-            rows.close()
-        finally:
-            reader.close()
+        rows = reader.rows(TableName(schema, SECRETS))
+        count += sum(row["word"] != MASK for batch in rows.read(["id", "word"]) for row in batch.to_pylist())
     return count
 
 

@@ -154,20 +154,16 @@ def _of_mirror(pipeline: Pipeline, plan: SinkPlan, feed: Feed, target: TableName
     is_shared = len(feed.tables) > 1
     keys, columns = list(feed.identity(feed.tables[0])), list(feed.columns(feed.tables[0]))
     kept = [feed.soft_delete] if feed.soft_delete else []
-    try:
-        rows = reader.rows(target)
-        rows.kept = feed.soft_delete or None
-        for batch in rows.read(list(dict.fromkeys([*keys, *columns, *kept, *([SOURCE_COLUMN] if is_shared else [])]))):
-            for row in batch.to_pylist():
-                source = row[SOURCE_COLUMN] if is_shared else source_of(pipeline, feed.tables[0])
-                identity = (source, *(text_of(row[name]) for name in keys))
-                judgement.duplicated += identity in found
-                if identity in found:
-                    judgement.wrong.append(f"{plan.kind}: {target.plain}: {identity} is there twice")
-                found[identity] = {name: text_of(row[name]) for name in columns}
-        rows.close()
-    finally:
-        reader.close()
+    rows = reader.rows(target)
+    rows.kept = feed.soft_delete or None
+    for batch in rows.read(list(dict.fromkeys([*keys, *columns, *kept, *([SOURCE_COLUMN] if is_shared else [])]))):
+        for row in batch.to_pylist():
+            source = row[SOURCE_COLUMN] if is_shared else source_of(pipeline, feed.tables[0])
+            identity = (source, *(text_of(row[name]) for name in keys))
+            judgement.duplicated += identity in found
+            if identity in found:
+                judgement.wrong.append(f"{plan.kind}: {target.plain}: {identity} is there twice")
+            found[identity] = {name: text_of(row[name]) for name in columns}
     return found
 
 

@@ -306,9 +306,5 @@ def there(settings: Settings) -> set[str]:
     if settings.sink.type == "kafka" and settings.sink.mode == "changelog":
         return {row["id"] for row in events_of_topic(settings.kafka.bootstrap_servers, topic_of(settings, "shop.orders"))}
     database = settings.sink.routes[0].into.partition(".")[0] if settings.sink.routes else "shop"
-    reader = open_reader(settings)
-    try:
-        rows = reader.rows(TableName(database, "orders"))
-        return {row["id"] for part in rows.read(["id"]) for row in part.to_pylist()}
-    finally:
-        reader.close()
+    rows = open_reader(settings).rows(TableName(database, "orders"))
+    return {row["id"] for part in rows.read(["id"]) for row in part.to_pylist()}
