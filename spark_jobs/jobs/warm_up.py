@@ -7,23 +7,16 @@ load their kernels. More would be slower: two cores have enough to do then (docs
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 import structlog
 from pyspark.sql import SparkSession
 
 from schemas.errors import result_or_error
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 log = structlog.get_logger()
-
-# A wheel has this package below `tidemark`.
-_PACKAGE: Final = __name__.removesuffix(".jobs.warm_up")
-_OF_WORKERS: Final = (f"{_PACKAGE}.arrow.kafka_records", f"{_PACKAGE}.merge.worker_run", f"{_PACKAGE}.sinks.delta.arrow_put")
 
 
 def import_meanwhile() -> threading.Thread:
@@ -51,9 +44,9 @@ def _begun(name: str, work: Callable[[], object]) -> threading.Thread:
 
 
 def _start_workers(spark: SparkSession) -> None:
-    """Have a worker on each core load what a task needs: on an executor elsewhere, too."""
+    """Start a worker on each core, on an executor elsewhere, too: the daemon that forks them loads what their tasks need."""
     count = spark.sparkContext.defaultParallelism
-    spark.range(0, count, 1, count).mapInArrow(_with_kernels, "id long").collect()  # type: ignore[arg-type]
+    spark.range(0, count, 1, count).mapInArrow(lambda batches: batches, "id long").collect()
 
 
 def _load_libraries(jvm: Any) -> None:
@@ -65,9 +58,3 @@ def _load_libraries(jvm: Any) -> None:
     jvm.org.xerial.snappy.Snappy.getNativeLibraryVersion()
     jvm.com.github.luben.zstd.util.Native.load()
     jvm.net.jpountz.lz4.LZ4Factory.fastestInstance()
-
-
-def _with_kernels(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for name in _OF_WORKERS:
-        import_module(name)
-    return batches
