@@ -337,7 +337,10 @@ class BatchMerger:
         known = {one.table: without_conclusions(before.source(one.table), one) for one in ready}
         concluded = replace(before, sources={**before.sources, **known})
         names = ", ".join(target.name for target in group.targets)
-        attempt = partial(run, GroupWork(context, self._session(), group, ready, concluded, batch_id))
+
+        def attempt() -> GroupRecords:
+            return run(GroupWork(context, self._session(), group, ready, concluded, batch_id))
+
         merge = partial(until_done, context, known, attempt, names, batch_id)
         done = self._merged_or_stopped(merge) if self._stops_on_errors else result_or_own_error(context, known, merge)
         if isinstance(done, Exception):
