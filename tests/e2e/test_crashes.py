@@ -1,11 +1,13 @@
-"""kill -9 of both processes and an ALTER TABLE, in the middle of a snapshot under load."""
+"""kill -9 of both processes and an ALTER TABLE, in the middle of a snapshot under load; at its end, `tidemark verify` finds planted differences."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from devservers import Database
 from tests.e2e.binlog import logged_changes
@@ -82,6 +84,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_is_doubled(
     assert report.rows > 0.9 * ROWS
 
     assert_each_change_once(pipeline, start)
+    assert_planted_differences_are_found(pipeline)
 
 
 def assert_each_change_once(pipeline: Pipeline, start: tuple[Any, ...]) -> None:
@@ -108,3 +111,25 @@ def assert_each_change_once(pipeline: Pipeline, start: tuple[Any, ...]) -> None:
         if logged.get(key) != published.get(key)
     }
     assert not wrong, f"{len(wrong)} of {len(logged)} keys: {dict(list(wrong.items())[:3])}"
+
+
+def assert_planted_differences_are_found(pipeline: Pipeline) -> None:
+    """`tidemark verify` on the lake as the merge job wrote it, with three rows spoiled."""
+    lines = DeltaTable(pipeline.settings.sink.table_path(pipeline.database, "order_lines"))
+    rows = lines.to_pyarrow_table().slice(100, 3)
+    keys = [(int(row["order_id"]), row["line"]) for row in rows.to_pylist()]
+    where = [f"order_id = {order} AND line = {line}" for order, line in keys]
+    lines.update(updates={"quantity": "-77"}, predicate=where[0])
+    lines.delete(where[1])
+    index = rows.schema.get_field_index("line")
+    extra = rows.slice(2, 1).set_column(index, "line", pa.array([30_000], rows.schema.field("line").type))
+    write_deltalake(lines, extra, mode="append")
+    process = pipeline.spawn("verify", pipeline.log_path("verify"))
+    assert process.wait(300)
+    said = pipeline.log_path("verify").read_text(encoding="utf-8")
+    assert process.status == 1, said
+    key = "order_id={}, line={}"
+    assert f"{key.format(*keys[0])}: value differs: quantity: source " in said
+    assert f"{key.format(*keys[1])}: missing in the sink" in said
+    assert f"{key.format(keys[2][0], 30_000)}: only in the sink" in said
+    assert "could not compare" not in said

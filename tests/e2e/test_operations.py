@@ -1,4 +1,8 @@
-"""A running pipeline and what is done to it: good and bad signals, DDL while rows flow, a second instance."""
+"""A running pipeline and what is done to it: good and bad signals, DDL while rows flow, a second instance, a process that dies.
+
+One pipeline on MariaDB serves all tests here, also those of the page: each view is compared with what the test knows. The other
+whole pipeline of `make test` is on MySQL (`test_crashes`).
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,23 @@ import signal
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from deltalake import DeltaTable
 
 from devservers import Database, Kafka, Registry
 from schemas import signals
+from schemas.batch_stages import STAGES
 from schemas.delay_histogram import BOUNDS_S
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import Pipeline, spark_section
 from tests.e2e.topics import RecordReader
 from tests.support.clock import Clock
+from tests.support.page_client import PageClient, page_of_log
 from tests.support.servers import new_database, unique_name
 from tidemark.status.status_tree import Status
 from tidemark.verify import verify
@@ -41,20 +47,32 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
 
 @pytest.fixture(scope="module")
 def running(
-    mysql80: Database, kafka: Kafka, registry: Registry, tmp_path_factory: pytest.TempPathFactory, clock: Clock
+    mariadb114: Database, kafka: Kafka, registry: Registry, tmp_path_factory: pytest.TempPathFactory, clock: Clock
 ) -> Iterator[Pipeline]:
-    """Producer and merge job on a database of their own; small chunks, so that a snapshot takes its time."""
+    """Page, producer and merge job on a database of their own; small chunks, so that a snapshot takes its time."""
     name = unique_name("ops")
-    more = {"snapshot": {"mode": "initial", "readers": 1, "chunk_rows": 100, "max_rows_per_s": ROWS_PER_S}}
+    snapshot = {"mode": "initial", "readers": 1, "chunk_rows": 100, "max_rows_per_s": ROWS_PER_S}
+    more = {"snapshot": snapshot, "service": {"page_port": 0}, "spark": spark_section(compiled=True)}
     folder = tmp_path_factory.mktemp("ops")
-    with Pipeline(name, folder, mysql80, new_database(mysql80), kafka, registry, more) as pipeline:
+    with Pipeline(name, folder, mariadb114, new_database(mariadb114), kafka, registry, more) as pipeline:
         fill(pipeline, "first", 10)
+        pipeline.start("page")
+        page = page_of_log(pipeline.log_path("page"))
+        page.wait("the first look", "overview", lambda _: True)
+        assert page.word() == "unknown"  # nothing was started
         pipeline.env = clock.environment
         pipeline.start("merge")
         pipeline.env = {}
         pipeline.start("run")
         pipeline.wait("the producer", lambda status: status.log is not None)
         yield pipeline
+        assert pipeline.stop("page") == 0
+
+
+@pytest.fixture(scope="module")
+def page(running: Pipeline) -> PageClient:
+    """The page of the pipeline."""
+    return page_of_log(running.log_path("page"))
 
 
 class Versions:
@@ -144,7 +162,128 @@ def test_a_bad_signal_is_answered_with_what_is_wrong_with_it(
     assert running.running("run")
 
 
+def test_the_first_start_reads_what_is_there_already(running: Pipeline) -> None:
+    running.wait_for_snapshot("first")
+    running.sql("INSERT INTO first VALUES (10, 10)", "DELETE FROM first WHERE id = 0")
+    running.wait_for_sink("first")
+    assert running.assert_equal("first").rows == 10
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_merge_job(running: Pipeline, clock: Clock) -> None:
+    """Spark waits for the time of its next trigger, which would come an hour later."""
+    running.wait_for_sink("first")
+    clock.step(-3600)
+    running.sql("INSERT INTO first VALUES (11, 11)")
+    running.wait_for_sink("first")
+    assert running.settled().merge.alive, "its liveness records come, an hour old by their own time"
+    clock.step(0)
+    running.sql("INSERT INTO first VALUES (12, 12)")
+    running.wait_for_sink("first")
+    running.assert_equal("first")
+
+
+def is_newest_of(table: str, column: str) -> Callable[[Any], bool]:
+    """Return whether the newest change is one of that table and changes that column."""
+
+    def is_newest(document: Any) -> bool:
+        return any(
+            one["table"] == table and column in [cell["name"] for cell in one["changed"]] for one in document["changes"][:1]
+        )
+
+    return is_newest
+
+
+@pytest.mark.timeout(600)
+def test_the_page_says_what_is_true_of_a_pipeline_and_starts_snapshots(running: Pipeline, page: PageClient) -> None:
+    items = f"{running.database}.items"
+    running.sql(
+        "CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(40))",
+        "INSERT INTO items WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i + 1 FROM n WHERE i < 400) SELECT i, 'one' FROM n",
+        "CREATE TABLE others (id INT PRIMARY KEY)",
+    )
+    running.wait_for_log()
+    running.sql("INSERT INTO others VALUES (1)", "UPDATE items SET name = 'two' WHERE id = 7")
+    page.json("changes")
+    batches = [one["number"] for one in page.json("sinks")[0]["batches"]]
+
+    assert page.post("/snapshots/start", {"tables": items}).status == 401  # nobody has signed in
+    assert page.sign_in().status == 303
+    started = page.post("/snapshots/start", {"tables": items.replace(".", r"\.")})
+    assert started.status == 303, started
+    signal_id = started.headers["location"].partition("sent=")[2]
+
+    def request(found: Any) -> Any:
+        return next((one for one in found["requests"] if one["id"] == signal_id), None)
+
+    found = page.wait("the snapshot", "snapshots", lambda found: (request(found) or {}).get("state") == "done")
+    assert request(found)["rows_read"] == 400
+    running.wait_for_sink("items")
+    running.sql("ALTER TABLE items ADD COLUMN price INT", "UPDATE items SET price = 3, name = 'three' WHERE id = 7")
+    running.wait_for_sink("items")
+    page.wait_for_look()  # an older one is as well, and has not seen the last batch
+
+    nothing_left = {"lag_s": 0.0, "records": 0, "unknown": None}
+    overview = page.wait("all to be well", "overview", lambda found: found["sinks"][0]["to_sink"] == nothing_left)
+    assert overview["sinks"][0]["word"] == "running"
+    assert overview["tables"] == {"captured": 3, "consistent": 3, "snapshotting": 0, "set_aside": 0, "quarantined_records": 0}
+    page.wait("the second version", "tables", lambda _: page.row(items)["schema_version"] == 2)
+    row = page.row(items)
+    assert row["sinks"][0]["merged"] == {one.table: one.sink_rows for one in running.status().tables}[items]
+    assert row["sinks"][0]["state"].startswith("consistent")
+    change = page.wait("the last change", "changes", is_newest_of(items, "price"))["changes"][0]
+    assert (change["operation"], change["key"]) == ("update", "id=7")
+    assert {cell["name"]: (cell["before"], cell["after"]) for cell in change["changed"]} == {
+        "name": ("two", "three"),
+        "price": ("NULL", "3"),
+    }
+    history = page.get(f"/api/v1/schema/{items}").document
+    assert history["events"][0]["ddl"] == "ALTER TABLE items ADD COLUMN price INT"
+    assert [one["name"] for one in history["events"][0]["difference"]["added"]] == ["price"]
+
+    def records(found: Any) -> int:
+        return sum(one["records"] for one in found[0]["batches"] if one["number"] not in batches)
+
+    (sink,) = page.wait("all batches", "sinks", lambda found: records(found) >= 402)
+    assert all(one[stage] >= 0 for one in sink["batches"] for stage in STAGES)
+    checks = page.wait("the checks", "checks", lambda found: found["ended_ms"] is not None and not found["running"], 90)
+    assert "kafka" in checks["checked"]
+    for view in ("", "tables", "changes", "snapshots", "schema", "sinks", "checks", "problems", f"schema/{items}", "sign-in"):
+        answer = page.get(f"/{view}")
+        assert answer.status == 200, (view, answer.text)
+
+
+def test_the_status_and_the_page_are_true_while_either_process_is_gone(running: Pipeline, page: PageClient) -> None:
+    """A table that was never applied has unmerged rows, and no merge job lives: nothing is caught up."""
+    running.wait("both", lambda _: running.settled().merge.caught_up is True)
+    assert running.settled().producer(0).state == "reading"
+
+    running.kill("merge")
+    page.wait("the killed merge job", "overview", lambda found: found["sinks"][0]["word"] == "dead", 30)
+    assert any("tidemark merge" in one["advice"] for one in page.json("problems"))
+    fill(running, "unmerged", 5)
+    running.wait_for_log()
+    running.wait("its lock to go", lambda status: status.merge.state == "not_running")
+    status = running.settled()
+    (unmerged,) = [table for table in status.tables if table.table.endswith(".unmerged")]
+    assert (status.merge.caught_up, status.merge.alive, unmerged.applied) == (False, False, None)
+    assert unmerged.behind is not None
+    assert unmerged.behind >= 5
+    assert "records behind" in status.merge.reason
+
+    running.start("merge")
+    running.wait("it to have merged all", lambda _: running.settled().merge.caught_up is True)
+    page.wait("the merge job again", "overview", lambda found: found["sinks"][0]["word"] == "running", 90)
+    assert running.stop("run") == 0
+    status = running.settled()
+    assert (status.producer(0).state, status.merge.state) == ("not_running", "caught_up")
+    running.start("run")
+    running.wait("the producer", lambda status: status.producer(0).state == "reading")
+    running.sql("INSERT INTO unmerged VALUES (9, 9)")
+    running.wait_for_sink("unmerged")
+
+
 def test_a_table_without_primary_key_is_not_read_but_its_changes_flow(running: Pipeline) -> None:
+    """After the tests of the page: the sink needs a person from now on."""
     running.sql("CREATE TABLE keyless (a INT, b INT)", "INSERT INTO keyless VALUES (1, 1)")
     ident = running.request_snapshot("keyless")
     answer = running.wait_for_answer(
@@ -157,13 +296,6 @@ def test_a_table_without_primary_key_is_not_read_but_its_changes_flow(running: P
     changes = RecordReader(running.settings).changes(running.database, "keyless")
     changes.sort(key=lambda change: change.position)  # records without key lie in any partition
     assert [(change.key, change.op) for change in changes] == [(None, "c"), (None, "c"), (None, "u")]
-
-
-def test_the_first_start_reads_what_is_there_already(running: Pipeline) -> None:
-    running.wait_for_snapshot("first")
-    running.sql("INSERT INTO first VALUES (10, 10)", "DELETE FROM first WHERE id = 0")
-    running.wait_for_sink("first")
-    assert running.assert_equal("first").rows == 10
 
 
 def test_half_of_the_changes_were_in_the_lake_as_soon_as_a_reader_saw_them(running: Pipeline) -> None:
@@ -187,19 +319,6 @@ def test_half_of_the_changes_were_in_the_lake_as_soon_as_a_reader_saw_them(runni
     assert not delay.unknown
     assert delay.samples == CHANGES + 1, "each change was counted once"
     assert abs(BOUNDS_S.index(delay.p50_s) - bisect_left(BOUNDS_S, waits[CHANGES // 2])) <= 1, (delay, waits)
-
-
-def test_a_clock_that_is_set_back_does_not_stop_the_merge_job(running: Pipeline, clock: Clock) -> None:
-    """Spark waits for the time of its next trigger, which would come an hour later."""
-    running.wait_for_sink("first")
-    clock.step(-3600)
-    running.sql("INSERT INTO first VALUES (11, 11)")
-    running.wait_for_sink("first")
-    assert running.settled().merge.alive, "its liveness records come, an hour old by their own time"
-    clock.step(0)
-    running.sql("INSERT INTO first VALUES (12, 12)")
-    running.wait_for_sink("first")
-    running.assert_equal("first")
 
 
 def test_a_snapshot_pauses_resumes_and_ends_complete(running: Pipeline) -> None:
@@ -341,33 +460,6 @@ def test_a_second_instance_fences_the_first(running: Pipeline) -> None:
     running.assert_equal("first")
     keys = [change.key for change in RecordReader(running.settings).changes(running.database, "first")]
     assert keys.count({"id": 1000}) == 1
-
-
-def test_the_status_is_true_while_either_process_is_gone(running: Pipeline) -> None:
-    """A table that was never applied has unmerged rows, and no merge job lives: nothing is caught up."""
-    running.wait("both", lambda _: running.settled().merge.caught_up is True)
-    assert running.settled().producer(0).state == "reading"
-
-    running.kill("merge")
-    fill(running, "unmerged", 5)
-    running.wait_for_log()
-    running.wait("its lock to go", lambda status: status.merge.state == "not_running")
-    status = running.settled()
-    (unmerged,) = [table for table in status.tables if table.table.endswith(".unmerged")]
-    assert (status.merge.caught_up, status.merge.alive, unmerged.applied) == (False, False, None)
-    assert unmerged.behind is not None
-    assert unmerged.behind >= 5
-    assert "records behind" in status.merge.reason
-
-    running.start("merge")
-    running.wait("it to have merged all", lambda _: running.settled().merge.caught_up is True)
-    assert running.stop("run") == 0
-    status = running.settled()
-    assert (status.producer(0).state, status.merge.state) == ("not_running", "caught_up")
-    running.start("run")
-    running.wait("the producer", lambda status: status.producer(0).state == "reading")
-    running.sql("INSERT INTO unmerged VALUES (9, 9)")
-    running.wait_for_sink("unmerged")
 
 
 def jvm_of(pid: int) -> int:

@@ -44,6 +44,15 @@ class PageClient:
         assert answer.status == 200, answer
         return answer.document[name]
 
+    def word(self) -> str:
+        """The word of the only sink."""
+        (sink,) = self.json("overview")["sinks"]
+        return str(sink["word"])
+
+    def row(self, table: str) -> dict[str, Any]:
+        """What the list of the tables has of one."""
+        return next(one for one in self.json("tables") if one["table"] == table)
+
     def post(self, path: str, form: dict[str, str], **headers: str) -> Answer:
         known = {"Content-Type": "application/x-www-form-urlencoded", "Origin": self.origin, **headers}
         return self.ask("POST", path, urllib.parse.urlencode(form).encode(), known)

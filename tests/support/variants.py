@@ -121,6 +121,7 @@ VARIANTS: Final = (
     (r"integration/test_logs_without_names\.py::test_(tables_made|a_row_whose|a_start_in|an_alter_that).*\[mysql80\]",
      "mysql57, whose logs never have names; full metadata on mysql80"),
     (r"integration/test_producer_merge\.py::test_a_table_read_while.*\[mariadb_site\]", "site"),
+    (r"e2e/test_shop", "e2e/test_crashes: the same under kills, on MySQL; e2e/test_operations on MariaDB, compiled"),
     (r"verify/test_verify\.py::test_(?!every_type|one_wrong|keys_of|what_is_no_date).*\[mariadb114\]", "mysql80; types and keys on both"),
     (r"verify/test_(routed_verify|moving)\.py::.*mariadb114", "mysql80"),
     (r"cli/test_init_command\.py::test_(a_password|a_file|tables_that).*\[mariadb114\]", "mysql80; what the source lacks on both"),
