@@ -36,7 +36,7 @@ def bank(source: Source) -> None:
 
 
 @contextmanager
-def business(source: Source, clerks: int = 2, pause_s: float = 0.001) -> Iterator[Callable[[], None]]:
+def business(source: Source, clerks: int = 2, pause_s: float = 0.005) -> Iterator[Callable[[], None]]:
     """Threads that move money between the tables, close accounts and open others, in transactions.
 
     Given is what waits until more of it was moved, in transactions that were begun since, all of which change both tables.

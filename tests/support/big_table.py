@@ -36,7 +36,7 @@ class Load(threading.Thread):
 
     def run(self) -> None:
         with self.source.server.connect(database=self.source.schema) as connection, connection.cursor() as cursor:
-            while not self.stopped.wait(0.002):
+            while not self.stopped.wait(0.006):
                 key, value = self.random.randrange(ROWS + 1000), self.random.randrange(10**6)
                 cursor.execute(
                     self.random.choice(
