@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import ssl
 import time
 import urllib.error
 import urllib.parse
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from threading import Lock
 from typing import Any, Final, Protocol
 
@@ -26,11 +27,13 @@ from schemas.errors import (
     RegistryUnavailableError,
 )
 from schemas.json_codec import json_field
-from schemas.waiting import waiting
+from schemas.waiting import WAITS, waiting
 
 _TIMEOUT_S: Final = 15.0
 _ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.2
+_CERTIFICATES_S: Final = 60.0
+"""After so long certificates are loaded again: a proxy may answer to one that has expired, and not end the connection."""
 _NOT_FOUND: Final = 404
 _REFUSED: Final = (401, 403)
 _TIMES_OUT: Final = (408, 429)
@@ -75,11 +78,15 @@ class HttpRegistry:
     _known: dict[str, tuple[RegisteredSchema, ...]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _context: ssl.SSLContext | None = None
+    _loaded_s: float = -math.inf
 
     def require_access(self) -> None:
         """Raise `ConfigError` if the password or a certificate cannot be read."""
         self.access.headers()
-        self._context = self.access.tls(self.url)
+        self._load_certificates()
+
+    def _load_certificates(self) -> None:
+        self._context, self._loaded_s = self.access.tls(self.url), time.monotonic()
 
     def register(self, subject: str, schema: str) -> int:
         """Return the id of an Avro schema under a subject, which has it from now on; errors as `versions`."""
@@ -160,20 +167,21 @@ class HttpRegistry:
         """Return the JSON of an answer. Short outages are waited out. `_RefusedError` without a result."""
         refused = _RefusedError(0, b"")
         for attempt in range(_ATTEMPTS):
+            if attempt and WAITS.is_ending:
+                break
             if attempt:
                 time.sleep(_PAUSE_S * 2 ** (attempt - 1))
             try:
-                if self._context is None:
-                    self._context = self.access.tls(self.url)
+                if time.monotonic() - self._loaded_s > _CERTIFICATES_S:
+                    self._load_certificates()
                 with self.access.open(f"{self.url.rstrip('/')}/{path}", _TIMEOUT_S, document, self._context) as response:
                     return json.load(response)
             except urllib.error.HTTPError as error:
-                with error:
-                    refused = _RefusedError(error.code, error.read())
+                refused = _RefusedError(error.code, _body_of(error))
             except (OSError, ValueError, HTTPException) as error:
                 refused = _RefusedError(0, str(error).encode())
                 with contextlib.suppress(ConfigError):  # certificates may have been replaced, or are at this moment
-                    self._context = self.access.tls(self.url)
+                    self._load_certificates()
             if refused.kind is not RegistryUnavailableError:
                 break
         raise refused
@@ -212,6 +220,17 @@ class _RefusedError(Exception):
         """Return the problem, for a message."""
         answer = f"HTTP {self.status}: {str(self)[:_SHOWN]}" if self.status else str(self)
         return not_the_api(url, answer) if self.is_of_no_registry else answer
+
+
+def _body_of(error: urllib.error.HTTPError) -> bytes:
+    """Return what came of the body: the answer's status is known, even if the connection ends here."""
+    try:
+        with error:
+            return error.read()
+    except IncompleteRead as cut:
+        return cut.partial
+    except (OSError, HTTPException):
+        return b""
 
 
 def _of_subject(subject: str) -> str:

@@ -15,6 +15,7 @@ from schemas.errors import KafkaAccessError, PublishError, StateError
 from schemas.waiting import WAITS, waiting
 
 ADMIN_TIMEOUT_S: Final = 30.0
+_SETTLES_S: Final = 5.0
 _PARTITIONS_AT_ONCE: Final = 1_000  # a controller of KRaft takes 10,000 records in a request
 _ASKED_AT_ONCE: Final = 1_000  # librdkafka gives all of a request up while one leader is unknown
 _UNKNOWN: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001 - its public name
@@ -73,7 +74,8 @@ class TopicAdmin:
 
         Each partition of a new topic is served by its leader when this returns. Kafka answers a creation earlier, and records
         that are sent then may be lost without an error, even in a transaction (Kafka 4.1, librdkafka 2): the broker refuses
-        the first request, takes the second one, and calls the repeat of the first one a duplicate.
+        the first request, takes the second one, and calls the repeat of the first one a duplicate. Topics that exist may have
+        been made a moment ago by a process that died: their leaders are waited for as well, but not long.
         """
         missing = [topic for topic in topics if topic not in self._partitions]
         if not missing:
@@ -85,7 +87,17 @@ class TopicAdmin:
         for first in range(0, len(new), most):
             self._create({topic: topics[topic] for topic in new[first : first + most]}, config or {})
         self._wait_for([topic for topic in new if topic not in self._partitions])
-        self._ends([TopicPartition(topic, part) for topic in new for part in range(self._partitions[topic])], _READ_ALL)
+        with contextlib.suppress(PublishError, KafkaAccessError):  # a partition may have been without a leader for long
+            self._ends(self._all_partitions(existing), _READ_ALL, _SETTLES_S)
+        try:
+            self._ends(self._all_partitions(new), _READ_ALL)
+        except PublishError:
+            for topic in new:
+                self.forget(topic)
+            raise
+
+    def _all_partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        return [TopicPartition(topic, partition) for topic in topics for partition in range(self.partitions(topic))]
 
     def topic_id(self, topic: str) -> str | None:
         """Return the id of a topic, which another one of the same name does not have; None if it does not exist."""
@@ -161,8 +173,7 @@ class TopicAdmin:
 
     def end_offsets(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
         """End offset (exclusive, records of open transactions included) of every partition of the topics."""
-        wanted = [TopicPartition(topic, partition) for topic in topics for partition in range(self.partitions(topic))]
-        return self._ends(wanted, _READ_ALL)
+        return self._ends(self._all_partitions(topics), _READ_ALL)
 
     def readable_ends(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
         """End offset (exclusive, of committed transactions only) of every partition of those topics that exist now."""
@@ -191,26 +202,35 @@ class TopicAdmin:
                         unknown.add(where.topic)
         return {topic: at for topic, at in newest.items() if at > 0 and topic not in unknown}
 
-    def _ends(self, wanted: list[TopicPartition], isolation: IsolationLevel) -> dict[str, dict[int, int]]:
+    def _ends(
+        self, wanted: list[TopicPartition], isolation: IsolationLevel, within_s: float | None = None
+    ) -> dict[str, dict[int, int]]:
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         ends: dict[str, dict[int, int]] = {}
         for begin in range(0, len(wanted), _ASKED_AT_ONCE):
             request: dict[TopicPartition, Any] = dict.fromkeys(wanted[begin : begin + _ASKED_AT_ONCE], latest)
-            deadline = time.monotonic() + self._answer_s
+            asked_s = within_s or self._answer_s
+            deadline = time.monotonic() + asked_s
             while request:
-                request = self._list_offsets(request, ends, isolation, retry=time.monotonic() < deadline)
+                request = self._list_offsets(request, ends, isolation, asked_s, retry=time.monotonic() < deadline)
                 if request:  # reported of a topic before its leader, librdkafka asks for that leader until all of this is reported
                     time.sleep(RETRY_S)
                     self._metadata()
         return ends
 
     def _list_offsets(
-        self, request: dict[TopicPartition, Any], ends: dict[str, dict[int, int]], isolation: IsolationLevel, *, retry: bool
+        self,
+        request: dict[TopicPartition, Any],
+        ends: dict[str, dict[int, int]],
+        isolation: IsolationLevel,
+        asked_s: float,
+        *,
+        retry: bool,
     ) -> dict[TopicPartition, Any]:
         """Fill in `ends`; what has to be asked again (a new topic's leader is not known at once)."""
         again = {}
         futures = self._admin.list_offsets(
-            request, isolation_level=isolation, request_timeout=self._answer_s
+            request, isolation_level=isolation, request_timeout=asked_s
         )
         for where, future in futures.items():
             try:

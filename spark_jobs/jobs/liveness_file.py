@@ -20,6 +20,7 @@ import structlog
 from schemas.batch_stages import RECENT, BatchStages
 from schemas.errors import StateError
 from schemas.json_codec import encode
+from schemas.lasting import logged_errors
 from schemas.liveness import EVERY_S, Sign, machine, read_sign
 
 log = structlog.get_logger()
@@ -133,10 +134,8 @@ class LivenessFile:
 
     def _run(self) -> None:
         while not self._ended.wait(EVERY_S):
-            try:
+            with logged_errors(log.exception, "merge.liveness_not_written"):  # a job without its records would count as silent
                 self._give(self._state, self._reason)
-            except (OSError, TypeError, ValueError):  # a job without its records would count as silent
-                log.exception("merge.liveness_not_written")
 
     def _give(self, state: str, reason: str = "") -> None:
         at_ms = time.time_ns() // 1_000_000

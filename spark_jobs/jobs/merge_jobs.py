@@ -29,6 +29,7 @@ from schemas.errors import (
     SinkError,
     TidemarkError,
 )
+from schemas.lasting import logged_errors
 from schemas.overriding import override
 from schemas.settings import Settings
 from schemas.sink_figures import SinkFigures
@@ -208,7 +209,8 @@ class MergeJobs(Merging):
                     self._note_end(name, SinkError(f"the job ended by {type(error).__name__}: {error}"))  # a panic in Rust
                     raise
                 if name in self._jobs:
-                    self._jobs[name].note_end(reason_of(error), self._begun_ms)
+                    with logged_errors(log.exception, "merge.liveness_not_written"):  # its folder may be what failed
+                        self._jobs[name].note_end(reason_of(error), self._begun_ms)
                 ended = jvm_ended(settings.spark) if isinstance(error, _OF_THE_JVM) else None
                 if ended is None or not self._stop.is_set():
                     self._note_end(name, ended or error)

@@ -7,6 +7,7 @@ import re
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -43,13 +44,39 @@ class Answers(BaseHTTPRequestHandler):
         """Quiet."""
 
 
-@pytest.fixture(scope="module")
-def proxy() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+@contextmanager
+def served(answers: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), answers)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[str]:
+    with served(Answers) as url:
+        yield url
+
+
+class BrokenAnswers(Answers):
+    """Each request is answered with HTTP 503, and the connection ends inside the body."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        self.send_response(503)
+        self.send_header("Content-Length", "100")
+        self.end_headers()
+        self.wfile.write(HTML)
+
+
+@pytest.fixture
+def broken() -> Iterator[str]:
+    with served(BrokenAnswers) as url:
+        yield url
 
 
 @pytest.mark.parametrize("status", [404, 429, 500, 502, 503])
@@ -68,6 +95,13 @@ def test_what_a_registry_refuses_is_final(proxy: str, status: int, words: str) -
         registry.register("t-value", '"string"')
     assert not isinstance(caught.value, RegistryUnavailableError)
     assert isinstance(caught.value, RegistryAccessError) == (status == 401)
+
+
+def test_a_body_that_breaks_off_is_no_other_error_than_its_status(broken: str) -> None:
+    with pytest.raises(RegistryUnavailableError, match="HTTP 503"):
+        SchemaIdRegistry(broken).register("t-value", '"string"')
+    with pytest.raises(RegistryUnavailableError, match="HTTP 503"):
+        HttpRegistry(broken).versions("t-value")
 
 
 def test_what_a_registry_lost_is_registered_again_and_other_ids_need_a_new_start(registry: Registry) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -246,6 +247,28 @@ def test_a_batch_that_fails_after_a_stop_is_passed_over_only_if_the_process_ends
     with nullcontext() if ends else pytest.raises(RetriableSinkError, match="the commit failed"):
         jobs.run(until_caught_up=False, spark=NoSession())  # type: ignore[arg-type]
     assert bool(jobs.ended) is not ends
+
+
+def test_a_sink_whose_folder_cannot_be_read_at_its_end_has_ended_with_its_error(
+    sinks: dict[str, Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that says nothing and exits with 0 is not started again."""
+
+    def fails(**_: object) -> None:
+        raise SinkError("the target is gone")
+
+    def stale(_reason: str, _begun_ms: int) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    def make(settings: Settings, _: SparkSession) -> MergeJob:
+        job = MergeJob(settings)
+        monkeypatch.setattr(job, "run", fails)
+        monkeypatch.setattr(job, "note_end", stale)
+        return job
+
+    jobs = MergeJobs({"lake": sinks["lake"]}, make)
+    with pytest.raises(SinkError, match="the target is gone"):
+        jobs.run(until_caught_up=False, spark=NoSession())  # type: ignore[arg-type]
 
 
 def test_a_jvm_that_lost_a_class_ends_the_jobs_of_all_sinks(spark: SparkSession, sinks: dict[str, Settings]) -> None:
