@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from bench.bench_figures import Figure
 from bench.cost import Cost, cost_of
 from bench.scene import BenchError
+from kafkaio.committed_reader import CommittedReader
+from schemas.settings import KafkaSettings
 
 PARTITIONS = 4
 _EVERY_S = 0.1
@@ -104,27 +106,9 @@ class Arrivals:
         return _figure(samples, last, rows)
 
     def _count(self, before: dict[tuple[str, int], int]) -> int:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._servers,
-                "group.id": "bench-count",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-            }
-        )
-        consumer.assign([TopicPartition(topic, number, offset) for (topic, number), offset in before.items()])
-        count, waiting = 0, set(before)
-        try:
-            while waiting:
-                for message in consumer.consume(10_000, 1.0):
-                    if message.error() is None:
-                        count += message.value() is not None
-                    else:
-                        waiting.discard((str(message.topic()), message.partition() or 0))
-        finally:
-            consumer.close()
-        return count
+        with CommittedReader(KafkaSettings(bootstrap_servers=self._servers), "bench-count") as reader:
+            reader.begin(before)
+            return sum(record.value is not None for record in reader.read_to(reader.ends(before)))
 
 
 def all_but_the_tail(offsets: int, rows: int) -> int:

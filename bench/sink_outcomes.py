@@ -7,11 +7,11 @@ once, so the step is folded when every key has one row after its change, and eve
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,13 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from bench.lake_rows import SUMMED, sums_of
 from bench.lake_source import FIRST_CHANGE, Sums
 from bench.scene import BenchError
+from kafkaio.committed_reader import SOON, CommittedReader
+from kafkaio.slices import EARLIEST
 from schemas.identity import TableName
 from schemas.overriding import override
+from schemas.settings import KafkaSettings
 from spark_jobs.sinks.files.manifest import Manifests
 from tidemark.verify.sink_reader import SinkReader
 
@@ -48,8 +50,7 @@ _JSON: Final = pj.ParseOptions(
     explicit_schema=pa.schema([("data", _ROW), ("op", pa.string()), (_POSITION, pa.string())]), unexpected_field_behavior="ignore"
 )
 _AT_ONCE: Final = 20_000
-_POLL_S: Final = 30.0
-_WAIT_S: Final = 0.5
+_SILENCE_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,45 +161,18 @@ class TopicOutcome(ChangelogOutcome):
 
     def __init__(self, servers: str, topic: str) -> None:
         super().__init__()
-        self._topic = topic
-        self._config = {
-            "bootstrap.servers": servers, "group.id": "bench-outcome", "enable.auto.commit": False, "log_level": 0,
-            "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
-        }  # fmt: skip
-        self._next: dict[int, int] = {}
+        self._kafka, self._topic = KafkaSettings(bootstrap_servers=servers), topic
+        self._next: dict[tuple[str, int], int] = {}
 
     @override
     def events(self) -> Iterator[pa.Table]:
-        consumer = Consumer(self._config)
-        try:
-            numbers = consumer.list_topics(self._topic, _POLL_S).topics[self._topic].partitions
-            begins = {number: self._next.get(number, OFFSET_BEGINNING) for number in numbers}
-            consumer.assign([TopicPartition(self._topic, number, begin) for number, begin in begins.items()])
-            left, heard = set(numbers), time.monotonic()
-            while left:
-                messages = consumer.consume(_AT_ONCE, _WAIT_S)  # it waits as long for fewer
-                if values := list(self._values(messages, left)):
-                    yield events_of(values)
-                now = time.monotonic()
-                heard = now if messages else heard
-                if now > heard + _POLL_S:
-                    message = f"Kafka gave no answer about the topic {self._topic} for {_POLL_S:g} s"
-                    raise BenchError(message)
-        finally:
-            consumer.close()
-
-    def _values(self, messages: Sequence[Message], left: set[int]) -> Iterator[bytes]:
-        """Yield the values of messages; a partition that was read to its end leaves `left`."""
-        for message in messages:
-            error, number, offset = message.error(), message.partition() or 0, message.offset() or 0
-            if error is None:
-                self._next[number] = offset + 1
-                yield message.value() or b"null"
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                self._next[number] = max(offset, self._next.get(number, 0))
-                left.discard(number)
-            else:
-                raise KafkaException(error)
+        with CommittedReader(self._kafka, "bench-outcome", {**SOON, "auto.offset.reset": "error"}, _SILENCE_S) as reader:
+            partitions = reader.partitions(self._topic)
+            reader.begin({one: self._next.get(one, EARLIEST) for one in partitions})
+            values = (record.value or b"null" for record in reader.read_to(reader.ends(partitions)))
+            while block := list(islice(values, _AT_ONCE)):
+                yield events_of(block)
+            self._next = dict(reader.reached)
 
 
 def events_of(values: Sequence[bytes]) -> pa.Table:

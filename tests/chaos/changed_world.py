@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from schemas.documents import SchemaIdDocument
@@ -26,6 +25,7 @@ from tests.chaos.hidden_versions import HiddenVersions
 from tests.chaos.load import TABLES
 from tests.chaos.sink_plans import CHANGELOGS, SCHEMAS, SECRETS
 from tests.chaos.world import MERGE, RUN, ChaosError, SupervisedPipeline, World
+from tests.support.record_producer import RecordProducer
 from tests.support.topics import read_topic
 from tidemark.verify.sink_types import open_reader
 
@@ -213,10 +213,10 @@ def _hidden_in_state(world: World, tables: Iterable[str]) -> Iterator[None]:
 
 
 def _write(servers: str, topic: str, records: Mapping[bytes, bytes | None]) -> None:
-    producer = Producer({"bootstrap.servers": servers})
+    producer = RecordProducer({"bootstrap.servers": servers})
     for key, value in records.items():
         producer.produce(topic, value, key, partition_of(key.decode()))
-    assert not producer.flush(_TOPICS_S), "the state was not written"
+    producer.flush(_TOPICS_S)
 
 
 def read_from_quarantine(world: World) -> None:

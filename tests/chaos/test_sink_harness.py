@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
 from deltalake import DeltaTable
 
 from devservers import Kafka, Postgres, Registry
@@ -36,6 +35,7 @@ from tests.chaos.world import Servers, World
 from tests.e2e.topics import Change
 from tests.support.changelogs import messages
 from tests.support.iceberg_tables import open_iceberg
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import own_database
 
 pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
@@ -195,7 +195,7 @@ def change_lines(path: Path) -> None:
 
 def send_again(servers: str, topic: str) -> None:
     key, value = random.Random(1).choice([one for one in messages(servers, topic) if one[1] is not None])
-    producer = Producer({"bootstrap.servers": servers})
+    producer = RecordProducer({"bootstrap.servers": servers})
     producer.produce(topic, value, key)
     producer.flush(60)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devservers import Kafka
@@ -18,6 +18,7 @@ from schemas.liveness import Sign, machine
 from schemas.settings import from_mapping
 from schemas.topics import state_topic
 from tests.support.lost_clients import LostClient
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import unique_name
 from tidemark.api.observe import Observer
 from tidemark.status.lags import LOST, Lag, lags_of
@@ -74,7 +75,7 @@ def test_what_a_slow_broker_has_not_sent_yet_is_waited_for(
     )
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(state_topic(name), 1)])[state_topic(name)].result(120)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
+    producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
     producer.init_transactions(120)
 
     def commit(pos: int) -> None:
@@ -105,12 +106,12 @@ def test_an_observer_whose_client_has_lost_every_broker_continues_with_another(
     document = {"name": name, "source": {"tables": ["shop\\..*"]}, "kafka": {"bootstrap_servers": servers}}
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(state_topic(name), 2)])[state_topic(name)].result(120)
-    producer = Producer({"bootstrap.servers": servers})
+    producer = RecordProducer({"bootstrap.servers": servers})
 
     def write(pos: int) -> None:
         producer.produce(state_topic(name), json.dumps({**LOG, "pos": pos}), "offset", partition=0)
         producer.produce(state_topic(name), json.dumps(TOPIC), "topics/shop.orders", partition=1)
-        assert producer.flush(120) == 0
+        producer.flush(120)
 
     with Observer(from_mapping({**document, "sinks": [{"path": str(tmp_path)}]})) as observer:
         write(100)
@@ -145,13 +146,13 @@ def test_the_observer_follows_committed_state_only(
         admin.create_topics([NewTopic(state_topic(name), 2)])[state_topic(name)].result(120)
         assert observer.read().log is None
 
-        producer = Producer({"bootstrap.servers": servers, "transactional.id": name})
+        producer = RecordProducer({"bootstrap.servers": servers, "transactional.id": name})
         producer.init_transactions(120)
         for pos in (100, 200, 300):
             producer.begin_transaction()
             producer.produce(state_topic(name), json.dumps({**LOG, "pos": pos}), "offset", partition=0)
             producer.produce(state_topic(name), json.dumps(TOPIC), "topics/shop.orders", partition=1)
-            assert producer.flush(120) == 0
+            producer.flush(120)
             if pos not in COMMITTED:
                 producer.abort_transaction(120)
                 continue
@@ -168,7 +169,7 @@ def test_the_observer_follows_committed_state_only(
             producer.begin_transaction()
             for _ in range(5):
                 producer.produce(both[0], b"row")
-            assert producer.flush(120) == 0
+            producer.flush(120)
             (producer.commit_transaction if committed else producer.abort_transaction)(120)
         _merge_job_is_known_by_its_lock_and_sign(observer, tmp_path / "_tidemark")
         _lag_is_that_of_the_oldest_record_that_is_not_merged(observer, tmp_path / "_tidemark", written_s, name, admin)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devservers import Database, Kafka
 from schemas.notifications import Notification, signal_accepted, signal_rejected
 from schemas.topics import notifications_topic
 from tests.support.encoded_notifications import as_json
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import unique_name
 from tidemark import cli
 from tidemark.commands import signal
@@ -119,7 +119,7 @@ def answer_when_asked(
         deadline = time.monotonic() + 120
         while not rows(server, shop) and time.monotonic() < deadline:
             time.sleep(0.05)
-        producer = Producer({"bootstrap.servers": kafka})
+        producer = RecordProducer({"bootstrap.servers": kafka})
         other = signal_accepted(name, "other", "log", 1)
         for notification in (other, answer):
             key, value = as_json(notification)

@@ -6,7 +6,6 @@ import json
 import time
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devservers import Kafka
@@ -14,6 +13,7 @@ from kafkaio.topic_admin import TopicAdmin
 from schemas.errors import DecodeError
 from schemas.settings import Settings, from_mapping
 from tests.cli.test_schema_history import ID, NAME, ORDERS, model, record, start
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import unique_name
 from tidemark.api.schema_history import history_of
 from tidemark.api.schema_reader import SchemaReader, read_schema_topic
@@ -31,7 +31,7 @@ def write(kafka: Kafka, topic: str, *values: bytes, partitions: int = 1, at_ms: 
     made = admin.create_topics([NewTopic(topic, partitions)])[topic]
     if made.exception(120) is not None:
         assert "TOPIC_ALREADY_EXISTS" in str(made.exception())
-    producer = Producer({**servers, "transactional.id": unique_name("writes")})
+    producer = RecordProducer({**servers, "transactional.id": unique_name("writes")})
     producer.init_transactions(120)
     producer.begin_transaction()
     for value in values:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer as KafkaClient
 
 from kafkaio.committed_reader import CommittedRecord, Partition
 from producer.control import channels
@@ -18,6 +17,7 @@ from schemas.errors import PublishError, SignalError
 from schemas.settings import KafkaSettings, Settings
 from schemas.signals import channel_signal
 from tests.support.producers import Source, running
+from tests.support.record_producer import RecordProducer
 from tests.support.topics import read_topic
 
 LOG = {"id": "l", "type": "log", "data": {"message": "at {}"}}
@@ -145,11 +145,11 @@ def settings_of(source: Source, **signal: Any) -> Settings:
 
 
 def send(source: Source, *values: Any, key: str | None = None) -> None:
-    client = KafkaClient({"bootstrap.servers": source.bootstrap_servers, "enable.idempotence": True})  # once, in this order
+    client = RecordProducer({"bootstrap.servers": source.bootstrap_servers, "enable.idempotence": True})  # once, in this order
     for value in values:
         text = value if isinstance(value, str) else json.dumps(value)
         client.produce(f"{source.name}-signal", text, key or source.name, partition=0)
-    assert client.flush(120) == 0
+    client.flush(120)
 
 
 def execute(source: Source, ident: str) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from devservers import (
@@ -31,7 +30,9 @@ from devservers import (
 )
 from devservers.__main__ import main
 from devservers.processes import GUARD, GuardedProcess
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import kafka_server, registry_server, unique_name
+from tests.support.topics import read_topic
 from tidemark.runtime.class_archive import ClassArchive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,27 +133,12 @@ def make_topic(kafka: Kafka, topic: str) -> None:
 
 
 def produce(kafka: Kafka, topic: str, *values: bytes) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
     producer.init_transactions(60)
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value)
     producer.commit_transaction(60)
-
-
-def consume(kafka: Kafka, topic: str, count: int) -> list[bytes | None]:
-    consumer = Consumer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe([topic])
-    values: list[bytes | None] = []
-    end = time.monotonic() + 60
-    while len(values) < count and time.monotonic() < end:
-        message = consumer.poll(1)
-        if message is not None and message.error() is None:
-            values.append(message.value())
-    consumer.close()
-    return values
 
 
 def test_kafka_keeps_a_transaction_over_a_kill(tmp_path: Path) -> None:
@@ -166,7 +152,7 @@ def test_kafka_keeps_a_transaction_over_a_kill(tmp_path: Path) -> None:
         kafka.restart()
         assert kafka.bootstrap_servers == address
         produce(kafka, topic, b"3")
-        assert consume(kafka, topic, 3) == [b"1", b"2", b"3"]
+        assert [one.value for one in read_topic(kafka.bootstrap_servers, topic, raw=True)] == [b"1", b"2", b"3"]
 
 
 def test_kafka_makes_no_topic_by_itself(kafka: Kafka) -> None:

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devservers import Database, Kafka, Postgres, Registry
 from schemas.topics import RECORD_BYTES
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import unique_name
 from tidemark import cli
 
@@ -181,7 +181,7 @@ def _prepare(site: Site) -> None:
     ])  # fmt: skip
     for future in made.values():
         future.result(60)
-    writer = Producer({"bootstrap.servers": site.kafka.bootstrap_servers, "transactional.id": f"{site.name}-before"})
+    writer = RecordProducer({"bootstrap.servers": site.kafka.bootstrap_servers, "transactional.id": f"{site.name}-before"})
     writer.init_transactions(60)  # the first one makes the topic of transactions
     access = {"host": site.source.host, "port": site.source.port, "user": USER, "password": PASSWORD}
     address = f"{site.postgres.host}:{site.postgres.port}"

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Producer
 
 import tidemark
 from devservers import Database
@@ -24,6 +23,7 @@ from devservers.prometheus_server import Prometheus, start_prometheus
 from schemas import signals, topics
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import PATIENCE_S, Pipeline, create_signal_table
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import new_database
 
 ROOT = Path(tidemark.__file__).parents[1]
@@ -142,7 +142,7 @@ def _faults_of_tables(scene: Scene) -> None:
     )
     scene.fires("TidemarkSnapshotFailed")
 
-    client = Producer({"bootstrap.servers": pipeline.kafka.bootstrap_servers})
+    client = RecordProducer({"bootstrap.servers": pipeline.kafka.bootstrap_servers})
     client.produce(topics.change_topic(pipeline.name, pipeline.database, "items"), b"no record of ours", b"no key")
     client.flush(30)
     scene.fires("TidemarkQuarantine")

@@ -17,8 +17,8 @@ from typing import Any, Self
 
 import fastavro
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
+from kafkaio.committed_reader import CommittedReader
 from kafkaio.schema_registry import HttpRegistry
 from producer.app import Producer
 from schemas.loads import LOAD_ANSWER, LoadAnswer
@@ -66,14 +66,7 @@ class PlayedJob:
     def __init__(self, settings: Settings, table: str, play: Play | None = None) -> None:
         self._topic = f"{settings.name}-snapshot.{settings.source.signal_names[0]}.{table}"
         self._database, self._table = settings.source.signal_names[0], table
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": settings.kafka.bootstrap_servers,
-                "group.id": uuid.uuid4().hex,
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-            }
-        )
+        self._reader = CommittedReader(settings.kafka, uuid.uuid4().hex)
         self._chunks = TableChunks(settings)
         self._play = play or self.load
         self._end = threading.Event()
@@ -93,22 +86,20 @@ class PlayedJob:
     def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join(60)
-        self._consumer.close()
+        self._reader.close()
         if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
         try:
-            while not self._end.is_set():
-                if self._topic in self._consumer.list_topics(timeout=30).topics:
-                    break
+            while not self._end.is_set() and not self._reader.partitions(self._topic):
                 time.sleep(0.2)
-            self._consumer.assign([TopicPartition(self._topic, 0, 0)])
+            self._reader.begin({(self._topic, 0): 0})
             while not self._end.is_set():
-                message = self._consumer.poll(0.1)
-                if message is None or message.error() is not None or not is_marker(message.key()):
+                record = self._reader.next_record(0.1)
+                if record is None or not is_marker(record.key):
                     continue
-                marker = parse_marker(message.value())
+                marker = parse_marker(record.value)
                 if isinstance(marker, LoadMarker) and marker.window not in self.asked:
                     self.asked.append(marker.window)
                     answer = self._play(self._chunks, marker)

@@ -15,6 +15,7 @@ from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import KafkaAccessError, PublishError, SecretError
 from schemas.secrets import secret_of
 from tests.support.lost_clients import LostClient
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import unique_name
 
 
@@ -118,3 +119,10 @@ def test_questions_that_failed_are_asked_by_another_client_the_next_time(kafka: 
     monkeypatch.setattr("kafkaio.topic_admin.ADMIN_TIMEOUT_S", 60.0)
     admin.ensure({topic: 2})
     assert admin.partitions_now([topic]) == {topic: 2}
+
+
+def test_a_record_that_a_test_could_not_deliver_fails_the_test() -> None:
+    producer = RecordProducer({"bootstrap.servers": "localhost:1", "log_level": 0, "message.timeout.ms": 100})
+    producer.produce("t", b"lost")
+    with pytest.raises(AssertionError, match="timed out"):
+        producer.flush(60)

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
 
 from kafkaio.topic_admin import TopicAdmin
 from tests.support import topics
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import unique_name
 
 
@@ -21,14 +21,14 @@ def topic(kafka) -> str:
 
 
 @pytest.fixture
-def writing(kafka, topic) -> Iterator[Producer]:
+def writing(kafka, topic) -> Iterator[RecordProducer]:
     """Within a transaction that has written to one of two partitions."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
     producer.init_transactions(120)
     for partition, value in ((0, b"1"), (1, b"2")):
         producer.begin_transaction()
         producer.produce(topic, value, partition=partition)
-        assert producer.flush(120) == 0
+        producer.flush(120)
         if partition == 0:
             producer.commit_transaction(120)
     yield producer

@@ -7,7 +7,6 @@ import time
 from datetime import datetime
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
@@ -25,6 +24,7 @@ from tests.merge.conftest import SinkFactory
 from tests.merge.lake import ORDERS, amounts, at, flush, marker, merge_all, progress, topics_of
 from tests.merge.test_kafka_records import TopicFactory, end_of, write
 from tests.merge.test_kafka_records import new_topic as new_topic  # noqa: PLC0414 - a fixture
+from tests.support.record_producer import RecordProducer
 
 KEY = b"marker"
 
@@ -142,7 +142,7 @@ def test_a_topic_that_is_written_to_does_not_hide_that_another_one_is_silent(
     ended = threading.Event()
 
     def writes() -> None:
-        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers})
         while not ended.wait(0.2):
             producer.produce(busy, b"more", KEY)
             producer.poll(0)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from devservers import Kafka
@@ -28,6 +28,7 @@ from spark_jobs.arrow import kafka_records
 from spark_jobs.arrow.kafka_records import record_batches
 from spark_jobs.kafka.worker_options import worker_options
 from tests.support.guarded_kafka import guarded_kafka, section
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import unique_name
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +56,7 @@ def new_topic(kafka: Kafka) -> Iterator[TopicFactory]:
 def write(kafka: Kafka, topic: str, records: Sequence[Record], partition: int = 0, *, commits: bool = True) -> None:
     """Write records in one transaction, which is committed or aborted."""
     name = unique_name("writer")
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name, "message.max.bytes": 20_000_000})
+    producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name, "message.max.bytes": 20_000_000})
     producer.init_transactions(60)
     producer.begin_transaction()
     for key, value in records:

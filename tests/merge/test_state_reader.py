@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
@@ -28,6 +28,7 @@ from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.state_reader import schemas_by_subject, tables_with_topics
 from spark_jobs.merge.table_set_aside import is_of_one_table
 from tests.merge.conftest import SinkFactory
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import unique_name
 
 TABLES = {("shop", "orders"), ("shop", "order_items")}
@@ -69,8 +70,8 @@ class writer:  # noqa: N801 - a context manager
     def __init__(self, kafka: Kafka) -> None:
         self._settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique_name("writer")}
 
-    def __enter__(self) -> Producer:
-        self._producer = Producer(self._settings)
+    def __enter__(self) -> RecordProducer:
+        self._producer = RecordProducer(self._settings)
         self._producer.init_transactions(60)
         self._producer.begin_transaction()
         return self._producer

@@ -24,7 +24,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from devservers import Database, Kafka, start_database, start_kafka, start_registry
@@ -34,6 +34,7 @@ from tests.recorded import recorded_workload as workload
 from tests.recorded.archive import pack
 from tests.recorded.recorded_workload import DATABASE
 from tests.recorded.table_dump import dump
+from tests.support.record_producer import RecordProducer
 
 NAME = "recorded"
 SETTINGS = {"kafka": {"partitions": 2}, "snapshot": {"mode": "never", "readers": 2, "chunk_rows": 60}}
@@ -130,7 +131,7 @@ class _Recording:
         _say("first snapshot and what follows it are in the sink")
 
     def _quarantine(self) -> None:
-        producer = Producer({"bootstrap.servers": self._kafka.bootstrap_servers})
+        producer = RecordProducer({"bootstrap.servers": self._kafka.bootstrap_servers})
         producer.produce(topics.change_topic(NAME, DATABASE, "damaged"), key=b"\0not Avro", value=b"\0nor this", partition=0)
         producer.flush(30)
         self._pipeline.wait("quarantine", lambda s: any(table.quarantined for table in s.tables))

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
+from kafkaio.committed_reader import SOON, CommittedReader
+from kafkaio.slices import EARLIEST
+from schemas.settings import KafkaSettings
 from spark_jobs.sinks.files.manifest import Manifests
 
 Event = Mapping[str, Any]
@@ -69,32 +71,15 @@ def of_text(text: str) -> dict[str, Any]:
 
 def messages(bootstrap_servers: str, topic: str) -> list[tuple[str | None, str | None]]:
     """Key and value of the committed messages of a topic, partition by partition; none of a topic that is not there."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers, "group.id": "changelogs", "enable.auto.commit": False,
-            "isolation.level": "read_committed", "enable.partition.eof": True, "log_level": 0,
-        }
-    )  # fmt: skip
-    try:
-        known = consumer.list_topics(timeout=60).topics
-        if topic not in known:
-            return []
-        partitions = known[topic].partitions
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-        found: dict[int, list[tuple[str | None, str | None]]] = {number: [] for number in partitions}
-        left = set(partitions)
-        while left:
-            message = consumer.poll(60)
-            assert message is not None, "Kafka does not answer"
-            if message.error() is None:
-                key, value = (None if part is None else part.decode() for part in (message.key(), message.value()))
-                found[message.partition() or 0].append((key, value))
-            else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                left.discard(message.partition())
-        return [one for number in sorted(found) for one in found[number]]
-    finally:
-        consumer.close()
+    with CommittedReader(KafkaSettings(bootstrap_servers=bootstrap_servers), "changelogs", SOON) as reader:
+        partitions = reader.partitions(topic)
+        reader.begin(dict.fromkeys(partitions, EARLIEST))
+        records = sorted(reader.read_to(reader.ends(partitions)), key=lambda record: record.partition)
+    return [(_text(record.key), _text(record.value)) for record in records]
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()
 
 
 def events_of_topic(bootstrap_servers: str, topic: str) -> list[dict[str, Any]]:

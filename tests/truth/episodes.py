@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Producer
-
 from devservers._guard import children_of
 from schemas import signals, topics
 from tests.chaos.proxy import Proxy
+from tests.support.record_producer import RecordProducer
 from tests.truth import allowances
 from tests.truth.fault_spans import FaultSpan
 from tests.truth.known_rows import NEVER
@@ -272,7 +271,7 @@ def quarantined(world: World) -> None:
         name="a record in quarantine", sees_s=allowances.QUARANTINED_AFTER_S, must=must, may=may, counts={"quarantined": 1}
     )
     with world.fault(span, waits=False):
-        client = Producer({"bootstrap.servers": world.kafka.bootstrap_servers})
+        client = RecordProducer({"bootstrap.servers": world.kafka.bootstrap_servers})
         client.produce(topics.change_topic("truth", world.database, "items"), b"no record of ours", b"no key")
         client.flush(30)
         world.rest(allowances.QUARANTINED_AFTER_S + 25)

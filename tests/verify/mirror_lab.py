@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from deltalake import write_deltalake
 
@@ -15,6 +14,7 @@ from devservers import Kafka
 from schemas.identity import TableName
 from schemas.settings import Settings, from_mapping
 from schemas.topics import target_topic
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import unique_name
 
 
@@ -34,7 +34,7 @@ class MirrorTopics:
         )
         self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         # Idempotent: of two requests in flight a retried one would come behind the other, and the order is what is tested.
-        self._producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0, "enable.idempotence": True})
+        self._producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0, "enable.idempotence": True})
         self._there: dict[TableName, dict[int, dict[str, Any]]] = {}
 
     def topic(self, name: TableName) -> str:

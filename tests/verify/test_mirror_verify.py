@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
@@ -23,6 +22,7 @@ from spark_jobs.sinks.contract import Winners
 from spark_jobs.sinks.kafka.kafka_sink import KafkaSink
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.store.sink_layout import SinkLayout
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import unique_name
 from tests.verify.conftest import Scene
 from tests.verify.mirror_lab import MirrorTopics
@@ -66,12 +66,12 @@ class Mirrored:
 
     def send(self, data: dict[str, Any], op: str, position: str) -> None:
         """Send a message of changelog-json that no merge job would send."""
-        producer = Producer({"bootstrap.servers": self._servers, "partitioner": "murmur2_random", "enable.idempotence": True})
+        producer = RecordProducer({"bootstrap.servers": self._servers, "partitioner": "murmur2_random", "enable.idempotence": True})
         source = self._table.text
         value = {"data": data, "op": op, "_tm_position": position, "_tm_source": source}
         key = json.dumps({"_tm_source": source, "id": data["id"]}, separators=(",", ":"))
         producer.produce(self.topic, json.dumps(value), key)
-        assert producer.flush(60) == 0
+        producer.flush(60)
 
 
 @pytest.mark.slow
@@ -130,8 +130,8 @@ def test_rows_are_those_of_the_opening_and_what_cannot_be_read_is_a_reason(
 def test_a_message_of_another_form_is_refused(text: str, kafka: Kafka, tmp_path: Path) -> None:
     topics = MirrorTopics(kafka, tmp_path)
     topics.write(NAME, pa.table({"id": [1], "v": ["a"], "_tm_position": ["p"], "_tm_source": ["s:a.t"]}))
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(topics.topic(NAME), text, b"key")
-    assert producer.flush(60) == 0
+    producer.flush(60)
     with pytest.raises(IncomparableError, match="has a message that is not of a mirror"):
         MirrorReader(topics.settings).rows(NAME)
