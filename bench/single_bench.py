@@ -249,6 +249,7 @@ def _kafka(stack: ExitStack) -> Callable[[], RecordPublisher]:
 
     from devservers import start_kafka
     from producer.kafka.alternating_publisher import AlternatingPublisher
+    from schemas.settings import KafkaSettings
 
     broker = stack.enter_context(start_kafka(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -256,7 +257,7 @@ def _kafka(stack: ExitStack) -> Callable[[], RecordPublisher]:
         future.result()
 
     def make() -> RecordPublisher:
-        publisher = AlternatingPublisher(broker.bootstrap_servers, "bench", {})
+        publisher = AlternatingPublisher(KafkaSettings(bootstrap_servers=broker.bootstrap_servers), "bench")
         publisher.fence()
         stack.callback(publisher.close)
         return publisher

@@ -56,7 +56,7 @@ class Side:
         self._reading: _Messages | None = None
         self._kafka = KafkaSettings(bootstrap_servers=bootstrap_servers, options=dict(options))
         self._reader = self._new_reader()
-        self._admin = TopicAdmin(bootstrap_servers, options)
+        self._admin = TopicAdmin(self._kafka)
 
     def _new_reader(self) -> CommittedReader:
         own = {"queued.max.messages.kbytes": 16_384, "fetch.wait.max.ms": 100}

@@ -23,6 +23,7 @@ _REFUSALS: Final = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+_OF_ADMIN: Final = frozenset({"error_cb", "allow.auto.create.topics"})
 _SILENT: Final = logging.getLogger("tidemark.doctor.kafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -108,7 +109,7 @@ class ClusterAdmin(TopicAdmin):
         probe = opened(
             Producer,
             {
-                **{name: value for name, value in self._config.items() if name != "error_cb"},
+                **{name: value for name, value in self._config.items() if name not in _OF_ADMIN},
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": LONGEST_MS,
                 "logger": _SILENT,  # librdkafka calls it fatal, and prints that

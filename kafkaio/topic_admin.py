@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
 from kafkaio.client import RETRY_S, TURN_S, answers, client_config, failure, is_refusal, opened
+from schemas.applied.kafka_security import client_options
 from schemas.errors import KafkaAccessError, PublishError, StateError
 from schemas.waiting import WAITS, waiting
+
+if TYPE_CHECKING:
+    from schemas.settings import KafkaSettings
 
 ADMIN_TIMEOUT_S: Final = 30.0
 _SETTLES_S: Final = 5.0
@@ -35,11 +39,12 @@ class TopicAdmin:
     `refusal` is the reason why brokers refuse our user, "" while they do not.
     """
 
-    def __init__(self, bootstrap_servers: str, options: Mapping[str, Any], answer_s: float = ADMIN_TIMEOUT_S) -> None:
+    def __init__(self, kafka: KafkaSettings, answer_s: float = ADMIN_TIMEOUT_S) -> None:
         self.refusal = ""
         self._answer_s = answer_s
-        self._servers = bootstrap_servers
-        self._config: dict[str, Any] = {**client_config(bootstrap_servers, options), "error_cb": self._on_error}
+        self._servers = kafka.bootstrap_servers
+        options = {**client_options(kafka), "allow.auto.create.topics": False, "error_cb": self._on_error}
+        self._config = client_config(self._servers, options)
         self._admin = opened(AdminClient, self._config)
         self._partitions: dict[str, int] = {}
 
@@ -247,14 +252,14 @@ class TopicAdmin:
                 raise failure(message, error.args[0]) from error
         return again
 
-    def _metadata(self) -> Any:
-        """Return the metadata of all topics; ask in short turns, since a refusal is seen only between them."""
+    def _metadata(self, topic: str | None = None) -> Any:
+        """Return the metadata of one topic, or of all; ask in short turns, since a refusal is seen only between them."""
         self.refusal = ""
         deadline = time.monotonic() + self._answer_s
-        with waiting("kafka", self._servers, "the list of topics"):
+        with waiting("kafka", self._servers, "the list of topics" if topic is None else f"topic {topic}"):
             while True:
                 try:
-                    return self._admin.list_topics(timeout=min(TURN_S, self._answer_s / 5))
+                    return self._admin.list_topics(topic, timeout=min(TURN_S, self._answer_s / 5))
                 except KafkaException as error:
                     self._admin.poll(0)
                     if self.refusal:
@@ -273,7 +278,7 @@ class TopicAdmin:
 
     def _fetch_partitions(self, topics: Iterable[str]) -> dict[str, int]:
         wanted = set(topics)
-        metadata = self._metadata()
+        metadata = self._metadata(min(wanted) if len(wanted) == 1 else None)
         return {
             name: len(topic.partitions)
             for name, topic in metadata.topics.items()

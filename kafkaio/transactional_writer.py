@@ -19,15 +19,19 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafkaio.client import client_config, failure, opened
+from schemas.applied.kafka_security import client_options
 from schemas.errors import FencedError, PublishError
 from schemas.topics import RECORD_BYTES
 from schemas.waiting import WAITS, waiting
+
+if TYPE_CHECKING:
+    from schemas.settings import KafkaSettings
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +56,6 @@ _NOT_TAKEN: Final = frozenset({KafkaError._FATAL, KafkaError._STATE})  # noqa: S
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "enable.idempotence": True,
-    "compression.type": "lz4",
     "linger.ms": 20,
     "batch.size": 1 << 20,
     "batch.num.messages": 50_000,
@@ -67,18 +70,24 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 class TransactionalWriter:
     """A writer of records under one transactional id; not thread-safe, one owner thread.
 
+    `options` are its owner's; `kafka.options` win.
     Errors: `FencedError` once another client with this id has begun, `KafkaRefusalError` if no retry helps, else `PublishError`.
     """
 
     def __init__(
-        self, bootstrap_servers: str, transactional_id: str, options: Mapping[str, Any], error_event: str = "kafka.error"
+        self,
+        kafka: KafkaSettings,
+        transactional_id: str,
+        options: Mapping[str, Any] | None = None,
+        error_event: str = "kafka.error",
     ) -> None:
         self._error_event = error_event
-        config = client_config(bootstrap_servers, {**_DEFAULTS, **options})
+        own = {**_DEFAULTS, "compression.type": kafka.compression, **(options or {})}
+        config = client_config(kafka.bootstrap_servers, {**own, **client_options(kafka)})
         self._config = {**config, "transactional.id": transactional_id, "error_cb": self._on_error}
         self._timeout_s = int(self._config["transaction.timeout.ms"]) / 1000  # text where `kafka.options` has it
         self.transactional_id = transactional_id
-        self._servers = bootstrap_servers
+        self._servers = kafka.bootstrap_servers
         self._producer: Producer | None = None
         self._failed: KafkaError | None = None
         self.in_transaction = False

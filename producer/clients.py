@@ -14,7 +14,6 @@ from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
 from producer.stream.routes import CapturedTables
 from schemas import topics
-from schemas.applied.kafka_security import client_options
 from schemas.identity import SourceId
 
 if TYPE_CHECKING:
@@ -35,14 +34,11 @@ class Clients:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Make the clients of these settings; none connects yet."""
-        options, servers = client_options(settings.kafka), settings.kafka.bootstrap_servers
         delimiter = settings.kafka.topic_delimiter
-        admin = TopicAdmin(servers, options)
+        admin = TopicAdmin(settings.kafka)
         return cls(
             admin,
-            AlternatingPublisher(
-                servers, f"{settings.name}-log", {**options, "compression.type": settings.kafka.compression}
-            ),
+            AlternatingPublisher(settings.kafka, f"{settings.name}-log"),
             StateTopic(SourceId(settings.name), topics.state_topic(settings.name, delimiter), admin, settings.kafka),
             TableTopics(settings.name, admin, settings.kafka.partitions, delimiter),
             KeptConnection(lambda: connect(ServerAccess.of(settings.source))),

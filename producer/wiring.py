@@ -67,7 +67,6 @@ from producer.stream.statements import Statements
 from producer.stream.temporary_tables import TemporaryTables
 from producer.stream.view_publication import ViewPublication
 from schemas import topics
-from schemas.applied.kafka_security import client_options
 from schemas.documents import CoverageDocument, InexactDocument, UnseenStatementsDocument
 from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
 from schemas.json_codec import decode, encode
@@ -413,13 +412,7 @@ class Wiring:
         return LogPosition(offset.file, offset.pos, offset.gtid_set)
 
     def _chunk_writer(self, slot: int) -> KafkaChunkWriter:
-        kafka = self._settings.kafka
-        return KafkaChunkWriter(
-            self._clients.admin,
-            kafka.bootstrap_servers,
-            f"{self._settings.name}-chunk-{slot}",
-            lambda: {**client_options(kafka), "compression.type": kafka.compression},
-        )
+        return KafkaChunkWriter(self._clients.admin, self._settings.kafka, f"{self._settings.name}-chunk-{slot}")
 
     def _channels(self) -> list[SignalChannel]:
         settings = self._settings

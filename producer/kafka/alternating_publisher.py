@@ -30,6 +30,7 @@ from producer.kafka.publisher import TransactionalPublisher
 if TYPE_CHECKING:
     from producer.kafka.key_headers import KeyText
     from rowcodec import Records
+    from schemas.settings import KafkaSettings
 
 _TOGETHER_S: Final = 2.0
 """Ids that were taken over within this time were taken over together: another process needs longer to start."""
@@ -43,9 +44,9 @@ class AlternatingPublisher:
     Not thread-safe, one owner thread. Only one of the two clients has records in its queue at any time.
     """
 
-    def __init__(self, bootstrap_servers: str, transactional_id: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, kafka: KafkaSettings, transactional_id: str, options: Mapping[str, Any] | None = None) -> None:
         ids = (transactional_id, f"{transactional_id}-2")
-        self._current, self._other = (TransactionalPublisher(bootstrap_servers, one, options) for one in ids)
+        self._current, self._other = (TransactionalPublisher(kafka, one, options) for one in ids)
         self._commits: ThreadPoolExecutor | None = None
         self._answer: Future[None] | None = None
 

@@ -6,7 +6,7 @@ lets a window leave the register (DESIGN: horizon).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,7 @@ from producer.kafka.publisher import TransactionalPublisher
 if TYPE_CHECKING:
     from kafkaio.topic_admin import TopicAdmin
     from rowcodec import Records
+    from schemas.settings import KafkaSettings
 
 # A chunk's transaction waits for the log reader to meet its open row, and lasts as long as its SELECT.
 _CHUNK_OPTIONS: Final[Mapping[str, Any]] = {"transaction.timeout.ms": 180_000}
@@ -29,26 +30,18 @@ class ChunkReceipt:
 
 
 class KafkaChunkWriter:
-    """The chunk writer of one slot; used by one thread. `options` reports those of librdkafka as they are now."""
+    """The chunk writer of one slot; used by one thread."""
 
-    def __init__(
-        self,
-        admin: TopicAdmin,
-        bootstrap_servers: str,
-        transactional_id: str,
-        options: Callable[[], Mapping[str, Any]],
-    ) -> None:
+    def __init__(self, admin: TopicAdmin, kafka: KafkaSettings, transactional_id: str) -> None:
         self._admin = admin
-        self._bootstrap_servers = bootstrap_servers
+        self._kafka = kafka
         self._transactional_id = transactional_id
-        self._options = options
         self._publisher = self._new_publisher()
         self._first_offsets: dict[int, int] = {}
         self._rows = 0
 
     def _new_publisher(self) -> TransactionalPublisher:
-        options = {**_CHUNK_OPTIONS, **self._options()}
-        return TransactionalPublisher(self._bootstrap_servers, self._transactional_id, options)
+        return TransactionalPublisher(self._kafka, self._transactional_id, _CHUNK_OPTIONS)
 
     def fence(self) -> None:
         """Abort what an earlier holder of this slot left open; it can write no more.

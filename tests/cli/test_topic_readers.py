@@ -14,7 +14,7 @@ from schemas.errors import DecodeError
 from schemas.settings import Settings, from_mapping
 from tests.cli.test_schema_history import ID, NAME, ORDERS, model, record, start
 from tests.support.record_producer import RecordProducer
-from tests.support.servers import unique_name
+from tests.support.servers import cluster, unique_name
 from tidemark.api.schema_history import history_of
 from tidemark.api.schema_reader import SchemaReader, read_schema_topic
 
@@ -90,7 +90,7 @@ def test_the_newest_record_of_a_topic_is_that_of_all_its_partitions(kafka: Kafka
     first_ms = time.time_ns() // 1_000_000
     write(kafka, f"{name}.a", b"2", at_ms=1_700_000_005_000)
     write(kafka, f"{name}.empty", partitions=2)
-    found = TopicAdmin(kafka.bootstrap_servers, {}).newest_ms([f"{name}.a", f"{name}.empty", f"{name}.none"])
+    found = TopicAdmin(cluster(kafka.bootstrap_servers)).newest_ms([f"{name}.a", f"{name}.empty", f"{name}.none"])
     assert list(found) == [f"{name}.a"]
     assert begun_ms <= first_ms <= found[f"{name}.a"] <= time.time_ns() // 1_000_000, "the end of its transaction, by the broker"
-    assert TopicAdmin(kafka.bootstrap_servers, {}).newest_ms([]) == {}
+    assert TopicAdmin(cluster(kafka.bootstrap_servers)).newest_ms([]) == {}

@@ -25,7 +25,7 @@ from schemas.settings import from_mapping
 from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import log_is_at
 from tests.support.producing import RunningProducer
-from tests.support.servers import database, drop_database, new_database, unique_name
+from tests.support.servers import cluster, database, drop_database, new_database, unique_name
 from tests.support.topics import Record, read_topics
 
 LAST_LINE = re.compile(r"compare: (\d+) records compared, (\d+) differences, (\d+) intended")
@@ -454,7 +454,7 @@ def copy_topics(
     kafka: Any, world: World, prefix: str, change: Change, *, others: bool = True, tables: Sequence[str] = ()
 ) -> None:
     """The right side's topics under another prefix, that of `t` changed; or that one alone, or the tables that are named."""
-    admin = TopicAdmin(kafka.bootstrap_servers, {})
+    admin = TopicAdmin(cluster(kafka.bootstrap_servers))
     tables = tables or (("t", "wide", "keyless") if others else ("t",))
     names = [f"{world.right}.{world.schema}.{table}" for table in tables]
     if others:
@@ -479,7 +479,7 @@ def copy_topics(
 
 def test_what_waits_of_large_records_is_bounded_in_bytes(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = unique_name("compare_large")
-    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 2})
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: 2})
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.kbytes": 200_000})
     value = random.Random(5).randbytes(250_000).hex().encode()
     for number in range(200):

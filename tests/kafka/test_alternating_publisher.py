@@ -18,7 +18,7 @@ from kafkaio.topic_admin import TopicAdmin
 from producer.kafka.alternating_publisher import AlternatingPublisher
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import FencedError, PublishError
-from tests.support.servers import unique_name
+from tests.support.servers import cluster, unique_name
 from tests.support.topics import read_topics
 
 SOON = {"linger.ms": 0}
@@ -28,18 +28,18 @@ class Scene:
     def __init__(self, kafka: Kafka) -> None:
         self.servers = kafka.bootstrap_servers
         self.topic = unique_name("alternating")
-        TopicAdmin(self.servers, {}).ensure({self.topic: 1})
+        TopicAdmin(cluster(self.servers)).ensure({self.topic: 1})
         self.opened: list[AlternatingPublisher | TransactionalPublisher] = []
 
     def pair(self) -> AlternatingPublisher:
         """Return a publisher that has taken over both ids."""
-        one = AlternatingPublisher(self.servers, self.topic, SOON)
+        one = AlternatingPublisher(cluster(self.servers), self.topic, SOON)
         self.opened.append(one)
         one.fence()
         return one
 
     def of_id(self, ident: str) -> TransactionalPublisher:
-        one = TransactionalPublisher(self.servers, ident, SOON)
+        one = TransactionalPublisher(cluster(self.servers), ident, SOON)
         self.opened.append(one)
         one.fence()
         return one
@@ -77,7 +77,7 @@ def test_records_are_in_the_order_in_which_they_were_produced(scene: Scene) -> N
 
 def test_of_two_that_take_over_at_once_one_has_both_ids(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("producer.kafka.alternating_publisher._TOGETHER_S", 1.0)
-    frozen = AlternatingPublisher(scene.servers, scene.topic, SOON)
+    frozen = AlternatingPublisher(cluster(scene.servers), scene.topic, SOON)
     scene.opened.append(frozen)
     take_over = frozen._other.fence
     others = []
@@ -173,8 +173,9 @@ def test_closing_does_not_wait_for_a_kafka_that_does_not_answer(scene: Scene) ->
 WRITER = """
     import sys
     from producer.kafka.alternating_publisher import AlternatingPublisher
+    from schemas.settings import KafkaSettings
     servers, topic, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    publisher = AlternatingPublisher(servers, topic, {"linger.ms": 0})
+    publisher = AlternatingPublisher(KafkaSettings(bootstrap_servers=servers), topic, {"linger.ms": 0})
     publisher.fence()
     print("fenced", flush=True)
     first = int(sys.stdin.readline())
@@ -189,7 +190,7 @@ WRITER = """
 def test_killed_at_any_moment_what_is_committed_is_a_beginning_of_what_was_written(scene: Scene) -> None:
     """The next process continues behind the offset that it finds: each number is there once, in its order."""
     state = f"{scene.topic}.state"
-    TopicAdmin(scene.servers, {}).ensure({state: 1})
+    TopicAdmin(cluster(scene.servers)).ensure({state: 1})
     first = 1
     for _ in range(6):
         command = [sys.executable, "-c", textwrap.dedent(WRITER), scene.servers, scene.topic, "0"]

@@ -18,7 +18,7 @@ from producer.kafka import publisher as publisher_module
 from producer.kafka.publisher import TransactionalPublisher
 from rowcodec import Records
 from schemas.errors import FencedError, PublishError
-from tests.support.servers import unique_name
+from tests.support.servers import cluster, unique_name
 from tests.support.topics import read_topic
 
 Pair = tuple[bytes | None, bytes]
@@ -55,8 +55,8 @@ def some(count: int, keys: int = 97) -> list[Pair]:
 
 
 def opened(kafka: Kafka, topic: str, options: dict[str, object] | None = None, partitions: int = 3) -> TransactionalPublisher:
-    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: partitions})
-    publisher = TransactionalPublisher(kafka.bootstrap_servers, topic, options or {})
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: partitions})
+    publisher = TransactionalPublisher(cluster(kafka.bootstrap_servers), topic, options or {})
     publisher.fence()
     assert publisher._blocks is not None, "with the confluent-kafka that is installed, blocks are not used"
     return publisher
@@ -146,8 +146,8 @@ def test_a_client_that_is_not_certain_to_be_a_producer_gets_single_records(kafka
     block_producer_module._library.cache_clear()
     monkeypatch.setattr(publisher_module, "block_producer", lambda *_: None)
     topic, pairs = unique_name("single"), some(500)
-    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
-    publisher = TransactionalPublisher(kafka.bootstrap_servers, topic, {})
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: 1})
+    publisher = TransactionalPublisher(cluster(kafka.bootstrap_servers), topic)
     publisher.fence()
     publisher.write(topic, block(pairs))
     publisher.commit()

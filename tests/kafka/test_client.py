@@ -14,19 +14,21 @@ from kafkaio.topic_admin import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import KafkaAccessError, PublishError, SecretError
 from schemas.secrets import secret_of
+from schemas.settings import KafkaSettings
 from tests.support.lost_clients import LostClient
 from tests.support.record_producer import RecordProducer
-from tests.support.servers import unique_name
+from tests.support.servers import cluster, unique_name
 
 
 def test_a_client_that_cannot_read_its_certificates_is_refused_with_a_clear_error(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     ca.write_text("half of a cert")
     options = {"security.protocol": "SSL", "ssl.ca.location": str(ca)}
+    kafka = KafkaSettings(bootstrap_servers="localhost:1", options=options)
     with pytest.raises(KafkaAccessError, match=r"ssl\.ca\.location"):
-        TopicAdmin("localhost:1", options)
+        TopicAdmin(kafka)
     with pytest.raises(KafkaAccessError, match=r"ssl\.ca\.location"):
-        TransactionalPublisher("localhost:1", "t", options).fence()
+        TransactionalPublisher(kafka, "t").fence()
     for kind in (Consumer, Producer):
         with pytest.raises(KafkaAccessError, match=r"kafka\.tls"):
             opened(kind, client_config("localhost:1", {**options, "group.id": "g"}))
@@ -44,11 +46,11 @@ class LaggingAdmin(TopicAdmin):
     """Asks a broker that has not heard yet of a topic that its controller made."""
 
     def __init__(self, bootstrap_servers: str, unheard: str, turns: int) -> None:
-        super().__init__(bootstrap_servers, {})
+        super().__init__(cluster(bootstrap_servers))
         self.unheard, self.turns = unheard, turns
 
-    def _metadata(self) -> Any:
-        metadata = super()._metadata()
+    def _metadata(self, topic: str | None = None) -> Any:
+        metadata = super()._metadata(topic)
         self.turns -= 1
         if self.turns >= 0:
             metadata.topics.pop(self.unheard, None)
@@ -57,7 +59,7 @@ class LaggingAdmin(TopicAdmin):
 
 def test_a_topic_that_was_just_made_is_waited_for(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     topic, other = unique_name("made"), unique_name("made")
-    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 3})
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: 3})
     admin = LaggingAdmin(kafka.bootstrap_servers, topic, turns=3)
     admin.ensure({topic: 1, other: 2})
     assert (admin.partitions(topic), admin.partitions(other)) == (3, 2)
@@ -99,7 +101,7 @@ class LeaderlessConsumer(Consumer):
 
 def test_a_client_that_heard_of_no_leader_asks_the_brokers_for_it(kafka: Kafka) -> None:
     topic = unique_name("led")
-    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: 1})
     part, config = TopicPartition(topic, 0, 0), client_config(kafka.bootstrap_servers, {"group.id": "led"})
     for ask in (lambda one: watermarks(one, part, 5.0), lambda one: offsets_for_times(one, [part], 5.0)):
         consumer = LeaderlessConsumer(config)
@@ -112,7 +114,7 @@ def test_a_client_that_heard_of_no_leader_asks_the_brokers_for_it(kafka: Kafka) 
 
 def test_questions_that_failed_are_asked_by_another_client_the_next_time(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkaio.topic_admin.ADMIN_TIMEOUT_S", 0.5)
-    topic, admin = unique_name("lost"), TopicAdmin(kafka.bootstrap_servers, {})
+    topic, admin = unique_name("lost"), TopicAdmin(cluster(kafka.bootstrap_servers))
     monkeypatch.setattr(admin, "_admin", LostClient(admin._admin))
     with pytest.raises(PublishError, match="Kafka cannot be reached"):
         admin.ensure({topic: 2})

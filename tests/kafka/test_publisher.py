@@ -13,7 +13,8 @@ from kafkaio.topic_admin import TopicAdmin
 from producer.kafka.chunk_sink import KafkaChunkWriter
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import PublishError
-from tests.support.servers import unique_name
+from schemas.settings import KafkaSettings, SaslSettings
+from tests.support.servers import cluster, unique_name
 from tests.support.topics import read_topics
 
 RECORDS = 3_000
@@ -48,8 +49,8 @@ class Silent(Slow):
 @pytest.mark.parametrize("call", ["flush", "commit"])
 def test_a_slow_broker_is_waited_for_as_long_as_it_continues(call: str, kafka: Kafka) -> None:
     topic = unique_name("slow")
-    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
-    publisher = TransactionalPublisher(kafka.bootstrap_servers, topic, LINGERING)
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: 1})
+    publisher = TransactionalPublisher(cluster(kafka.bootstrap_servers), topic, LINGERING)
     publisher.fence()
     produce(publisher, topic)
     slow = publisher._producer = Slow(publisher._live())
@@ -63,8 +64,8 @@ def test_a_slow_broker_is_waited_for_as_long_as_it_continues(call: str, kafka: K
 def test_a_broker_that_takes_nothing_is_given_up(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkaio.transactional_writer.CALL_TIMEOUT_S", 0.5)
     topic = unique_name("silent")
-    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
-    publisher = TransactionalPublisher(kafka.bootstrap_servers, topic, LINGERING)
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: 1})
+    publisher = TransactionalPublisher(cluster(kafka.bootstrap_servers), topic, LINGERING)
     publisher.fence()
     produce(publisher, topic)
     client = publisher._live()
@@ -82,20 +83,18 @@ def test_a_slot_is_taken_over_with_the_password_as_it_is_now(tmp_path: Path, mon
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
     }
-    password = ["not-it"]
-
-    def options() -> dict[str, str]:
-        login = {"sasl.mechanism": "PLAIN", "sasl.username": "captain", "sasl.password": password[0]}
-        return {"security.protocol": "SASL_PLAINTEXT", **login}
-
+    password = tmp_path / "password"
+    password.write_text("not-it", "utf-8")
+    sasl = SaslSettings(mechanism="PLAIN", username="captain", password_file=str(password))
     with start_kafka(tmp_path, secure=("SASL_PLAINTEXT",), properties=properties) as broker:
-        admin = TopicAdmin(broker.bootstrap_servers, {})
-        slot = KafkaChunkWriter(admin, broker.listener("SASL_PLAINTEXT"), "slot", options)
+        admin = TopicAdmin(cluster(broker.bootstrap_servers))
+        servers = broker.listener("SASL_PLAINTEXT")
+        slot = KafkaChunkWriter(admin, KafkaSettings(bootstrap_servers=servers, security_protocol="SASL_PLAINTEXT", sasl=sasl), "slot")
         with monkeypatch.context() as patch:
             patch.setattr("kafkaio.transactional_writer.CALL_TIMEOUT_S", 10.0)
             with pytest.raises(PublishError):
                 slot.fence()
-        password[0] = "it"
+        password.write_text("it", "utf-8")
         slot.fence()
         slot.close()
 

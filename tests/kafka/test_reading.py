@@ -10,13 +10,13 @@ import pytest
 from kafkaio.topic_admin import TopicAdmin
 from tests.support import topics
 from tests.support.record_producer import RecordProducer
-from tests.support.servers import unique_name
+from tests.support.servers import cluster, unique_name
 
 
 @pytest.fixture
 def topic(kafka) -> str:
     name = unique_name("shown")
-    TopicAdmin(kafka.bootstrap_servers, {}).ensure({name: 2})
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({name: 2})
     return name
 
 

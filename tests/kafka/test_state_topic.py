@@ -17,6 +17,7 @@ from producer.kafka.tables import TableTopics
 from schemas.errors import FencedError, PublishError, StateError
 from schemas.identity import SourceId
 from schemas.settings import KafkaSettings
+from tests.support.servers import cluster
 from tests.support.topics import read_topic
 
 
@@ -27,7 +28,7 @@ def prefix() -> str:
 
 @pytest.fixture
 def admin(kafka) -> TopicAdmin:
-    return TopicAdmin(kafka.bootstrap_servers, {})
+    return TopicAdmin(cluster(kafka.bootstrap_servers))
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def state(kafka, admin, prefix) -> StateTopic:
 
 
 def publisher_of(kafka, prefix: str) -> TransactionalPublisher:
-    publisher = TransactionalPublisher(kafka.bootstrap_servers, f"{prefix}-log", {})
+    publisher = TransactionalPublisher(cluster(kafka.bootstrap_servers), f"{prefix}-log")
     publisher.fence()
     return publisher
 
@@ -77,7 +78,7 @@ def test_a_transaction_that_was_not_committed_leaves_nothing_after_its_successor
 
 
 def test_reading_the_state_fails_when_an_open_transaction_hides_its_end(kafka, state, prefix):
-    other = TransactionalPublisher(kafka.bootstrap_servers, f"{prefix}-other", {})
+    other = TransactionalPublisher(cluster(kafka.bootstrap_servers), f"{prefix}-other")
     other.fence()
     state.put(other, "offset", {"pos": 7})
     other.flush()
@@ -90,7 +91,7 @@ def test_reading_the_state_fails_when_an_open_transaction_hides_its_end(kafka, s
 def test_a_kafka_that_goes_away_meanwhile_is_no_fault_of_the_state(tmp_path, monkeypatch):
     """The start is retried: nobody's transaction hides anything."""
     with start_kafka(tmp_path) as broker:
-        admin = TopicAdmin(broker.bootstrap_servers, {})
+        admin = TopicAdmin(cluster(broker.bootstrap_servers))
         state = StateTopic(SourceId("t"), "t.state", admin, KafkaSettings(bootstrap_servers=broker.bootstrap_servers))
         state.ensure()
         publisher = publisher_of(broker, "t")
@@ -143,7 +144,7 @@ def test_end_offsets_inside_an_open_transaction_count_its_acknowledged_records(k
 
 def test_a_transaction_is_long_open_by_a_share_of_the_timeout_that_the_options_name(kafka, admin, prefix):
     admin.ensure({f"{prefix}.t": 1})
-    publisher = TransactionalPublisher(kafka.bootstrap_servers, f"{prefix}-short", {"transaction.timeout.ms": "400000"})
+    publisher = TransactionalPublisher(cluster(kafka.bootstrap_servers), f"{prefix}-short", {"transaction.timeout.ms": "400000"})
     publisher.fence()
     publisher.produce(f"{prefix}.t", b"x")
     assert not publisher.is_long_open
@@ -193,9 +194,9 @@ def test_a_changed_partition_count_is_refused(kafka, admin, prefix):
     tables.ensure("shop", "orders")
     documents = tables.pop_unsaved()
     assert documents["topics/shop.orders"]["partitions"] == 2
-    again = TableTopics(prefix, TopicAdmin(kafka.bootstrap_servers, {}), 4)
+    again = TableTopics(prefix, TopicAdmin(cluster(kafka.bootstrap_servers)), 4)
     again.restore(documents)
     assert again.known() == [("shop", "orders")]
     documents["topics/shop.orders"]["partitions"] = 3
     with pytest.raises(StateError, match="has 2 partitions, 3 were expected"):
-        TableTopics(prefix, TopicAdmin(kafka.bootstrap_servers, {}), 4).restore(documents)
+        TableTopics(prefix, TopicAdmin(cluster(kafka.bootstrap_servers)), 4).restore(documents)

@@ -10,15 +10,15 @@ from devservers import Kafka
 from kafkaio.topic_admin import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import FencedError
-from tests.support.servers import unique_name
+from tests.support.servers import cluster, unique_name
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
 def test_the_next_record_may_be_refused_before_anything_else_is(has_begun: bool, kafka: Kafka) -> None:
     """As an ordinary error it would make the first one start over, and take over in its turn."""
     topic = unique_name("taken-over")
-    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
-    first, second = (TransactionalPublisher(kafka.bootstrap_servers, topic, {"linger.ms": 0}) for _ in range(2))
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: 1})
+    first, second = (TransactionalPublisher(cluster(kafka.bootstrap_servers), topic, {"linger.ms": 0}) for _ in range(2))
     first.fence()
     if has_begun:
         first.produce(topic, b"before")
@@ -33,8 +33,8 @@ def test_the_next_record_may_be_refused_before_anything_else_is(has_begun: bool,
 def test_a_poll_between_records_may_be_reported_first(kafka: Kafka) -> None:
     """One that waits for room in the client's queue hears of it there, once."""
     topic = unique_name("taken-over")
-    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
-    first, second = (TransactionalPublisher(kafka.bootstrap_servers, topic, {"linger.ms": 0}) for _ in range(2))
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: 1})
+    first, second = (TransactionalPublisher(cluster(kafka.bootstrap_servers), topic, {"linger.ms": 0}) for _ in range(2))
     first.fence()
     second.fence()
     first.produce(topic, b"behind")  # its transaction is not begun at the broker yet: that it is fenced is fatal at once

@@ -32,6 +32,7 @@ from devservers import (
     start_postgres,
     start_registry,
 )
+from schemas.settings import KafkaSettings
 from tests.support.cpu_time import shared_start
 
 _RUN_FOLDER = "TIDEMARK_TEST_FOLDER"
@@ -169,6 +170,11 @@ def drop_database(server: Database, name: str) -> None:
     if server.running:
         with server.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE IF EXISTS {name}")
+
+
+def cluster(bootstrap_servers: str) -> KafkaSettings:
+    """The settings of a cluster without passwords."""
+    return KafkaSettings(bootstrap_servers=bootstrap_servers)
 
 
 def unique_name(prefix: str) -> str:

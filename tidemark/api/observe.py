@@ -15,7 +15,6 @@ from kafkaio.oldest_records import OldestRecords, PartitionOffset
 from kafkaio.slices import EARLIEST
 from kafkaio.topic_admin import TopicAdmin
 from schemas import topics
-from schemas.applied.kafka_security import client_options
 from schemas.documents import SchemaIdDocument
 from schemas.errors import PublishError, StateError
 from schemas.identity import SourceId
@@ -48,7 +47,7 @@ class Observer:
         skipped = (SchemaIdDocument.PREFIX,)  # large, and nothing that a status shows
         self._records = StateRecords(self._topic, SourceId(settings.name), skipped)
         self._reader = CommittedReader(settings.kafka, f"{settings.name}-status")
-        self._admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
+        self._admin = TopicAdmin(settings.kafka)
         self._moved: dict[str, tuple[int, float]] = {}
         self._oldest = OldestRecords(settings.kafka, f"{settings.name}-status", LOST)
         self._of_sinks = {sink.name: settings.of_sink(sink.name) for sink in settings.sinks}

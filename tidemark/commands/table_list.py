@@ -63,7 +63,6 @@ def _read_tables(
 ) -> tuple[list[CapturedTable], list[str]]:
     """Return the tables, and why something of them is not known."""
     from kafkaio.topic_admin import TopicAdmin
-    from schemas.applied.kafka_security import client_options
     from tidemark.status.captured_tables import captured_tables
     from tidemark.status.reckoning import tables_with_topics
 
@@ -71,7 +70,7 @@ def _read_tables(
     names = tables_with_topics(observer.state())
     delimiter = settings.kafka.topic_delimiter
     by_topic = {topics.change_topic(settings.name, *name, delimiter): table for table, name in names.items()}
-    admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
+    admin = TopicAdmin(settings.kafka)
     newest = {by_topic[topic]: at for topic, at in admin.newest_ms(by_topic).items()}
     versions, note = _versions(schemas, names)
     rows = _rows(settings, list(names.values())) if counts_rows else None

@@ -12,7 +12,6 @@ from kafkaio.cluster_admin import ClusterAdmin
 from kafkaio.committed_reader import CommittedReader
 from kafkaio.transactional_writer import TRANSACTION_TIMEOUT_MS
 from schemas import topics
-from schemas.applied.kafka_security import client_options
 from schemas.errors import KafkaAccessError, PublishError, StateError
 from schemas.findings import Finding, Remedy, Severity
 from schemas.liveness import SIGN_KEY
@@ -83,7 +82,7 @@ class _KafkaExamination:
 
     def _connected(self) -> tuple[ClusterAdmin, ClusterFacts]:
         try:
-            admin = ClusterAdmin(self._servers, client_options(self._settings.kafka), _ANSWER_S)
+            admin = ClusterAdmin(self._settings.kafka, _ANSWER_S)
         except KafkaAccessError as error:
             found = Finding("kafka.client", Severity.ERROR, str(error), "no client can be made of these settings")
             raise UncheckedError("no client of Kafka can be made", [found]) from error

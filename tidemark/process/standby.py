@@ -19,7 +19,6 @@ import structlog
 from kafkaio.group_member import GroupMember
 from kafkaio.topic_admin import TopicAdmin
 from schemas import topics
-from schemas.applied.kafka_security import client_options
 from schemas.errors import FencedError, KafkaAccessError, PublishError, SecretError, SourceError
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class Leadership:
     def __init__(self, settings: Settings, stop: threading.Event) -> None:
         self._settings = settings
         self._topic = topics.notifications_topic(settings.name, settings.kafka.topic_delimiter)
-        self._admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
+        self._admin = TopicAdmin(settings.kafka)
         self._member = self._new_member()
         self._stop = stop
         self._left = threading.Event()
@@ -138,9 +137,8 @@ class Leadership:
         """Join the group with a new client where another one reaches Kafka, and ours does not (`leaders_of`)."""
         if self._reaches_kafka(self._member):
             return
-        kafka = self._settings.kafka
         try:
-            if not self._reaches_kafka(TopicAdmin(kafka.bootstrap_servers, client_options(kafka))):
+            if not self._reaches_kafka(TopicAdmin(self._settings.kafka)):
                 return  # it is Kafka that cannot be reached
             if self._reaches_kafka(self._member):
                 return  # it could not a moment before, either

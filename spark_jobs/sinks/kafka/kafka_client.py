@@ -19,7 +19,6 @@ from kafkaio.committed_reader import SOON, CommittedReader
 from kafkaio.slices import EARLIEST
 from kafkaio.topic_admin import TopicAdmin
 from kafkaio.transactional_writer import TransactionalWriter
-from schemas.applied.kafka_security import client_options
 from schemas.errors import (
     FencedError,
     KafkaRefusalError,
@@ -44,19 +43,14 @@ class KafkaClient:
     def __init__(self, kafka: KafkaSettings, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         self._kafka = kafka
-        options = {
-            "compression.type": kafka.compression,
-            "queue.buffering.max.kbytes": _QUEUE_KBYTES,
-            "transaction.timeout.ms": TRANSACTION_MS,
-            **client_options(kafka),
-        }
-        self._writer = TransactionalWriter(kafka.bootstrap_servers, transactional_id, options, "kafka_sink.error")
+        options = {"queue.buffering.max.kbytes": _QUEUE_KBYTES, "transaction.timeout.ms": TRANSACTION_MS}
+        self._writer = TransactionalWriter(kafka, transactional_id, options, "kafka_sink.error")
         self._fenced_by_another: FencedError | None = None
 
     @cached_property
     def _admin(self) -> TopicAdmin:
         """The client of topics, opened when it is needed first: settings are checked without a connection."""
-        return TopicAdmin(self._kafka.bootstrap_servers, client_options(self._kafka))
+        return TopicAdmin(self._kafka)
 
     # ── transactions ────────────────────
 
