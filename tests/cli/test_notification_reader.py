@@ -8,12 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from devservers import Kafka
+from kafkaio.topic_admin import TopicAdmin
 from schemas.errors import DecodeError
 from schemas.notifications import Notification, signal_rejected
 from schemas.settings import from_mapping
 from tests.support.encoded_notifications import as_avro, as_json
 from tests.support.record_producer import RecordProducer
-from tests.support.servers import unique_name
+from tests.support.servers import cluster, unique_name
 from tidemark.api.notification_reader import NotificationReader, parse
 
 NOTIFICATION = signal_rejected(
@@ -72,8 +73,7 @@ def test_answers_are_read_where_the_topic_was_made_with_more_partitions(kafka: K
     """A consumer that came before the first start has the broker make it, with what it has by default."""
     name = unique_name("told")
     servers = {"bootstrap.servers": kafka.bootstrap_servers}
-    admin = AdminClient(servers)
-    admin.create_topics([NewTopic(f"{name}.notifications", 3, 1)])[f"{name}.notifications"].result()
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({f"{name}.notifications": 3})
     document = {"name": name, "source": {"tables": ["a.b"]}, "kafka": {"bootstrap_servers": kafka.bootstrap_servers}}
     with NotificationReader(from_mapping(document)) as reader:
         producer = RecordProducer(servers)

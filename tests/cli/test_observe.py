@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from devservers import Kafka
+from kafkaio.topic_admin import TopicAdmin
 from schemas.errors import PublishError
 from schemas.json_codec import encode
 from schemas.liveness import Sign, machine
@@ -19,7 +20,7 @@ from schemas.settings import from_mapping
 from schemas.topics import state_topic
 from tests.support.lost_clients import LostClient
 from tests.support.record_producer import RecordProducer
-from tests.support.servers import unique_name
+from tests.support.servers import cluster, unique_name
 from tidemark.api.observe import Observer
 from tidemark.status.lags import LOST, Lag, lags_of
 from tidemark.status.status_tree import Status
@@ -73,8 +74,7 @@ def test_what_a_slow_broker_has_not_sent_yet_is_waited_for(
             "sinks": [{"path": str(tmp_path)}],
         }
     )
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(state_topic(name), 1)])[state_topic(name)].result(120)
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({state_topic(name): 1})
     producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
     producer.init_transactions(120)
 
@@ -104,8 +104,7 @@ def test_an_observer_whose_client_has_lost_every_broker_continues_with_another(
     """One look fails, and the next one knows what came meanwhile."""
     name, servers = unique_name("observe"), kafka.bootstrap_servers
     document = {"name": name, "source": {"tables": ["shop\\..*"]}, "kafka": {"bootstrap_servers": servers}}
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(state_topic(name), 2)])[state_topic(name)].result(120)
+    TopicAdmin(cluster(servers)).ensure({state_topic(name): 2})
     producer = RecordProducer({"bootstrap.servers": servers})
 
     def write(pos: int) -> None:
@@ -142,8 +141,8 @@ def test_the_observer_follows_committed_state_only(
     with Observer(settings) as observer:
         assert observer.read().log is None  # the topic does not exist yet
 
-        admin = AdminClient({"bootstrap.servers": servers})
-        admin.create_topics([NewTopic(state_topic(name), 2)])[state_topic(name)].result(120)
+        topics = TopicAdmin(cluster(servers))
+        topics.ensure({state_topic(name): 2})
         assert observer.read().log is None
 
         producer = RecordProducer({"bootstrap.servers": servers, "transactional.id": name})
@@ -162,8 +161,7 @@ def test_the_observer_follows_committed_state_only(
 
         assert status.behind is None, "there are no topics of shop.orders: how much is in them is not known"
         both = [f"{name}.shop.orders", f"{name}-snapshot.shop.orders"]
-        for future in admin.create_topics([NewTopic(topic, 1) for topic in both]).values():
-            future.result(120)
+        topics.ensure(dict.fromkeys(both, 1))
         written_s = time.time()
         for committed in (True, False):  # readers of committed records never see the others
             producer.begin_transaction()
@@ -172,7 +170,7 @@ def test_the_observer_follows_committed_state_only(
             producer.flush(120)
             (producer.commit_transaction if committed else producer.abort_transaction)(120)
         _merge_job_is_known_by_its_lock_and_sign(observer, tmp_path / "_tidemark")
-        _lag_is_that_of_the_oldest_record_that_is_not_merged(observer, tmp_path / "_tidemark", written_s, name, admin)
+        _lag_is_that_of_the_oldest_record_that_is_not_merged(observer, tmp_path / "_tidemark", written_s, name, AdminClient({"bootstrap.servers": servers}))
 
 
 def _merge_job_is_known_by_its_lock_and_sign(observer: Observer, service: Path) -> None:

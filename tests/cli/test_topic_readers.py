@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from devservers import Kafka
 from kafkaio.topic_admin import TopicAdmin
@@ -27,10 +27,7 @@ def settings_of(kafka: Kafka) -> Settings:
 def write(kafka: Kafka, topic: str, *values: bytes, partitions: int = 1, at_ms: int | None = None, ends: bool = True) -> None:
     """One transaction, committed or aborted."""
     servers = {"bootstrap.servers": kafka.bootstrap_servers}
-    admin = AdminClient(servers)  # it is waited for as long as it is known
-    made = admin.create_topics([NewTopic(topic, partitions)])[topic]
-    if made.exception(120) is not None:
-        assert "TOPIC_ALREADY_EXISTS" in str(made.exception())
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: partitions})
     producer = RecordProducer({**servers, "transactional.id": unique_name("writes")})
     producer.init_transactions(120)
     producer.begin_transaction()

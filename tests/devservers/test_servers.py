@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from devservers import (
     Database,
@@ -30,8 +30,9 @@ from devservers import (
 )
 from devservers.__main__ import main
 from devservers.processes import GUARD, GuardedProcess
+from kafkaio.topic_admin import TopicAdmin
 from tests.support.record_producer import RecordProducer
-from tests.support.servers import kafka_server, registry_server, unique_name
+from tests.support.servers import cluster, kafka_server, registry_server, unique_name
 from tests.support.topics import read_topic
 from tidemark.runtime.class_archive import ClassArchive
 
@@ -127,11 +128,6 @@ def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
         start_database("oracle", tmp_path)
 
 
-def make_topic(kafka: Kafka, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-
-
 def produce(kafka: Kafka, topic: str, *values: bytes) -> None:
     producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
     producer.init_transactions(60)
@@ -144,7 +140,7 @@ def produce(kafka: Kafka, topic: str, *values: bytes) -> None:
 def test_kafka_keeps_a_transaction_over_a_kill(tmp_path: Path) -> None:
     with start_kafka(tmp_path) as kafka:
         topic = unique_name("kept")
-        make_topic(kafka, topic)
+        TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: 1})
         produce(kafka, topic, b"1", b"2")
         address, pid = kafka.bootstrap_servers, kafka.pid
         kafka.kill()

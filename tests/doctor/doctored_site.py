@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from devservers import Database, Kafka, Postgres, Registry
+from kafkaio.topic_admin import TopicAdmin
 from schemas.topics import RECORD_BYTES
 from tests.support.record_producer import RecordProducer
-from tests.support.servers import unique_name
+from tests.support.servers import cluster, unique_name
 from tidemark import cli
 
 USER: Final = "doctored"
@@ -174,13 +174,9 @@ def _prepare(site: Site) -> None:
     site.sink_sql(f"GRANT CREATE, TEMPORARY ON DATABASE {site.schema} TO {site.schema}")
     site.sink_sql(f"REVOKE TEMPORARY ON DATABASE {site.schema} FROM PUBLIC")
     topics = {f"{site.name}.{site.schema}.orders": "delete", f"{site.name}.state": "compact"}
-    admin = AdminClient({"bootstrap.servers": site.kafka.bootstrap_servers})
-    made = admin.create_topics([
-        NewTopic(topic, 2, 1, config={"cleanup.policy": policy, "max.message.bytes": str(RECORD_BYTES)})
-        for topic, policy in topics.items()
-    ])  # fmt: skip
-    for future in made.values():
-        future.result(60)
+    admin = TopicAdmin(cluster(site.kafka.bootstrap_servers))
+    for topic, policy in topics.items():
+        admin.ensure({topic: 2}, {"cleanup.policy": policy, "max.message.bytes": str(RECORD_BYTES)})
     writer = RecordProducer({"bootstrap.servers": site.kafka.bootstrap_servers, "transactional.id": f"{site.name}-before"})
     writer.init_transactions(60)  # the first one makes the topic of transactions
     access = {"host": site.source.host, "port": site.source.port, "user": USER, "password": PASSWORD}

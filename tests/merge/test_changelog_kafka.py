@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from kafkaio.topic_admin import TopicAdmin
 from schemas.errors import ConfigError, FencedError, RetriableSinkError, SinkError
 from schemas.markers import CompleteMarker, HeartbeatMarker
 from schemas.settings import RouteSettings, Settings
@@ -167,8 +167,8 @@ def test_topics_of_somebody_else_and_topics_that_are_gone_are_refused(spark: Spa
     topics.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
     flush(topics)
     servers = {"bootstrap.servers": settings.kafka.bootstrap_servers}
-    admin, producer = AdminClient(servers), RecordProducer(servers)
-    admin.create_topics([NewTopic(topic_of(settings), 1, 1)])[topic_of(settings)].result(60)
+    producer = RecordProducer(servers)
+    TopicAdmin(settings.kafka).ensure({topic_of(settings): 1})
     producer.produce(topic_of(settings), b"theirs")
     producer.flush(60)
     with pytest.raises(SinkError, match="has records that this merge job has not written"):

@@ -15,13 +15,14 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from devservers import Kafka
 from kafkaio import librdkafka
 from kafkaio.committed_reader import CommittedReader
 from kafkaio.librdkafka import NO_BROKER, KafkaReadError
 from kafkaio.slices import NUMBER, SNAPSHOT, Slice
+from kafkaio.topic_admin import TopicAdmin
 from schemas.errors import SecretError
 from schemas.settings import KafkaSettings, from_mapping
 from spark_jobs.arrow import kafka_records
@@ -29,7 +30,7 @@ from spark_jobs.arrow.kafka_records import record_batches
 from spark_jobs.kafka.worker_options import worker_options
 from tests.support.guarded_kafka import guarded_kafka, section
 from tests.support.record_producer import RecordProducer
-from tests.support.servers import unique_name
+from tests.support.servers import cluster, unique_name
 
 ROOT = Path(__file__).parents[2]
 SOURCE = {"tables": [".*"], "signal_table": "shop.signals"}
@@ -44,7 +45,7 @@ def new_topic(kafka: Kafka) -> Iterator[TopicFactory]:
 
     def make(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         name = unique_name("records")
-        admin.create_topics([NewTopic(name, partitions, 1, config=dict(config or {}))])[name].result(30)
+        TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({name: partitions}, config)
         made.append(name)
         return name
 

@@ -10,12 +10,13 @@ from typing import cast
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
 from devservers import Kafka
 from kafkaio import committed_reader
+from kafkaio.topic_admin import TopicAdmin
 from schemas.documents import OffsetDocument, SchemaIdDocument, TopicsDocument
 from schemas.errors import EndingError
 from schemas.settings import Settings
@@ -29,19 +30,10 @@ from spark_jobs.kafka.state_reader import schemas_by_subject, tables_with_topics
 from spark_jobs.merge.table_set_aside import is_of_one_table
 from tests.merge.conftest import SinkFactory
 from tests.support.record_producer import RecordProducer
-from tests.support.servers import unique_name
+from tests.support.servers import cluster, unique_name
 
 TABLES = {("shop", "orders"), ("shop", "order_items")}
 SHORT = '"string"'
-
-
-def make(kafka: Kafka, topic: str, partitions: int) -> None:
-    """Make a topic; a broker answers before it knows of all partitions."""
-    admin, until = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}), time.monotonic() + 30
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
-    while topic not in (found := admin.list_topics(timeout=10).topics) or len(found[topic].partitions) < partitions:
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -49,7 +41,7 @@ def settings(kafka: Kafka, merge_settings: SinkFactory) -> Settings:
     """A producer whose state topic has documents of two tables, one of a third one that was removed, and two schemas."""
     found = merge_settings()
     topic = state_topic(found.name)
-    make(kafka, topic, PARTITIONS)
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: PARTITIONS})
     documents = [TopicsDocument(*table, 2) for table in (*sorted(TABLES), ("shop", "gone"))]
     schemas = [SchemaIdDocument("a-value", 7, SHORT), SchemaIdDocument("a-value", 9, SHORT)]
     with writer(kafka) as producer:
@@ -143,7 +135,7 @@ def test_what_is_rolled_back_meanwhile_ends_the_wait(
 
 def test_a_partition_without_records_and_one_that_is_not_there(kafka: Kafka, settings: Settings) -> None:
     topic = unique_name("empty")
-    make(kafka, topic, 1)
+    TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: 1})
     few = FewRecords(settings.kafka)
     assert few.read_partition(topic, 0, b"") == []
     with capture_logs() as logged:

@@ -14,8 +14,9 @@ from typing import Any
 
 import fastavro
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, TopicMetadata
+from confluent_kafka.admin import AdminClient, NewPartitions, TopicMetadata
 
+from kafkaio.topic_admin import TopicAdmin
 from schemas.avro import to_avro
 from schemas.columns import TableSchema
 from schemas.documents import TopicsDocument
@@ -30,6 +31,7 @@ from schemas.topics import (
 )
 from schemas.types.connect import key_schema, value_schema
 from tests.support.record_producer import RecordProducer
+from tests.support.servers import cluster
 
 PATIENCE_S = 120
 
@@ -63,9 +65,7 @@ class TableTopics:
         self.alter(table)
 
     def _make(self, *topics: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        for made in admin.create_topics([NewTopic(name, self.partitions, 1) for name in topics or self._topics]).values():
-            made.result(PATIENCE_S)
+        TopicAdmin(cluster(self._bootstrap)).ensure(dict.fromkeys(topics or self._topics, self.partitions))
 
     def create_again(self, *topics: str) -> None:
         """Delete the topics (none named: both), and make them again under the same names."""
@@ -178,9 +178,7 @@ class TableTopics:
         names = {"database": self.table.database, "table": self.table.name}
         document = json.dumps({"v": 1, **names, "partitions": self.partitions})
         topic = state_topic(self.prefix)
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        if topic not in admin.list_topics(timeout=PATIENCE_S).topics:
-            admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(PATIENCE_S)
+        TopicAdmin(cluster(self._bootstrap)).ensure({topic: PARTITIONS})
         key = f"{TopicsDocument.PREFIX}{self.table.full_name}".encode()
         self._producer.produce(topic, document.encode(), key, partition_of(key.decode()))
         self.flush()

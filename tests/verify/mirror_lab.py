@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from deltalake import write_deltalake
 
 from devservers import Kafka
+from kafkaio.topic_admin import TopicAdmin
 from schemas.identity import TableName
 from schemas.settings import Settings, from_mapping
 from schemas.topics import target_topic
 from tests.support.record_producer import RecordProducer
-from tests.support.servers import unique_name
+from tests.support.servers import cluster, unique_name
 
 
 class MirrorTopics:
@@ -32,7 +32,7 @@ class MirrorTopics:
                 "sinks": [sink],
             }
         )
-        self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        self._topics = TopicAdmin(cluster(kafka.bootstrap_servers))
         # Idempotent: of two requests in flight a retried one would come behind the other, and the order is what is tested.
         self._producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0, "enable.idempotence": True})
         self._there: dict[TableName, dict[int, dict[str, Any]]] = {}
@@ -45,7 +45,7 @@ class MirrorTopics:
         write_deltalake(self.settings.sink.table_path(name.database, name.table), rows.slice(0, 0), mode="overwrite", schema_mode="overwrite")
         was = self._there.get(name, {-77: {"id": -77, "_tm_position": "", "_tm_source": "gone"}})
         if name not in self._there:
-            self._admin.create_topics([NewTopic(self.topic(name), 3)])[self.topic(name)].result(60)
+            self._topics.ensure({self.topic(name): 3})
             self.send(name, "+I", was[-77])
         now = {row["id"]: row for row in rows.to_pylist()}
         for key in was.keys() - now.keys():
