@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from devservers import Kafka
 from kafkaio.client import client_config, offsets_for_times, opened, watermarks
+from kafkaio.record_writer import RecordWriter
 from kafkaio.topic_admin import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import KafkaAccessError, PublishError, SecretError
@@ -128,3 +129,13 @@ def test_a_record_that_a_test_could_not_deliver_fails_the_test() -> None:
     producer.produce("t", b"lost")
     with pytest.raises(AssertionError, match="timed out"):
         producer.flush(60)
+
+
+def test_a_single_record_that_is_not_delivered_is_an_error_once() -> None:
+    writer = RecordWriter(cluster("localhost:1"), {"message.timeout.ms": 100})
+    writer.produce("t", b"lost", "key", 0)
+    with pytest.raises(PublishError, match="timed out"):
+        writer.flush(60)
+    writer.poll()
+    with pytest.raises(PublishError):
+        writer.has_topic("t", 0.1)
