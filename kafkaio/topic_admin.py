@@ -56,7 +56,7 @@ class TopicAdmin:
         """Return number of partitions of an existing topic; `StateError` when it does not exist."""
         count = self._partitions.get(topic)
         if count is None:
-            count = self._fetch_partitions([topic]).get(topic)
+            count = self.partitions_now([topic]).get(topic)
             if count is None:
                 message = f"topic {topic} does not exist"
                 raise StateError(message)
@@ -69,7 +69,13 @@ class TopicAdmin:
 
     def partitions_now(self, topics: Iterable[str]) -> dict[str, int]:
         """Return the partition counts of those that exist, asked again."""
-        return self._fetch_partitions(topics)
+        wanted = set(topics)
+        metadata = self._metadata(min(wanted) if len(wanted) == 1 else None)
+        return {
+            name: len(topic.partitions)
+            for name, topic in metadata.topics.items()
+            if name in wanted and topic.error is None
+        }
 
     def ensure(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
         """Create the topics that do not exist, with that many partitions each (broker's default replicas).
@@ -85,7 +91,7 @@ class TopicAdmin:
         missing = [topic for topic in topics if topic not in self._partitions]
         if not missing:
             return
-        existing = self._fetch_partitions(missing)
+        existing = self.partitions_now(missing)
         self._partitions.update(existing)
         new = [topic for topic in missing if topic not in existing]
         most = max(1, _PARTITIONS_AT_ONCE // max((topics[topic] for topic in new), default=1))
@@ -148,7 +154,7 @@ class TopicAdmin:
         missing = set(topics)
         deadline = time.monotonic() + self._answer_s
         while missing:
-            counts = self._fetch_partitions(missing)
+            counts = self.partitions_now(missing)
             self._partitions.update(counts)
             missing -= counts.keys()
             if missing and time.monotonic() > deadline:
@@ -182,7 +188,7 @@ class TopicAdmin:
 
     def readable_ends(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
         """End offset (exclusive, of committed transactions only) of every partition of those topics that exist now."""
-        counts = self._fetch_partitions(topics)
+        counts = self.partitions_now(topics)
         wanted = [TopicPartition(topic, partition) for topic, count in counts.items() for partition in range(count)]
         return self._ends(wanted, IsolationLevel.READ_COMMITTED)
 
@@ -192,7 +198,7 @@ class TopicAdmin:
         It is the broker's time, or the producer's for records that were written without a transaction; the end of an aborted
         transaction counts, too. Topics without a record are left out, and those of which one partition does not answer.
         """
-        counts = self._fetch_partitions(topics)
+        counts = self.partitions_now(topics)
         wanted = [TopicPartition(topic, partition) for topic, count in counts.items() for partition in range(count)]
         newest: dict[str, int] = {}
         unknown = set[str]()
@@ -275,12 +281,3 @@ class TopicAdmin:
         """Log what the brokers report of users and certificates; a call of the client reports only that it timed out."""
         if is_refusal(error):
             self.refusal = error.str()
-
-    def _fetch_partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        wanted = set(topics)
-        metadata = self._metadata(min(wanted) if len(wanted) == 1 else None)
-        return {
-            name: len(topic.partitions)
-            for name, topic in metadata.topics.items()
-            if name in wanted and topic.error is None
-        }
