@@ -227,8 +227,8 @@ def _body_of(error: urllib.error.HTTPError) -> bytes:
     try:
         with error:
             return error.read()
-    except IncompleteRead as cut:
-        return cut.partial
+    except IncompleteRead as incomplete:
+        return incomplete.partial
     except (OSError, HTTPException):
         return b""
 
