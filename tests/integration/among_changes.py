@@ -128,7 +128,7 @@ def insert_unlogged(source: Source, table: str, rows: Sequence[tuple[Any, ...]])
 
 @contextmanager
 def writers(source: Source, table: str, keys: int, count: int = 1) -> Iterator[None]:
-    """Threads that insert, update, delete, and change keys, without a pause."""
+    """Threads that insert, update, delete, and change keys, hundreds of times a second."""
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -147,7 +147,7 @@ def writers(source: Source, table: str, keys: int, count: int = 1) -> Iterator[N
                         cursor.execute(f"REPLACE INTO {table} VALUES (%s, %s, 'new')", (key, value))
                     else:
                         cursor.execute(f"UPDATE IGNORE {table} SET id = %s WHERE id = %s", (other, key))
-                    stop.wait(0.001)
+                    stop.wait(0.003)
         except BaseException as error:  # noqa: BLE001 - raised by the test
             failures.append(error)
 
