@@ -21,7 +21,7 @@ from pymysql.constants import CLIENT, CR
 
 from mysqlio.patient_reader import SILENT_S, PatientReader
 from mysqlio.server_errors import GONE, ServerError, source_errors, tls_setting
-from schemas.errors import ConfigError, RetriableSourceError, SourceError
+from schemas.errors import ConfigError, HandshakeError, RetriableSourceError, SourceError
 from schemas.waiting import waiting
 
 if TYPE_CHECKING:
@@ -237,4 +237,4 @@ def _require_tls(connection: Connection, access: ServerAccess) -> None:
     if row is None or not row[1]:
         setting = "source.tls.mode" if access.section == "source" else tls_setting(access.section)
         message = f"{access.address} does not offer TLS, and {setting} asks for it"
-        raise SourceError(message)
+        raise HandshakeError(message)

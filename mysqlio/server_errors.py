@@ -9,8 +9,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pymysql
+from pymysql.constants import CR
 
-from schemas.errors import AccessDeniedError, RetriableSourceError, SourceError
+from schemas.errors import AccessDeniedError, HandshakeError, RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +91,7 @@ def _tls_error(error: ssl.SSLError, text: str, where: str, section: str) -> Sour
     """Return the error of a failed handshake; a server that stops, or a lost connection, also breaks handshakes off."""
     if isinstance(error, _BROKEN_OFF):
         return RetriableSourceError(f"the connection to {where} broke in the TLS handshake: {text}")
-    return SourceError(f"TLS with {where} failed: {text}. Check {tls_setting(section)}")
+    return HandshakeError(f"TLS with {where} failed: {text}. Check {tls_setting(section)}")
 
 
 def source_error(error: ServerError, where: str, section: str = "source") -> SourceError:
@@ -100,6 +101,9 @@ def source_error(error: ServerError, where: str, section: str = "source") -> Sou
     below = getattr(error, "original_exception", None)
     if isinstance(below, ssl.SSLError):
         return _tls_error(below, text, where, section)
+    if code == CR.CR_SSL_CONNECTION_ERROR:
+        setting = "source.tls.mode" if section == "source" else tls_setting(section)
+        return HandshakeError(f"{where} does not offer TLS, and {setting} asks for it")
     if code in _ACCESS_DENIED:
         return AccessDeniedError(
             f"{where} refuses the user: {text} ({code}). Check {section}.user, {section}.password or "

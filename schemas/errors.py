@@ -11,7 +11,8 @@
     ├── SchemaMismatchError      a table's columns are not what a reader planned for; read them again
     ├── SourceError              the database refuses, or is set up in a way that would lose data
     │   ├── RetriableSourceError the connection is gone; a retry may help
-    │   └── AccessDeniedError    the user or its password is refused
+    │   ├── AccessDeniedError    the user or its password is refused
+    │   └── HandshakeError       TLS is not offered, or a certificate is not trusted
     ├── StateError               the state topic has an unknown document, or cannot be read to its end
     ├── FencedError              another instance of this producer has taken over
     ├── PublishError             Kafka did not take the records
@@ -127,6 +128,10 @@ class LogTornError(SourceError):
 
 class AccessDeniedError(SourceError):
     """The source refuses the user or its password."""
+
+
+class HandshakeError(SourceError):
+    """TLS with the source failed: it offers none, or its certificate is not trusted."""
 
 
 class StateError(TidemarkError):

@@ -5,6 +5,7 @@ Options have the names of libpq and of the MySQL clients. Those of the JDBC driv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl
@@ -23,6 +24,10 @@ _MYSQL: Final[Mapping[str, str]] = {
     "sslmode": "mode", "ssl-ca": "ca", "ssl-cert": "cert", "ssl-key": "key", "connecttimeout": "connect_timeout_s",
 }  # fmt: skip
 _MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
+_ON: Final = ("", "true", "yes")
+_OFF: Final = ("false", "no")
+_SWITCHES: Final = ("useSSL", "requireSSL", "verifyServerCertificate")
+_LONGEST_S: Final = 31_536_000
 _WITHOUT_EFFECT: Final = frozenset({
     "allowpublickeyretrieval", "cacheprepstmts", "characterencoding", "connectiontimezone", "requiressl", "rewritebatchedinserts",
     "rewritebatchedstatements", "servertimezone", "ssl", "stringtype", "tcpkeepalive", "useserverprepstmts", "usessl", "useunicode",
@@ -47,15 +52,34 @@ def url_options(kind: str, text: str, key: str) -> dict[str, str]:
         advice = _ADVICE.get(name, f"leave it out; there are: {', '.join(known)}")
         raise ConfigError(f"{key}: the address has the unknown option {name} ({advice})")
     options = {known[name]: value for name, value in given.items() if name in known}
-    on = {name for name, value in given.items() if value.lower() in ("", "true")}
-    if kind == "postgresql":
-        return {"sslmode": "verify-full", **options} if "ssl" in on else options
-    older = "verify_ca" if "verifyservercertificate" in on else "required" if "requiressl" in on else "preferred"
-    options["mode"] = options.get("mode", "disabled" if given.get("usessl", "").lower() == "false" else older).lower()
+    return _postgres_options(options, given, key) if kind == "postgresql" else _mysql_options(options, given, key)
+
+
+def _postgres_options(options: dict[str, str], given: Mapping[str, str], key: str) -> dict[str, str]:
+    if "connect_timeout" in options:
+        timeout_s = _number(options["connect_timeout"], f"{key}: the option connect_timeout is a number of seconds")
+        options["connect_timeout"] = str(min(timeout_s, _LONGEST_S))
+    return {"sslmode": "verify-full", **options} if given.get("ssl", "false").lower() in ("", "true") else options
+
+
+def _mysql_options(options: dict[str, str], given: Mapping[str, str], key: str) -> dict[str, str]:
+    switches = {name: given[name.lower()].lower() for name in _SWITCHES if name.lower() in given}
+    for name, value in switches.items():
+        if value not in (*_ON, *_OFF):
+            raise ConfigError(f"{key}: the option {name} is true or false")
+    on = {name for name, value in switches.items() if value in _ON}
+    older = "verify_ca" if "verifyServerCertificate" in on else "required" if "requireSSL" in on else "preferred"
+    options["mode"] = options.get("mode", "disabled" if switches.get("useSSL") in _OFF else older).lower()
     if options["mode"] not in _MODES:
         raise ConfigError(f"{key}: the option sslMode is one of {', '.join(_MODES).upper()}")
-    if not options.get("connect_timeout_s", "0").isdecimal():
-        raise ConfigError(f"{key}: the option connectTimeout is a number of milliseconds")
     if "connect_timeout_s" in options:
-        options["connect_timeout_s"] = str(max(1, int(options["connect_timeout_s"]) // 1000))
+        timeout_ms = _number(options["connect_timeout_s"], f"{key}: the option connectTimeout is a number of milliseconds")
+        options["connect_timeout_s"] = str(max(1, timeout_ms // 1000))
     return options
+
+
+def _number(text: str, message: str) -> int:
+    """Return a number without a sign; `ConfigError` with the message for any other text."""
+    if re.fullmatch(r"[0-9]{1,18}", text) is None:
+        raise ConfigError(message)
+    return int(text)

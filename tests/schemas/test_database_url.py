@@ -38,6 +38,10 @@ PREFERRED = {"mode": "preferred"}
         ("mysql://db", "mariadb", ("db", 3306, ""), PREFERRED),
         ("jdbc:mysql://db/x?useSSL=false&allowPublicKeyRetrieval=true&serverTimezone=UTC", "mysql", ("db", 3306, "x"), {"mode": "disabled"}),
         ("jdbc:mysql://db?useSSL=true&requireSSL=true&verifyServerCertificate=true", "mysql", ("db", 3306, ""), {"mode": "verify_ca"}),
+        ("jdbc:mysql://db?useSSL=yes&requireSSL=YES&verifyServerCertificate=Yes", "mysql", ("db", 3306, ""), {"mode": "verify_ca"}),
+        ("jdbc:mysql://db?useSSL=no&requireSSL=true", "mysql", ("db", 3306, ""), {"mode": "disabled"}),
+        ("jdbc:mysql://db?requireSSL=no&verifyServerCertificate=FALSE", "mysql", ("db", 3306, ""), PREFERRED),
+        ("postgresql://db/shop?ssl=yes&connectTimeout=99999999999", "postgresql", ("db", 5432, "shop"), {"connect_timeout": "31536000"}),
         ("jdbc:mysql://db?useSSL=true&requireSSL=true", "mysql", ("db", 3306, ""), {"mode": "required"}),
         ("jdbc:mysql://db?useSSL=false&sslMode=REQUIRED", "mysql", ("db", 3306, ""), {"mode": "required"}),
         ("mysql://db?ssl-ca=/a&ssl-cert=/b&ssl-key=/c&connectTimeout=2500", "mysql", ("db", 3306, ""),
@@ -59,6 +63,11 @@ def test_an_address_becomes_options_of_the_client(url: str, kind: str, address: 
         ("mysql://db?sessionVariables=secret", "leave it out; there are: sslmode, ssl-ca"),
         ("mysql://db?sslMode=ALWAYS", "the option sslMode is one of DISABLED, PREFERRED"),
         ("mysql://db?connectTimeout=soon", "connectTimeout is a number of milliseconds"),
+        ("postgresql://db/shop?connectTimeout=soon", "connect_timeout is a number of seconds"),
+        ("postgresql://db/shop?connect_timeout=-1", "connect_timeout is a number of seconds"),
+        ("mysql://db?useSSL=secret", "the option useSSL is true or false"),
+        ("mysql://db?requireSSL=1", "the option requireSSL is true or false"),
+        ("mysql://db?verifyServerCertificate=on", "the option verifyServerCertificate is true or false"),
     ],
 )
 def test_an_unknown_option_of_an_address_is_refused_with_what_to_write(url: str, words: str) -> None:

@@ -33,11 +33,14 @@ _DUPLICATE: Final = "23505"
 _OF_A_CATALOG: Final = re.compile(r'"pg_\w+_index"')
 """PostgreSQL's `CREATE … IF NOT EXISTS` looks, and fails at the index of its catalog where two transactions make the same."""
 _REFUSED_START: Final = re.compile(
-    r"authentication failed|no pg_hba\.conf entry|role .+ (?:does not exist|is not permitted to log in)|no password supplied"
+    r"authentication failed|no pg_hba\.conf entry|pg_hba\.conf rejects"
+    r"|role .+ (?:does not exist|is not permitted to log in)|no password supplied"
 )
 _FAILED_START: Final = re.compile(
-    r"database .+ does not exist|permission denied|certificate|private key|does not support SSL|invalid .*value"
+    r"database .+ does not exist|permission denied|invalid .*value|unrecognized configuration parameter|weak sslmode"
+    r"|channel binding required"
 )
+_UNTRUSTED_START: Final = re.compile(r"certificate|private key|does not support SSL")
 """A client has no SQLSTATE of a connection that the server refuses, but its words."""
 _COPY_BYTES: Final = 1 << 18
 
@@ -113,7 +116,9 @@ def sink_error(error: psycopg.Error, server: str) -> SinkError:
 def start_error(error: psycopg.Error, server: str) -> SinkError:
     """Return the error of a connection that was not made."""
     said = _words(error)
-    return server_error(server, said, refused=bool(_REFUSED_START.search(said)), lost=not _FAILED_START.search(said))
+    is_final = isinstance(error, psycopg.ProgrammingError) or _FAILED_START.search(said)
+    refused, untrusted = bool(_REFUSED_START.search(said)), bool(_UNTRUSTED_START.search(said))
+    return server_error(server, said, refused=refused, untrusted=untrusted and not is_final, lost=not is_final)
 
 
 def _words(error: psycopg.Error) -> str:

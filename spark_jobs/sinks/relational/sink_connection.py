@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
 
-from schemas.errors import RetriableSinkError, SinkError
+from schemas.errors import ConfigError, RetriableSinkError, SecretError, SinkError
 
 _MOST_IDLE: Final = 4
 
@@ -31,16 +31,29 @@ class DatabaseError(SinkError):
         return DatabaseError(f"{location}: {self}", passes=self.passes, is_duplicate=self.is_duplicate)
 
 
+class TlsError(DatabaseError):
+    """A connection for which TLS is missing, or a certificate is not trusted."""
+
+
 class DatabaseUnavailableError(RetriableSinkError):
     """The database does not answer, or a connection to it broke: the batch is repeated."""
 
 
 def server_error(
-    server: str, said: str, *, refused: bool = False, lost: bool = False, passes: str | None = None, is_duplicate: bool = False
+    server: str,
+    said: str,
+    *,
+    refused: bool = False,
+    untrusted: bool = False,
+    lost: bool = False,
+    passes: str | None = None,
+    is_duplicate: bool = False,
 ) -> SinkError:
-    """Return the error of a server that refuses the user, that is lost, or that refuses a statement."""
+    """Return the error of a server that refuses the user, with which TLS fails, that is lost, or that refuses a statement."""
     if refused:
         return SinkError(f"the database {server} refuses the user: {said}: check user and password_file")
+    if untrusted:
+        return TlsError(f"the database {server} says: {said}")
     if lost:
         return DatabaseUnavailableError(f"the database {server} does not answer: {said}")
     return DatabaseError(f"the database {server} says: {said}", passes=passes, is_duplicate=is_duplicate)
@@ -90,10 +103,24 @@ class SinkDatabase:
 
     def __init__(self, server: str, connect: Callable[[], SinkConnection]) -> None:
         self.server = server
-        self.open = connect
-        """Opens a connection that the caller closes; `DatabaseUnavailableError`, or `SinkError` if it is refused."""
+        self._connect = connect
+        self._has_connected = False
         self._idle: list[SinkConnection] = []
         self._lock = Lock()
+
+    def open(self) -> SinkConnection:
+        """Return a new connection, which the caller closes; `DatabaseUnavailableError`, or `SinkError` if it is refused.
+
+        If TLS worked before, a certificate that has expired, or is being replaced, is a database that does not answer.
+        """
+        try:
+            connection = self._connect()
+        except (TlsError, ConfigError) as error:
+            if not self._has_connected or isinstance(error, SecretError):
+                raise
+            raise DatabaseUnavailableError(str(error)) from error
+        self._has_connected = True
+        return connection
 
     @contextmanager
     def connection(self) -> Iterator[SinkConnection]:

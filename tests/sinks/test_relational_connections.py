@@ -1,0 +1,29 @@
+"""Connections of relational sinks to real servers, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from devservers import Database
+from spark_jobs.sinks.relational.relational_sink import database_of
+from spark_jobs.sinks.relational.sink_connection import DatabaseError
+
+
+@pytest.mark.parametrize("server", ["mysql97", "mariadb114"])
+def test_a_row_longer_than_a_packet_is_refused_before_it_is_sent(server: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    database: Database = request.getfixturevalue(server)
+    sink = database_of("mysql", f"mysql://{database.host}:{database.port}", database.user, database.password)
+    connection, file = sink.open(), tmp_path / "row"
+    connection.execute("CREATE DATABASE IF NOT EXISTS packets")
+    connection.execute("CREATE TEMPORARY TABLE packets.filled (id int)")
+    most = connection.value("SELECT @@max_allowed_packet") - len("INSERT INTO packets.filled VALUES ") - 1
+    file.write_text(f"(1){'':{most - 3}}")
+    with pytest.raises(DatabaseError, match=r"needs a statement of .* bytes, and max_allowed_packet") as caught:
+        connection.fill("packets.filled", file)
+    assert caught.value.passes is None
+    file.write_text(f"(1){'':{most - 4}}")
+    assert connection.fill("packets.filled", file) == 1, "on the same connection"
+    connection.execute("DROP DATABASE packets")
+    connection.close()
