@@ -20,8 +20,8 @@ import pymysql.cursors
 from pymysql.constants import CLIENT, CR
 
 from mysqlio.patient_reader import SILENT_S, PatientReader
-from mysqlio.server_errors import GONE, ServerError, source_errors, tls_setting
-from schemas.errors import ConfigError, HandshakeError, RetriableSourceError, SourceError
+from mysqlio.server_errors import GONE, ServerError, source_errors
+from schemas.errors import ConfigError, RetriableSourceError, SourceError
 from schemas.waiting import waiting
 
 if TYPE_CHECKING:
@@ -98,8 +98,6 @@ def connect(access: ServerAccess, session: Iterable[str] = PINNED_SESSION, **opt
         try:
             connection.encoding = SERVER_TEXT
             _notice_a_dead_peer(connection)
-            if access.tls.mode in ("required", "verify_ca", "verify_identity"):
-                _require_tls(connection, access)
             with connection.cursor() as cursor:
                 for statement in session:
                     cursor.execute(statement)
@@ -141,7 +139,7 @@ def _greeted(access: ServerAccess, options: Mapping[str, Any]) -> Connection:
         )
         if access.section == "source":
             message += " (A server that looks names up slowly needs a larger source.connect_timeout_s)"
-        raise RetriableSourceError(message) from error
+        raise RetriableSourceError(message) from error.__context__
 
 
 def _read_patiently(connection: Connection, access: ServerAccess) -> None:
@@ -191,12 +189,17 @@ def _notice_a_dead_peer(connection: Connection) -> None:
 class _Connection(pymysql.connections.Connection):
     """A connection that loads the certificates of authorities only if it verifies a certificate.
 
-    PyMySQL loads the certificates of the system for each connection, which takes longer than all else of it.
+    PyMySQL loads the certificates of the system for each connection, which takes longer than all else of it. It demands TLS if
+    it is given a context; with `preferred_tls` a server may do without.
     """
+
+    def __init__(self, *, preferred_tls: ssl.SSLContext | None = None, **options: Any) -> None:
+        self._preferred_tls = preferred_tls
+        super().__init__(**options)
 
     def _create_ssl_ctx(self, sslp: ssl.SSLContext | Mapping[str, Any]) -> ssl.SSLContext:
         """Return the context of `_tls_options`; for TLS that is used if the server has it, one that verifies nothing."""
-        return sslp if isinstance(sslp, ssl.SSLContext) else _context(None)
+        return sslp if isinstance(sslp, ssl.SSLContext) else self._preferred_tls or _context(None)
 
 
 def _context(ca: str | None) -> ssl.SSLContext:
@@ -227,14 +230,4 @@ def _tls_options(access: ServerAccess) -> dict[str, Any]:
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = tls.mode == "verify_identity"
     context.verify_mode = ssl.CERT_REQUIRED if tls.mode.startswith("verify") else ssl.CERT_NONE
-    return {"ssl": context}
-
-
-def _require_tls(connection: Connection, access: ServerAccess) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
-        row = cursor.fetchone()
-    if row is None or not row[1]:
-        setting = "source.tls.mode" if access.section == "source" else tls_setting(access.section)
-        message = f"{access.address} does not offer TLS, and {setting} asks for it"
-        raise HandshakeError(message)
+    return {"preferred_tls" if tls.mode == "preferred" else "ssl": context}

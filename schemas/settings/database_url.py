@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import unquote_plus
 
 from schemas.errors import ConfigError
 from schemas.settings.url_options import url_options
@@ -65,7 +66,7 @@ def parse_url(url: str, kind: str, key: str) -> DatabaseUrl:
     if secret is not None:
         raise ConfigError(f"{key}: {secret[1]} is given in the address: give `user`, and `password_file` for the password")
     port = int(found["port"] or _PORTS[kind])
-    database = found["database"] or ""
+    database = unquote_plus(found["database"] or "")
     if kind == "postgresql" and not database:
         raise ConfigError(f"{key}: names no database: write {kind}://{found['host']}:{port}/<database>")
     options = url_options(kind, found["options"] or "", key)

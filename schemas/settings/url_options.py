@@ -72,9 +72,13 @@ def _mysql_options(options: dict[str, str], given: Mapping[str, str], key: str) 
     options["mode"] = options.get("mode", "disabled" if switches.get("useSSL") in _OFF else older).lower()
     if options["mode"] not in _MODES:
         raise ConfigError(f"{key}: the option sslMode is one of {', '.join(_MODES).upper()}")
+    if given.get("allowpublickeyretrieval", "").lower() in _OFF:
+        message = "has no effect, because without TLS the key is always asked for: leave it out, and write sslMode=REQUIRED"
+        raise ConfigError(f"{key}: the option allowPublicKeyRetrieval=false {message}")
     if "connect_timeout_s" in options:
-        timeout_ms = _number(options["connect_timeout_s"], f"{key}: the option connectTimeout is a number of milliseconds")
-        options["connect_timeout_s"] = str(max(1, timeout_ms // 1000))
+        timeout = _number(options.pop("connect_timeout_s"), f"{key}: the option connectTimeout is a number of milliseconds")
+        if timeout:  # else the time of the client
+            options["connect_timeout_s"] = str(min(max(1, timeout // 1000), _LONGEST_S))
     return options
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from devservers import Database
+from devservers import Database, Postgres
 from spark_jobs.sinks.relational.relational_sink import database_of
 from spark_jobs.sinks.relational.sink_connection import DatabaseError
 
@@ -26,4 +26,11 @@ def test_a_row_longer_than_a_packet_is_refused_before_it_is_sent(server: str, re
     file.write_text(f"(1){'':{most - 4}}")
     assert connection.fill("packets.filled", file) == 1, "on the same connection"
     connection.execute("DROP DATABASE packets")
+    connection.close()
+
+
+def test_numbers_keep_all_digits_whatever_the_server_shows(postgres17: Postgres) -> None:
+    url = f"{postgres17.jdbc_url}?options=-c%20extra_float_digits%3D0"
+    connection = database_of("postgresql", url, postgres17.user, postgres17.password).open()
+    assert connection.value("SELECT (0.1::float8 + 0.2::float8)::text") == "0.30000000000000004"
     connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -214,6 +215,13 @@ def test_a_staged_file_that_cannot_be_read_is_no_missing_database(monkeypatch: p
 def _to_mysql(password_file: str | None) -> None:
     url = parse_url("mysql://127.0.0.1:1", "mysql", "sinks: url")
     mysql_connection.MySqlConnection(ServerAccess.of_url(url, "u", "", password_file, "sinks"))
+
+
+def test_a_proxy_without_a_database_is_explained() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        url = parse_url(f"mysql://127.0.0.1:{proxy.getsockname()[1]}?connectTimeout=1000", "mysql", "sinks: url")
+        with pytest.raises(DatabaseUnavailableError, match=r"does not answer: .* nothing came .*is it a proxy whose database is down"):
+            mysql_connection.MySqlConnection(ServerAccess.of_url(url, "u", "", None, "sinks"))
 
 
 def _to_postgres(_password_file: str | None) -> None:

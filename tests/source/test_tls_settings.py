@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ssl
-from types import TracebackType
-from typing import Any, Self, cast
+from dataclasses import replace
+from typing import Any
 
+import pymysql
 import pytest
 
-from mysqlio.connection import Connection, _require_tls
+from mysqlio import connection
 from mysqlio.server_access import ServerAccess
 from mysqlio.server_errors import source_errors
 from schemas.errors import SourceError
-from schemas.settings import SinkSettings, SourceSettings
+from schemas.settings import SinkSettings, SourceSettings, TlsSettings
 
 ACCESSES = {
     "source": ServerAccess.of(SourceSettings(host="db", tables=("a",))),
@@ -20,27 +21,11 @@ ACCESSES = {
 }
 
 
-class Plain:
-    """A connection without TLS, and its cursor."""
-
-    def cursor(self) -> Self:
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
-
-    def execute(self, _statement: str) -> None: ...
-
-    def fetchone(self) -> tuple[Any, ...]:
-        return "Ssl_cipher", ""
-
-
 @pytest.mark.parametrize(("kind", "setting"), [("source", "source.tls.mode"), ("sink", "sinks.house.url (sslMode)")])
 def test_a_server_without_tls_is_reported_with_the_setting_that_asks_for_it(kind: str, setting: str) -> None:
-    with pytest.raises(SourceError, match="does not offer TLS") as refused:
-        _require_tls(cast("Connection", Plain()), ACCESSES[kind])
+    access = ACCESSES[kind]
+    with pytest.raises(SourceError, match="does not offer TLS") as refused, source_errors(access.address, access.section):
+        raise pymysql.err.OperationalError(2026, "SSL is required but the server doesn't support it")
     assert str(refused.value) == f"db:3306 does not offer TLS, and {setting} asks for it"
 
 
@@ -50,3 +35,13 @@ def test_a_certificate_that_is_refused_is_reported_with_its_settings(kind: str, 
     with pytest.raises(SourceError) as refused, source_errors(access.address, access.section):
         raise ssl.SSLCertVerificationError("self-signed certificate")
     assert str(refused.value).endswith(f"Check {settings}")
+
+
+@pytest.mark.parametrize(("mode", "is_required"), [("preferred", False), ("required", True)])
+def test_certificates_alone_demand_no_tls(mode: Any, is_required: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_authorities, found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), []
+    with_authorities.check_hostname = False
+    monkeypatch.setattr(connection, "_context", {"/ca.pem": with_authorities}.__getitem__)
+    monkeypatch.setattr(pymysql.connections.Connection, "connect", lambda self: found.append((self._ssl_required, self.ctx)))
+    connection._greeted(replace(ACCESSES["source"], tls=TlsSettings(mode=mode, ca="/ca.pem")), {})
+    assert found == [(is_required, with_authorities)]

@@ -20,6 +20,7 @@ _SETTINGS: Final = (
     "lock_timeout = '60s'",
     "standard_conforming_strings = on",
     "DateStyle = 'ISO'",
+    "extra_float_digits = 1",  # a float as text has all its digits
     "tcp_keepalives_idle = 30",  # the lock of a machine that is gone ends soon
     "tcp_keepalives_interval = 10",
     "tcp_keepalives_count = 3",
