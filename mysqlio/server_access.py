@@ -64,7 +64,7 @@ class ServerAccess:
     @property
     def address(self) -> str:
         """Host and port, as messages name the server."""
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def secret(self) -> str:
         """Return the password, from the first line of its file if one is named. `AccessDeniedError`: it cannot be read."""

@@ -12,6 +12,14 @@ from urllib.parse import parse_qsl
 
 from schemas.errors import ConfigError
 
+LIBPQ_DEFAULTS: Final[Mapping[str, str]] = {
+    "hostaddr": "", "sslmode": "prefer", "sslrootcert": "", "sslcert": "", "sslkey": "", "sslcrl": "", "channel_binding": "prefer",
+    "target_session_attrs": "any", "options": "", "passfile": "/dev/null/none",
+}  # fmt: skip
+"""Options that libpq takes from the environment (`PGHOSTADDR`, …) or a file of passwords, if they are not given.
+
+An empty value means the same as no value, but the environment is not read.
+"""
 _LIBPQ: Final = (
     "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "connect_timeout", "application_name",
     "channel_binding", "gssencmode", "target_session_attrs", "tcp_user_timeout", "keepalives", "options",
@@ -29,14 +37,19 @@ _OFF: Final = ("false", "no")
 _SWITCHES: Final = ("useSSL", "requireSSL", "verifyServerCertificate")
 _LONGEST_S: Final = 31_536_000
 _WITHOUT_EFFECT: Final = frozenset({
-    "allowpublickeyretrieval", "cacheprepstmts", "characterencoding", "connectiontimezone", "requiressl", "rewritebatchedinserts",
-    "rewritebatchedstatements", "servertimezone", "ssl", "stringtype", "tcpkeepalive", "useserverprepstmts", "usessl", "useunicode",
-    "verifyservercertificate",
+    "allowpublickeyretrieval", "autoreconnect", "cacheprepstmts", "characterencoding", "connectiontimezone",
+    "preparethreshold", "requiressl", "rewritebatchedinserts", "rewritebatchedstatements", "servertimezone", "ssl",
+    "stringtype", "tcpkeepalive", "tinyint1isbit", "useserverprepstmts", "usessl", "useunicode", "verifyservercertificate",
+    "zerodatetimebehavior",
 })  # fmt: skip
 """Options of the JDBC drivers that do not reach the clients."""
 _ADVICE: Final[Mapping[str, str]] = {
     "clientcertificatekeystoreurl": "write ssl-cert=<file.pem> and ssl-key=<file.pem>",
+    "currentschema": "write options=-c%20search_path%3D<schema>",
+    "sessionvariables": "leave it out, and set the variables on the server",
+    "sockettimeout": "leave it out: a statement may take as long as it needs, while the server is there",
     "sslfactory": "write sslmode=verify-full and sslrootcert=<file.pem>",
+    "targetservertype": "write target_session_attrs=<type>, as libpq has it: primary, standby, any",
     "trustcertificatekeystoreurl": "write sslMode=VERIFY_IDENTITY and ssl-ca=<file.pem>",
 }
 
@@ -59,7 +72,8 @@ def _postgres_options(options: dict[str, str], given: Mapping[str, str], key: st
     if "connect_timeout" in options:
         timeout_s = _number(options["connect_timeout"], f"{key}: the option connect_timeout is a number of seconds")
         options["connect_timeout"] = str(min(timeout_s, _LONGEST_S))
-    return {"sslmode": "verify-full", **options} if given.get("ssl", "false").lower() in ("", "true") else options
+    is_verified = given.get("ssl", "false").lower() in ("", "true") or options.get("sslrootcert") == "system"  # has no weaker mode
+    return {"sslmode": "verify-full", **options} if is_verified else options
 
 
 def _mysql_options(options: dict[str, str], given: Mapping[str, str], key: str) -> dict[str, str]:

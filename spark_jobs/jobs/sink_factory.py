@@ -39,7 +39,7 @@ def _relational(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
         from spark_jobs.sinks.relational.relational_sink import RelationalSink, database_of
 
     sink = job.sink
-    database = database_of(sink.type, sink.url, sink.user, sink.password, sink.password_file)
+    database = database_of(sink.type, sink.url, sink.user, sink.password, sink.password_file, f"sinks.{sink.name}")
     return RelationalSink(layout, query_id, database, sink.name)
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from devservers import Database, Postgres
+from schemas.settings import SinkSettings
 from spark_jobs.sinks.relational.relational_sink import database_of
 from spark_jobs.sinks.relational.sink_connection import DatabaseError
+from tidemark.verify.postgres_rows import PostgresServer
 
 
 @pytest.mark.parametrize("server", ["mysql97", "mariadb114"])
@@ -34,3 +36,17 @@ def test_numbers_keep_all_digits_whatever_the_server_shows(postgres17: Postgres)
     connection = database_of("postgresql", url, postgres17.user, postgres17.password).open()
     assert connection.value("SELECT (0.1::float8 + 0.2::float8)::text") == "0.30000000000000004"
     connection.close()
+
+
+def test_the_environment_of_libpq_changes_no_connection(postgres17: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {
+        "PGHOSTADDR": "192.0.2.1", "PGSSLMODE": "verify-full", "PGSSLROOTCERT": "/no/such.pem", "PGOPTIONS": "-c no.such=1 -c none=1",
+        "PGTARGETSESSIONATTRS": "standby", "PGCHANNELBINDING": "require", "PGSERVICE": "none", "PGPASSWORD": "wrong",
+    }  # fmt: skip
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    connection = database_of("postgresql", postgres17.jdbc_url, postgres17.user, postgres17.password).open()
+    assert connection.value("SELECT 1") == 1
+    connection.close()
+    sink = SinkSettings(type="postgresql", url=postgres17.jdbc_url, user=postgres17.user, password=postgres17.password)
+    assert PostgresServer(sink).ask("SELECT 1") == [(1,)]

@@ -18,6 +18,7 @@ from schemas.errors import ConfigError, SecretError, SinkError, SourceError
 from schemas.overriding import override
 from schemas.settings.database_url import parse_url
 from spark_jobs.sinks.relational import mysql_connection, postgres_connection
+from spark_jobs.sinks.relational.relational_sink import database_of
 from spark_jobs.sinks.relational.sink_connection import (
     DatabaseError,
     DatabaseUnavailableError,
@@ -234,6 +235,13 @@ def test_a_port_without_a_server_is_a_database_that_does_not_answer(connect: Cal
         connect(None)
 
 
-def test_a_missing_file_of_the_password_is_named() -> None:
-    with pytest.raises(SecretError, match=r"sinks\.password_file"):
-        _to_mysql("/no/such/file")
+@pytest.mark.parametrize("url", ["mysql://[::1]:1", "postgresql://[::1]:1/x"])
+def test_a_missing_file_of_the_password_is_named_with_its_sink(url: str) -> None:
+    database = database_of(url.partition(":")[0], url, "u", "", "/no/such/file", "sinks.house")
+    with pytest.raises(SecretError, match=r"sinks\.house\.password_file: cannot read /no/such/file"):
+        database.open()
+
+
+def test_the_address_of_a_server_is_written_as_in_its_url() -> None:
+    with pytest.raises(DatabaseUnavailableError, match=r"the database \[::1\]:1 does not answer"):
+        database_of("mysql", "mysql://[::1]:1", "u").open()

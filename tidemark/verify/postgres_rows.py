@@ -5,6 +5,7 @@ Each value is selected as text, but for bytes; dates and times as numbers of day
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from schemas.identity import TableName
 from schemas.overriding import override
 from schemas.secrets import secret_of
 from schemas.settings.database_url import parse_url
+from schemas.settings.url_options import LIBPQ_DEFAULTS
 from tidemark.verify.relational_reader import SERVICE, SinkDatabaseError, SinkServer
 from tidemark.verify.sink_reader import POSITION_COLUMN
 from tidemark.verify.stored_values import (
@@ -134,7 +136,9 @@ class PostgresServer(SinkServer):
             raise SinkDatabaseError(f"the sink's database {self._url.server} cannot be read: {said}") from error
 
     def _connect(self) -> psycopg.Connection[Any]:
-        options: Mapping[str, Any] = {"connect_timeout": 10, **self._url.options, "application_name": "tidemark verify"}
+        own = {"connect_timeout": 10, **self._url.options, "application_name": "tidemark verify"}
+        options: Mapping[str, Any] = {**LIBPQ_DEFAULTS, **own}
+        os.environ.pop("PGSERVICE", None)  # libpq has no option for no service
         return psycopg.connect(
             host=self._url.address,
             port=self._url.port,

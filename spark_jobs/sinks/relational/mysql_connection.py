@@ -24,7 +24,7 @@ from spark_jobs.sinks.relational.sink_connection import SinkConnection, server_e
 _SESSION: Final = (
     (
         "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', lock_wait_timeout = 60, "
-        "innodb_lock_wait_timeout = 60"
+        "innodb_lock_wait_timeout = 60, completion_type = 0"
     ),
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )

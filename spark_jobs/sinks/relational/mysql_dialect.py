@@ -117,7 +117,7 @@ def server_of(version: str, server: str) -> MySqlTraits:
     numbers = tuple(int(part) for part in found.groups()) if found else (0, 0, 0)
     if "TiDB" in version:
         reason = "TiDB speaks MySQL; Tidemark is not tested on it"
-        log.warning("jdbc.untested_server", server=server, version=version, reason=reason)
+        log.warning("sink.untested_server", server=server, version=version, reason=reason)
         return MySqlTraits("utf8mb4_0900_bin", has_invisible=False, is_tidb=True)
     if "MariaDB" in version:
         numbers = max(tuple(int(part) for part in one) for one in _VERSION.findall(version))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import psycopg
 from schemas.errors import SinkError
 from schemas.overriding import override
 from schemas.settings.database_url import DatabaseUrl
+from schemas.settings.url_options import LIBPQ_DEFAULTS
 from spark_jobs.sinks.relational.sink_connection import SinkConnection, server_error
 
 _SETTINGS: Final = (
@@ -61,7 +63,8 @@ class PostgresConnection(SinkConnection):
     def __init__(self, url: DatabaseUrl, user: str, password: str) -> None:
         self._server = url.server
         address = {"host": url.address, "port": url.port, "dbname": url.database, "user": user, "password": password}
-        options = {**_OPTIONS, **url.options, **address, "client_encoding": "utf8"}
+        options = {**LIBPQ_DEFAULTS, **_OPTIONS, **url.options, **address, "client_encoding": "utf8"}
+        os.environ.pop("PGSERVICE", None)  # libpq has no option for no service
         try:
             self._client = _Client.connect(autocommit=True, prepare_threshold=None, **options)
         except psycopg.Error as error:

@@ -32,14 +32,19 @@ from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
 
-def database_of(kind: str, url: str, user: str, password: str = "", password_file: str | None = None) -> SinkDatabase:
-    """Return the database of a sink of this type; `ConfigError` for a URL that is none. The password is read at each connection."""
-    found = parse_url(url, kind, "sinks: url")
+def database_of(
+    kind: str, url: str, user: str, password: str = "", password_file: str | None = None, section: str = "sinks"
+) -> SinkDatabase:
+    """Return the database of a sink of this type; `ConfigError` for a URL that is none. The password is read at each connection.
+
+    `section` names the settings of the sink in errors, and the database in waits.
+    """
+    found = parse_url(url, kind, f"{section}.url")
     if kind == "postgresql":
         return SinkDatabase(
-            found.server, lambda: PostgresConnection(found, user, secret_of(password, password_file, "sinks: password_file"))
+            found.server, lambda: PostgresConnection(found, user, secret_of(password, password_file, f"{section}.password_file"))
         )
-    access = ServerAccess.of_url(found, user, password, password_file, "sinks")
+    access = ServerAccess.of_url(found, user, password, password_file, section)
     return SinkDatabase(found.server, lambda: mysql_dialect.connect_to_service(access))
 
 
