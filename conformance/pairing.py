@@ -178,7 +178,8 @@ class Pairing:
 
     `is_compacted` says that either topic keeps the last record of a key only. Rows of snapshots are compared only where
     `with_snapshots` is set: the two sides read them at different moments. `proven` is, of each side, the position before
-    which it has surely written everything: what the other side has before that is missing.
+    which it has surely written everything: what the other side has before that is missing. `lasts` is, of each side, the last
+    position at the first look: what it has behind that came while the two were compared, and is not demanded of the other.
     """
 
     def __init__(
@@ -191,8 +192,10 @@ class Pairing:
         with_snapshots: bool = False,
         is_compacted: bool = False,
         proven: Sequence[Coordinates | None] = (None, None),
+        lasts: Sequence[Coordinates | None] = (None, None),
     ) -> None:
         self._proven = proven
+        self._lasts = lasts
         self._comparison = comparison
         self._span = span
         self._tally = tally
@@ -212,7 +215,7 @@ class Pairing:
         elif item.coordinates is not None and self._span.is_before(item.coordinates):
             self._tally.earlier[item.side] += 1
             return
-        elif item.coordinates is not None and self._is_later(item.coordinates) and not self._must_be_there(item):
+        elif item.coordinates is not None and self._is_later(item.coordinates) and not self._is_demanded(item.coordinates):
             self._tally.later[item.side] += 1
             return
         others = self._waiting[1 - item.side].get(item.key)
@@ -317,11 +320,16 @@ class Pairing:
         if not queue:
             del self._waiting[item.side][item.key]
 
-    def _must_be_there(self, item: Incoming) -> bool:
-        """Return whether the other side has surely written what belongs to a record."""
-        proven = self._proven[1 - item.side]
-        order = None if item.coordinates is None else item.coordinates.order
-        return order is not None and proven is not None and order < proven.rank
+    def _is_demanded(self, coordinates: Coordinates, sides: Iterable[int] = (0, 1)) -> bool:
+        """Return whether a record that one of these sides has there is demanded of its other side.
+
+        That has surely written it, and the record was there at the first look.
+        """
+        order = coordinates.order
+        return order is not None and any(
+            proven is not None and order < proven.rank and (last is None or order <= last.rank)
+            for proven, last in ((self._proven[1 - side], self._lasts[side]) for side in sides)
+        )
 
     def _alone(self, item: Incoming) -> None:
         tally = self._tally
@@ -330,8 +338,8 @@ class Pairing:
             tally.earlier[item.side] += 1
         elif (
             coordinates is not None
-            and self._span.is_end(coordinates, is_mariadb=self._is_mariadb)
-            and not self._must_be_there(item)
+            and (self._is_later(coordinates) or self._span.is_end(coordinates, is_mariadb=self._is_mariadb))
+            and not self._is_demanded(coordinates, [item.side])
         ):
             tally.later[item.side] += 1
         elif self._is_compacted:

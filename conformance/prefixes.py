@@ -142,6 +142,7 @@ class _Run:
         self._report = Report(comparison)
         self._missing: list[str] = []
         self._proven: tuple[Coordinates | None, ...] = (None, None)
+        self._lasts: list[Coordinates | None] = [None, None]
 
     def report(self) -> Report:
         """Compare topic by topic: rows, then statements, then transactions, whose XA ids the rows have.
@@ -158,6 +159,7 @@ class _Run:
         spans = [
             span_of([*first.values(), *last.values()]) for first, last in zip(firsts, lasts, strict=True)
         ]
+        self._lasts = [each.last for each in spans]
         span = spans[0].both(spans[1])
         pairs = self._pairs(self._report.notes)
         for missing in self._missing:
@@ -308,6 +310,7 @@ class _Run:
             with_snapshots=choice.snapshots,
             is_compacted=is_compacted,
             proven=self._proven,
+            lasts=self._lasts,
         )
         streams = [self._stream(at, pair, ends[at], span, tally) for at in (0, 1)]
         for item in merged(*streams):

@@ -282,6 +282,19 @@ def test_the_last_change_is_missing_where_the_other_side_has_surely_written_it()
         assert case.tally.later == [1 - count, 0]
 
 
+@pytest.mark.parametrize("behind", [0, 1])
+def test_what_one_side_showed_late_is_paired_or_not_demanded(behind: int) -> None:
+    """Kafka shows a transaction partition by partition: either side may have had less at the first look than it has now."""
+    ends_at, written = Span(last=Coordinates(100, "binlog.000001", 100), last_ms=100), Coordinates(0, "binlog.000001", 300)
+    lasts = [Coordinates(200, "binlog.000001", 200)] * 2
+    lasts[behind] = Coordinates(100, "binlog.000001", 100)
+    case = Case(ends_at, proven=(written, None), lasts=lasts)
+    assert not case.play([left(1, 100, a=1), right(1, 100, a=1), left(1, 200, a=2), right(1, 200, a=2)])
+    case = Case(ends_at, proven=(written, None), lasts=lasts)
+    problems = case.play([left(1, 100, a=1), right(1, 100, a=1), right(1, 200, a=2)])
+    assert len(problems) == (behind == 0), "the left side has surely written what the right one had at the first look"
+
+
 def test_the_last_change_on_mariadb_is_there_where_its_position_is_another_for_each_reader() -> None:
     ends = Coordinates(100, "binlog.000001", 100, "0-1-7")
     for proven in (None, Coordinates(0, "binlog.000001", 300)):

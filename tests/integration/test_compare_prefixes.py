@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from conformance import topic_reader
@@ -25,6 +25,7 @@ from schemas.settings import from_mapping
 from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import log_is_at
 from tests.support.producing import RunningProducer
+from tests.support.record_producer import RecordProducer
 from tests.support.servers import cluster, database, drop_database, new_database, unique_name
 from tests.support.topics import Record, read_topics
 
@@ -380,11 +381,11 @@ def test_what_an_open_transaction_hides_is_waited_for_and_named_where_it_stays_o
     copy = world.right.replace("compare_right", f"open_{ended}")
     topic = f"{copy}.{world.schema}.t"
     copy_topics(kafka, world, copy, list)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": copy})
+    producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": copy})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"not shown", b"k", 0)
-    assert producer.flush(30) == 0
+    producer.flush()
     if ended:
         monkeypatch.setattr(topic_reader, "SETTLED_S", 120)
         timer = threading.Timer(1, producer.abort_transaction)
@@ -456,15 +457,14 @@ def copy_topics(
     """The right side's topics under another prefix, that of `t` changed; or that one alone, or the tables that are named."""
     admin = TopicAdmin(cluster(kafka.bootstrap_servers))
     tables = tables or (("t", "wide", "keyless") if others else ("t",))
-    names = [f"{world.right}.{world.schema}.{table}" for table in tables]
-    if others:
-        names += [world.right, f"{world.right}.transaction"]
+    own = [world.right, f"{world.right}.transaction"] if others else []
+    names = [*(f"{world.right}.{world.schema}.{table}" for table in tables), *own]
     found = read_topics(kafka.bootstrap_servers, names, raw=True)
 
     def named(data: bytes | None) -> Any:
         return data and data.replace(world.right.encode(), prefix.encode())
 
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})  # a retry keeps the order
+    producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})  # a retry keeps the order
     admin.ensure({name.replace(world.right, prefix, 1): admin.partitions(name) for name in names})
     for name, records in found.items():
         count = admin.partitions(name)
@@ -474,24 +474,24 @@ def copy_topics(
             producer.produce(
                 named(name.encode()).decode(), record.value, record.key, record.partition, headers=list(record.headers.items())
             )
-    assert producer.flush(30) == 0
+    producer.flush()
 
 
 def test_what_waits_of_large_records_is_bounded_in_bytes(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = unique_name("compare_large")
     TopicAdmin(cluster(kafka.bootstrap_servers)).ensure({topic: 2})
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.kbytes": 200_000})
+    producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.kbytes": 200_000})
     value = random.Random(5).randbytes(250_000).hex().encode()
     for number in range(200):
         producer.produce(topic, value, str(number).encode(), number % 2)
-    assert producer.flush(60) == 0
+    producer.flush()
     monkeypatch.setattr(topic_reader, "BUFFERED_BYTES", 2_000_000)
     with Side(kafka.bootstrap_servers, {}, None, is_left=True) as side:
         stream = side.read(topic, dict.fromkeys((0, 1), (0, 100)), is_single=False)
         messages = stream._messages
         while not messages.is_at_end and len(messages._paused) < 2:
             messages._fill()
-        waiting = sum(len(message.value()) for buffer in messages._buffers.values() for message in buffer)
+        waiting = sum(len(message.value) for buffer in messages._buffers.values() for message in buffer)
         assert 0 < waiting < 50_000_000
         taken = 0
         while stream.rank is not None:

@@ -31,3 +31,5 @@ class RecordProducer(Producer):
     def _delivered(self, error: KafkaError | None, record: Message) -> None:
         if error is not None:
             self._failures.append(f"{record.topic()}[{record.partition()}]: {error.str()}")
+        elif record.offset() is None:  # a repeat that the broker called out of order: it may be lost (`TopicAdmin.ensure`)
+            self._failures.append(f"{record.topic()}[{record.partition()}]: acknowledged without an offset")
