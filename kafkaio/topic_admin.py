@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -43,7 +45,8 @@ class TopicAdmin:
         self.refusal = ""
         self._answer_s = answer_s
         self._servers = kafka.bootstrap_servers
-        options = {**client_options(kafka), "allow.auto.create.topics": False, "error_cb": self._on_error}
+        note = partial(_note_refusal, weakref.ref(self))  # a bound method would keep the client until a collection of garbage
+        options = {**client_options(kafka), "allow.auto.create.topics": False, "error_cb": note}
         self._config = client_config(self._servers, options)
         self._admin = opened(AdminClient, self._config)
         self._partitions: dict[str, int] = {}
@@ -95,12 +98,12 @@ class TopicAdmin:
         self._partitions.update(existing)
         new = [topic for topic in missing if topic not in existing]
         most = max(1, _PARTITIONS_AT_ONCE // max((topics[topic] for topic in new), default=1))
-        for first in range(0, len(new), most):
-            self._create({topic: topics[topic] for topic in new[first : first + most]}, config or {})
-        self._wait_for([topic for topic in new if topic not in self._partitions])
-        with contextlib.suppress(PublishError, KafkaAccessError):  # a partition may have been without a leader for long
+        with contextlib.suppress(PublishError):  # a partition may have been without a leader for long
             self._ends(self._all_partitions(existing), _READ_ALL, _SETTLES_S)
         try:
+            for first in range(0, len(new), most):
+                self._create({topic: topics[topic] for topic in new[first : first + most]}, config or {})
+            self._wait_for([topic for topic in new if topic not in self._partitions])
             self._ends(self._all_partitions(new), _READ_ALL)
         except PublishError:
             for topic in new:
@@ -223,7 +226,8 @@ class TopicAdmin:
             asked_s = within_s or self._answer_s
             deadline = time.monotonic() + asked_s
             while request:
-                request = self._list_offsets(request, ends, isolation, asked_s, retry=time.monotonic() < deadline)
+                is_in_time = time.monotonic() < deadline and not WAITS.is_ending
+                request = self._list_offsets(request, ends, isolation, asked_s, retry=is_in_time)
                 if request:  # reported of a topic before its leader, librdkafka asks for that leader until all of this is reported
                     time.sleep(RETRY_S)
                     self._metadata()
@@ -277,7 +281,9 @@ class TopicAdmin:
                         message = f"Kafka cannot be reached: {error.args[0].str()}; check kafka.bootstrap_servers"
                         raise PublishError(message) from error
 
-    def _on_error(self, error: KafkaError) -> None:
-        """Log what the brokers report of users and certificates; a call of the client reports only that it timed out."""
-        if is_refusal(error):
-            self.refusal = error.str()
+
+def _note_refusal(admin: weakref.ref[TopicAdmin], error: KafkaError) -> None:
+    """Keep what the brokers report of users and certificates; a call of the client reports only that it timed out."""
+    owner = admin()
+    if owner is not None and is_refusal(error):
+        owner.refusal = error.str()

@@ -28,6 +28,15 @@ def test_a_document_is_the_same_in_each_encoding(encoding: str, monkeypatch: pyt
     assert ("größe" in written.getvalue().decode(encoding)) is (encoding == "utf-8")
 
 
+def test_half_of_a_character_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of a file need not be UTF-8."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="utf-8"))
+    emit(argparse.Namespace(output="json"), {"file": os.fsdecode(b"caf\xe9.yaml")}, "")
+    sys.stdout.flush()
+    assert json.loads(written.getvalue()) == {"file": os.fsdecode(b"caf\xe9.yaml")}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["config", "schema"], ["config", "reference", "--output", "json"], ["config", "validate", "--config", "ü.yaml", "--output", "json"]],

@@ -117,11 +117,13 @@ class Race:
         assert found is not None
         self.grown: TableSchema = found
 
-    def run(self, sample: Callable[[Any], Sample], enough: Callable[[int, int], bool]) -> tuple[int, int]:
-        """(stale, samples) of as many rounds as it takes until `enough(stale, samples)`."""
+    def run(
+        self, sample: Callable[[Any], Sample], enough: Callable[[int, int], bool], seconds: float = ROUND_S
+    ) -> tuple[int, int]:
+        """(stale, samples) of as many rounds of so many seconds as it takes until `enough(stale, samples)`."""
         stale = samples = 0
         for _ in range(MAX_ROUNDS):
-            seen, history = self._round(sample, SHORT_S if enough is caught else ROUND_S)
+            seen, history = self._round(sample, seconds)
             stale += sum(1 for one in seen if history.misses(one))
             samples += len(seen)
             if enough(stale, samples):
@@ -146,8 +148,8 @@ class Race:
             cursor.execute(f"CALL race.write_until({writer}, SYSDATE(6) + INTERVAL {seconds} SECOND)")
 
     def _sample(self, sample: Callable[[Any], Sample], seen: list[Sample], seconds: float) -> None:
-        until = time.monotonic() + seconds - 0.1
         with connect(ServerAccess.of(self.source)) as connection:
+            until = time.monotonic() + seconds - 0.1
             while time.monotonic() < until:
                 seen.append(sample(connection))
 
@@ -258,7 +260,7 @@ def report(race: Race, capsys: pytest.CaptureFixture[str]) -> Callable[[str, tup
 def test_a_bare_position_is_ahead_of_what_a_select_sees_and_the_barrier_ends_that(
     race: Race, report: Callable[[str, tuple[int, int]], None]
 ) -> None:
-    bare = race.run(counters_after(bare_position), caught)
+    bare = race.run(counters_after(bare_position), caught, SHORT_S)
     report("bare position as low", bare)
     behind = race.run(counters_after(product_low), clean)
     report("choose_low_watermark, behind the barrier", behind)
@@ -279,7 +281,7 @@ def test_the_barrier_taken_out_is_caught(
 def test_the_largest_key_is_complete_behind_the_barrier_and_not_without(
     race: Race, report: Callable[[str, tuple[int, int]], None]
 ) -> None:
-    bare = race.run(largest_key_with(race, bare_position), caught)
+    bare = race.run(largest_key_with(race, bare_position), caught, SHORT_S)
     report("largest key without a barrier", bare)
     behind = race.run(largest_key_with(race, product_low), clean)
     report("largest key behind the barrier", behind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,3 +44,15 @@ def test_the_partitions_of_one_topic_are_asked_of_that_topic_and_no_question_mak
     monkeypatch.setattr("kafkaio.topic_admin.AdminClient", Client)
     assert TopicAdmin(cluster("127.0.0.1:1")).partitions("t") == 2
     assert asked == [False, "t"]
+
+
+def test_a_client_goes_with_its_last_user() -> None:
+    """Not with a later collection of garbage: each one has threads and connections."""
+    gc.disable()
+    try:
+        admin = TopicAdmin(cluster("127.0.0.1:1"))
+        gone = weakref.ref(admin)
+        del admin
+        assert gone() is None
+    finally:
+        gc.enable()

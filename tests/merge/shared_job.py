@@ -74,7 +74,7 @@ class Outcomes:
     """The error of each test that failed."""
 
     def __init__(self, cases: dict[str, Runs], merge: Callable[[Step], None]) -> None:
-        self._errors: dict[str, Exception] = {}
+        self._errors: dict[str, BaseException] = {}
         self._cases = cases
         self._wanted = dict.fromkeys(cases, "")
         self._resume("")
@@ -82,7 +82,7 @@ class Outcomes:
             how = DIED if DIED in self._wanted.values() else MERGED
             try:
                 self._run(how, merge)
-            except Exception as error:  # noqa: BLE001 - each test that is not over raises it
+            except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - each test that is not over raises it
                 self._errors |= dict.fromkeys(self._wanted, error)
                 return
             self._resume(how)
@@ -104,10 +104,11 @@ class Outcomes:
     def _resume(self, how: str) -> None:
         for name in [name for name, wanted in self._wanted.items() if wanted == how]:
             try:
-                self._wanted[name] = next(self._cases[name])
+                self._wanted[name] = wanted = next(self._cases[name])
+                assert wanted in {MERGED, DIED}, wanted
             except StopIteration:
                 del self._wanted[name]
-            except Exception as error:  # noqa: BLE001 - the test raises it
+            except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - the test raises it
                 del self._wanted[name]
                 self._errors[name] = error
 

@@ -23,6 +23,7 @@ from spark_jobs.jobs import merge_jobs
 from spark_jobs.jobs.jvm_start import LostClassError
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.merge_jobs import MergeJobs, may_pass
+from spark_jobs.jobs.shared_folder import SharedFolder
 from spark_jobs.spark_errors import lost_class
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import ORDERS, amounts, at, flush, topics_of, wait_for
@@ -66,10 +67,19 @@ def standing(settings: Settings) -> Standing:
 ROWS = {str(number): number for number in range(5)}
 
 
-def test_every_sink_has_all_rows_by_a_query_of_its_own(spark: SparkSession, sinks: dict[str, Settings]) -> None:
+def test_every_sink_has_all_rows_by_a_query_of_its_own(
+    spark: SparkSession, sinks: dict[str, Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
     topics = filled(sinks)
     jobs = MergeJobs(sinks)
+    asked: list[SharedFolder] = []
+
+    def require(folder: SharedFolder) -> None:
+        asked.append(folder)
+
+    monkeypatch.setattr(SharedFolder, "require", require)
     jobs.run(until_caught_up=True, spark=spark)
+    assert len(asked) >= 4, "whether executors share its folder is asked at the start of a job, and before each batch"
     assert [amounts(sinks[name]) for name in NAMES] == [ROWS, ROWS]
     assert {name: one.delays["shop.orders"].count for name, one in jobs.figures.items()} == {"lake": 5, "mart": 5}
     for one in jobs.figures.values():

@@ -80,7 +80,7 @@ class PageClient:
             assert time.monotonic() < deadline, f"no look since {asked_ms}: {json.dumps(found)[:3000]}"
             time.sleep(0.3)
 
-    def wait(self, what: str, name: str, until: Callable[[Any], bool], seconds: float = 60.0) -> Any:
+    def wait(self, what: str, name: str, until: Callable[[Any], bool], seconds: float = 180.0) -> Any:
         """Ask for the document of a view until something holds."""
         deadline = time.monotonic() + seconds
         while True:

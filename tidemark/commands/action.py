@@ -48,9 +48,14 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def json_text(document: object, indent: int | None = None, default: Callable[[Any], str] | None = None) -> str:
-    """Return a document as JSON for standard output: if that is not UTF-8, characters beyond ASCII are escaped."""
-    is_ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    return json.dumps(document, ensure_ascii=is_ascii, indent=indent, default=default)
+    """Return a document as JSON for standard output: if that cannot have its characters, those beyond ASCII are escaped."""
+    text = json.dumps(document, ensure_ascii=False, indent=indent, default=default)
+    encoding = (sys.stdout.encoding or "").lower()
+    try:
+        is_printable = encoding.replace("-", "") == "utf8" and bool(text.encode(encoding))
+    except UnicodeEncodeError:  # half of a pair of surrogates, as in a file's name that is no UTF-8
+        is_printable = False
+    return text if is_printable else json.dumps(document, indent=indent, default=default)
 
 
 def emit(arguments: argparse.Namespace, document: object, text: str, indent: int | None = None) -> None:
