@@ -72,7 +72,10 @@ def _postgres_options(options: dict[str, str], given: Mapping[str, str], key: st
     if "connect_timeout" in options:
         timeout_s = _number(options["connect_timeout"], f"{key}: the option connect_timeout is a number of seconds")
         options["connect_timeout"] = str(min(timeout_s, _LONGEST_S))
-    is_verified = given.get("ssl", "false").lower() in ("", "true") or options.get("sslrootcert") == "system"  # has no weaker mode
+    ssl = given.get("ssl", "false").lower()
+    if ssl not in ("", "true", "false"):
+        raise ConfigError(f"{key}: the option ssl is true or false; write sslmode=verify-full for a certificate that is checked")
+    is_verified = ssl != "false" or options.get("sslrootcert") == "system"  # has no weaker mode
     return {"sslmode": "verify-full", **options} if is_verified else options
 
 

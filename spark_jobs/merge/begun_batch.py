@@ -2,7 +2,7 @@
 
 A sink knows a step by query, batch, table and name: the second attempt at a batch skips the steps of the first. That is right only
 while both compute the same. What the offsets of the batch do not fix is in this document: rules, ids of topics, settings that
-change rows. The schemas by which a table was read are kept before its first write, too (`used_schemas`).
+change rows. The schemas by which a table was read are kept before its first write, too (`schema_sources`).
 
 A repeat either is the same batch, or it is refused. A target that no attempt has written to takes the world as it is now.
 """
