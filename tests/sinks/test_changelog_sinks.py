@@ -16,8 +16,8 @@ from schemas.settings import from_mapping
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.sinks.faulty import Faults, InjectedCrashError, faulty
 from spark_jobs.sinks.files.files_sink import FilesSink
-from spark_jobs.sinks.kafka.commit_records import CommitRecords
 from spark_jobs.sinks.kafka.kafka_sink import KafkaSink
+from spark_jobs.sinks.kafka.sink_commits import SinkCommits
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.sinks.append_behaviour import APPEND_POINTS, ONE, QUERY, AppendBehaviour, AppendLab
 from tests.support.changelogs import OWN, events_of_files, events_of_topic
@@ -120,7 +120,7 @@ class TestKafka(AppendBehaviour):
             raise InjectedCrashError("where the commit is recorded")
 
         with monkeypatch.context() as dying:
-            dying.setattr(CommitRecords, "add", die)
+            dying.setattr(SinkCommits, "add", die)
             with pytest.raises(InjectedCrashError):
                 lab.play(1, news, record=record)
         assert lab.ops() == before

@@ -27,9 +27,9 @@ from schemas.settings import from_mapping
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.sinks.contract import Evolution, Sink, TargetRecord
 from spark_jobs.sinks.faulty import Faults, InjectedCrashError, faulty
-from spark_jobs.sinks.kafka.commit_records import CommitRecords
 from spark_jobs.sinks.kafka.kafka_sink import KafkaSink
 from spark_jobs.sinks.kafka.kept_changes import CHANGES, KeptChanges
+from spark_jobs.sinks.kafka.sink_commits import SinkCommits
 from tests.sinks.behaviour import (
     AFTER_WHOLE,
     ALL_POINTS,
@@ -100,7 +100,7 @@ class MirrorLab(DeltaLab):
 @contextmanager
 def dying(where: str) -> Iterator[None]:
     """A death at a place between two steps: before or after what is kept, in the transaction, or once it is committed."""
-    owner, name = {"kept": (KeptChanges, "keep"), "recorded": (CommitRecords, "add"), "committed": (CommitRecords, "note")}[where]
+    owner, name = {"kept": (KeptChanges, "keep"), "recorded": (SinkCommits, "add"), "committed": (SinkCommits, "note")}[where]
     known = getattr(owner, name)
 
     def die(self: Any, *arguments: Any) -> None:

@@ -10,8 +10,8 @@ import pytest
 from schemas.json_codec import decode, encode
 from spark_jobs.sinks.changelog_events import Appended, read_versioned
 from spark_jobs.sinks.files.manifest import EventFile, Manifest, ManifestPart
-from spark_jobs.sinks.kafka.commit_records import CommitRecord, Mirrored
 from spark_jobs.sinks.kafka.kept_changes import KeptStep
+from spark_jobs.sinks.kafka.sink_commits import Mirrored, SinkCommit
 
 TABLE = "shop:shop.orders"
 APPENDED = '{"ends":{"shop.orders@Xy":{"0":12,"10":3}},"floor":"01","sweeps":["{}"],"floors":["floor"]}'
@@ -35,8 +35,8 @@ FILES = (EventFile("batch=3/orders/part-0.parquet", 812),)
     ("text", "document"),
     [
         (MANIFEST, Manifest("q", 3, "parquet", (ManifestPart(TABLE, 5, FILES),), UNTIL, {"tidemark": 1, "batch_id": 3})),
-        (COMMIT, CommitRecord("q", 3, "ods", "Ab", UNTIL, {"tidemark": 1})),
-        (MIRRORED, CommitRecord("q", 3, "ods", "Ab", {}, {"tidemark": 1}, Mirrored(7, 2))),
+        (COMMIT, SinkCommit("q", 3, "ods", "Ab", UNTIL, {"tidemark": 1})),
+        (MIRRORED, SinkCommit("q", 3, "ods", "Ab", {}, {"tidemark": 1}, Mirrored(7, 2))),
     ],
     ids=["manifest", "commit of a changelog", "commit of a mirror"],
 )
@@ -54,7 +54,7 @@ def test_a_step_of_a_mirror_is_read_and_written_alike() -> None:
 def test_a_document_from_before_floors_had_names_is_read() -> None:
     old = json.loads(COMMIT)
     del old["appended"][TABLE]["floors"]
-    until = read_versioned(CommitRecord, json.dumps(old)).appended[TABLE]
+    until = read_versioned(SinkCommit, json.dumps(old)).appended[TABLE]
     assert until.floors == ()
     assert until.has_floor("any", "01")
 
@@ -64,9 +64,9 @@ def test_a_document_without_a_required_key_is_refused(key: str) -> None:
     document = json.loads(COMMIT)
     del document[key]
     with pytest.raises(KeyError, match=key):
-        read_versioned(CommitRecord, json.dumps(document))
+        read_versioned(SinkCommit, json.dumps(document))
 
 
 def test_a_document_of_a_later_version_is_refused_with_a_remedy() -> None:
     with pytest.raises(ValueError, match="it has version 2, this job knows 1: upgrade it"):
-        read_versioned(CommitRecord, COMMIT.replace('"v":1', '"v":2'))
+        read_versioned(SinkCommit, COMMIT.replace('"v":1', '"v":2'))

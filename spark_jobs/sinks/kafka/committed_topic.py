@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from schemas.errors import SinkError
 from schemas.identity import TableName, Target
 from spark_jobs.sinks.changelog_events import MADE
-from spark_jobs.sinks.kafka.commit_records import CommitRecord, CommitRecords, Mirrored
+from spark_jobs.sinks.kafka.sink_commits import Mirrored, SinkCommit, SinkCommits
 from spark_jobs.sinks.stamp import Stamp
 
 
@@ -15,7 +15,7 @@ class CommittedTopic:
     """A topic of a sink. `partitions` and `config` are those of a topic that is created."""
 
     def __init__(
-        self, commits: CommitRecords, target: Target, topic: str, query_id: str, partitions: int, config: Mapping[str, str]
+        self, commits: SinkCommits, target: Target, topic: str, query_id: str, partitions: int, config: Mapping[str, str]
     ) -> None:
         self.commits = commits
         self.target = target
@@ -29,11 +29,11 @@ class CommittedTopic:
         """What makes the target again."""
         return f"tidemark rebuild --sink {self.target.sink} {TableName.parse(self.target.name).plain}"
 
-    def commit(self) -> CommitRecord | None:
+    def commit(self) -> SinkCommit | None:
         """Return the last commit; None where there is none."""
         return self.commits.of(self.target)
 
-    def require_same(self, commit: CommitRecord, *, is_mirror: bool) -> None:
+    def require_same(self, commit: SinkCommit, *, is_mirror: bool) -> None:
         """Raise `SinkError` unless the topic is the one of this commit, and is written as it was."""
         if (commit.mirrored is not None) != is_mirror:
             was = "changelog" if is_mirror else "mirror"
@@ -54,7 +54,7 @@ class CommittedTopic:
                 )
                 raise SinkError(message)
 
-    def made(self, stamp: Stamp, *, is_mirror: bool) -> CommitRecord:
+    def made(self, stamp: Stamp, *, is_mirror: bool) -> SinkCommit:
         """Create the topic, and commit that it is ours. `SinkError` for one with records of somebody else."""
         client = self.commits.client
         topic_id = client.create_topic(self.name, self._partitions, self._config)
@@ -64,7 +64,7 @@ class CommittedTopic:
             )
             raise SinkError(message)
         mirrored = Mirrored(-1, client.partitions(self.name)) if is_mirror else None
-        record = CommitRecord(stamp.query_id, MADE, self.name, topic_id, mirrored=mirrored)
+        record = SinkCommit(stamp.query_id, MADE, self.name, topic_id, mirrored=mirrored)
         with client.transaction() as transaction:
             self.commits.add(transaction, self.target, record)
         self.commits.note(self.target, record)

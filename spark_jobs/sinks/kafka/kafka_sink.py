@@ -20,12 +20,12 @@ from spark_jobs.sinks.contract import SinkTarget
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.folder_sink import FolderSink
-from spark_jobs.sinks.kafka.commit_records import CommitRecords
 from spark_jobs.sinks.kafka.committed_topic import CommittedTopic
 from spark_jobs.sinks.kafka.kafka_client import KafkaClient
 from spark_jobs.sinks.kafka.kafka_target import KafkaTarget
 from spark_jobs.sinks.kafka.kept_changes import KeptChanges
 from spark_jobs.sinks.kafka.mirror_target import MirroredTopic
+from spark_jobs.sinks.kafka.sink_commits import SinkCommits
 from spark_jobs.sinks.target_shape import CHANGELOG_OF, PLAIN_SHAPE, TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
@@ -88,7 +88,7 @@ class KafkaSink(FolderSink):
         self._topics: dict[str, Target] = {}
         commits = sanitise(f"{name}.tidemark")
         self._rules.require_not_read(commits, f"the topic of the commits of sink {name}")
-        self._commits = CommitRecords(KafkaClient(settings.kafka, f"tidemark-sink-{name}"), commits)
+        self._commits = SinkCommits(KafkaClient(settings.kafka, f"tidemark-sink-{name}"), commits)
 
     @override
     @contextmanager

@@ -17,9 +17,9 @@ from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.formats.event_texts import KEY, VALUE, EventSource, notice, texts
 from spark_jobs.sinks.changelog_events import Appended, Events, in_order, notices_of
 from spark_jobs.sinks.contract import REMEDY, ChangelogTarget, ChangelogWriter, TargetRecord
-from spark_jobs.sinks.kafka.commit_records import CommitRecord
 from spark_jobs.sinks.kafka.committed_topic import CommittedTopic
 from spark_jobs.sinks.kafka.kafka_client import Transaction
+from spark_jobs.sinks.kafka.sink_commits import SinkCommit
 from spark_jobs.sinks.own_target import OwnTarget
 from spark_jobs.sinks.stamp import Stamp
 
@@ -80,7 +80,7 @@ class KafkaTarget(OwnTarget, ChangelogTarget):
             with commits.client.transaction() as transaction:
                 writer = KafkaWriter(self, transaction, before.appended)
                 yield writer
-                after = CommitRecord(
+                after = SinkCommit(
                     stamp.query_id, stamp.batch_id, self.topic, before.topic_id, writer.appended, json.loads(stamp.metadata)
                 )
                 commits.add(transaction, self.name, after)

@@ -38,7 +38,6 @@ from spark_jobs.sinks.contract import (
 from spark_jobs.sinks.delta.commit_identity import FILL, FLOOR, ROWS
 from spark_jobs.sinks.delta.commit_log import newest_change
 from spark_jobs.sinks.delta.writes import rows_between
-from spark_jobs.sinks.kafka.commit_records import CommitRecord, Mirrored
 from spark_jobs.sinks.kafka.committed_topic import CommittedTopic
 from spark_jobs.sinks.kafka.kept_changes import CHANGES, KeptChanges
 from spark_jobs.sinks.kafka.row_changes import (
@@ -48,6 +47,7 @@ from spark_jobs.sinks.kafka.row_changes import (
     put_events,
     removed_events,
 )
+from spark_jobs.sinks.kafka.sink_commits import Mirrored, SinkCommit
 from spark_jobs.sinks.stamp import Stamp
 from spark_jobs.sinks.table_rows import key_pruning, sweep_frames
 
@@ -109,13 +109,13 @@ class MirroredTopic(MirrorTarget):
             self._topic.require_same(commit, is_mirror=True)
         self._require_all_kept(commit)
 
-    def _require_own(self, commit: CommitRecord) -> None:
+    def _require_own(self, commit: SinkCommit) -> None:
         if commit.query_id != self._topic.query_id:
             by = f"batch {commit.batch_id} of query {commit.query_id}"
             message = f"{self.location()} was last written by {by}: {self._topic.rebuild}"
             raise SinkError(message)
 
-    def _require_all_kept(self, commit: CommitRecord | None) -> None:
+    def _require_all_kept(self, commit: SinkCommit | None) -> None:
         """Raise `SinkError` unless all changes of the rows are sent, or kept to be sent."""
         sent, stamped = _sent(commit), self._stamped()
         first = self.kept.steps[0].number if self.kept.steps else 0
@@ -232,7 +232,7 @@ class MirroredTopic(MirrorTarget):
             if not left:
                 return
             mirrored = Mirrored(left[-1].number, before.mirrored.partitions)
-            after = CommitRecord(
+            after = SinkCommit(
                 stamp.query_id, stamp.batch_id, before.topic, before.topic_id, {}, json.loads(stamp.metadata), mirrored
             )
             with commits.client.transaction() as transaction:
@@ -343,7 +343,7 @@ def numbered(stamp: Stamp, number: int) -> Stamp:
     return replace(stamp, progress={**stamp.progress, CHANGES: number})
 
 
-def _sent(commit: CommitRecord | None) -> int:
+def _sent(commit: SinkCommit | None) -> int:
     return -1 if commit is None or commit.mirrored is None else commit.mirrored.sent
 
 

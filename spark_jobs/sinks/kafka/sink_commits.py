@@ -34,7 +34,7 @@ class Mirrored:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRecord:
+class SinkCommit:
     """The last commit of a target: query and batch, its topic with the topic's id, and how far it is.
 
     `appended` says it of each source table of a changelog; `mirrored` of a mirror, for which `appended` is empty. The first one, of
@@ -51,14 +51,14 @@ class CommitRecord:
     mirrored: Mirrored | None = json_field(None, omits_default=True)
 
 
-class CommitRecords:
+class SinkCommits:
     """The commit records of one sink, read once after each fence. a thread has `lock` for a whole transaction."""
 
     def __init__(self, client: KafkaClient, topic: str) -> None:
         self.client = client
         self.topic = topic
         self.lock = RLock()
-        self._known: dict[str, CommitRecord] | None = None
+        self._known: dict[str, SinkCommit] | None = None
 
     def open(self) -> None:
         """Fence all other writers, and read what they have committed."""
@@ -67,17 +67,17 @@ class CommitRecords:
             self.client.fence()
             self._read()
 
-    def of(self, target: Target) -> CommitRecord | None:
+    def of(self, target: Target) -> SinkCommit | None:
         """Return the last commit of a target; None where there is none."""
         with self.lock:
             return self._read().get(target.text)
 
-    def add(self, transaction: Transaction, target: Target, record: CommitRecord | None) -> None:
+    def add(self, transaction: Transaction, target: Target, record: SinkCommit | None) -> None:
         """Add the record of a target to the transaction that it commits; None has the target forgotten."""
         text = None if record is None else json.dumps(encode(record), separators=(",", ":"), ensure_ascii=False)
         transaction.produce(self.topic, target.text, text, partition=0)
 
-    def note(self, target: Target, record: CommitRecord | None) -> None:
+    def note(self, target: Target, record: SinkCommit | None) -> None:
         """Remember a record whose transaction is committed."""
         known = self._read()
         if record is None:
@@ -90,13 +90,13 @@ class CommitRecords:
         with self.lock:
             self._known = None
 
-    def _read(self) -> dict[str, CommitRecord]:
+    def _read(self) -> dict[str, SinkCommit]:
         if not self.client.is_fenced:
             self._known = None
             self.client.fence()
         if self._known is None:
             self.client.create_topic(self.topic, 1, _TOPIC_CONFIG)
-            found: dict[str, CommitRecord] = {}
+            found: dict[str, SinkCommit] = {}
             for key, value in self.client.committed_records(self.topic):
                 name = (key or b"").decode()
                 if value is None:
@@ -106,8 +106,8 @@ class CommitRecords:
             self._known = found
         return self._known
 
-    def _parsed(self, value: bytes) -> CommitRecord:
+    def _parsed(self, value: bytes) -> SinkCommit:
         try:
-            return read_versioned(CommitRecord, value)
+            return read_versioned(SinkCommit, value)
         except (ValueError, KeyError, TypeError) as error:
             raise SinkError(f"topic {self.topic} has a record that is no commit of a sink: {error}; {REMEDY}") from error
