@@ -6,7 +6,8 @@ A checkpoint is at a transaction boundary of the log (one inside a transaction, 
     2. each participant is asked what it has to write: rows of chunks, markers, records, documents
     3. the rows are produced; where there are markers (one per partition of the snapshot topic, with change_offsets), all records
        are acknowledged before them, so the end offsets of change topics are final
-    4. markers, records, documents and the offset are produced, last in the same Kafka transaction
+    4. markers, records, documents and the offset are produced, last in the same Kafka transaction; with a seal (`ports.Seal`) all
+       records are acknowledged before the offset, and the records of the seal precede it
     5. commit; then the participants are notified, and threads that wait for durability continue
 
 Most have nothing but rows of the log and the offset. Such a one can be begun (`commit_later`): the log is read on while Kafka
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         DocumentStore,
         MarkerWriter,
         RecordPublisher,
+        Seal,
         State,
     )
     from producer.stream.reader_progress import LogProgress
@@ -66,7 +68,9 @@ class Checkpoints:
         progress: LogProgress,
         clock: Callable[[], float] = time.monotonic,
         interval_s: float = INTERVAL_S,
+        seal: Seal | None = None,
     ) -> None:
+        self._seal = seal
         self._publisher = publisher
         self._state = state
         self._markers = markers
@@ -144,7 +148,8 @@ class Checkpoints:
         self.settle()
         works = self._prepared(boundary.position)
         is_plain = not any(work.rows or work.markers or work.records or work.documents for work in works)
-        if is_plain and self._publisher.in_transaction and not self._markers.is_due(lambda: boundary.position):
+        is_needed = self._publisher.in_transaction or self._is_seal_wanted(boundary.position)
+        if is_plain and is_needed and not self._markers.is_due(lambda: boundary.position):
             self._begin(boundary)
         else:
             self._commit(boundary, works)
@@ -170,7 +175,7 @@ class Checkpoints:
     def _begin(self, boundary: LogOffset) -> None:
         """Begin to commit a checkpoint for which participants and markers have nothing to write."""
         now_ms = time.time_ns() // 1_000_000
-        self._state.put(self._publisher, OFFSET_KEY, boundary.document(now_ms))
+        boundary = self._put_offset(boundary, now_ms)
         self._publisher.commit_later()
         self._begun = boundary, now_ms
         self.progress.delays.commit_begun()
@@ -190,12 +195,25 @@ class Checkpoints:
             for key, document in (work.documents or {}).items():
                 self._state.put(publisher, key, document)
         now_ms = time.time_ns() // 1_000_000
-        if boundary != self.committed or publisher.in_transaction:
-            self._state.put(publisher, OFFSET_KEY, boundary.document(now_ms))
+        if boundary != self.committed or publisher.in_transaction or self._is_seal_wanted(position):
+            boundary = self._put_offset(boundary, now_ms, works)
         publisher.commit()
         self._is_dirty = False
         self._at = self._clock()
         self._note(boundary, now_ms)
+
+    def _is_seal_wanted(self, boundary: Position) -> bool:
+        return self._seal is not None and self._seal.is_wanted(boundary)
+
+    def _put_offset(self, offset: LogOffset, now_ms: int, works: Sequence[CheckpointWork] = ()) -> LogOffset:
+        """Write the records of the seal, if there is one, and the offset behind them; return the offset that was written."""
+        if self._seal is not None:
+            self._publisher.flush()
+            offset, records = self._seal.seal(offset, works)
+            for record in records:
+                self._publisher.produce(record.topic, record.value, record.key)
+        self._state.put(self._publisher, OFFSET_KEY, offset.document(now_ms))
+        return offset
 
     def _note(self, boundary: LogOffset, now_ms: int) -> None:
         """Note that the checkpoint is durable, and notify who waits for that."""
@@ -219,7 +237,7 @@ class Checkpoints:
             for key, document in participant.prepare_part(now).items():
                 self._state.put(publisher, key, document)
         now_ms = time.time_ns() // 1_000_000
-        self._state.put(publisher, OFFSET_KEY, offset.document(now_ms))
+        offset = self._put_offset(offset, now_ms)
         publisher.commit()
         self.progress.delays.committed(time.time_ns() // 1000)
         self.committed = offset

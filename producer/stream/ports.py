@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from producer.kafka.key_headers import KeyText
     from producer.kafka.outbox_events import Outbox
     from producer.snapshot.outbox import MarkerDraft
+    from producer.stream.offset import LogOffset
     from producer.stream.transaction import OpenTransaction
     from rowcodec import BinlogLayout, EventContext, Records, RowsOfRun, TableCodec
     from schemas.columns import TableSchema
@@ -276,6 +277,26 @@ class CheckpointParticipant:
 
     def committed(self, boundary: Position) -> None:
         """Note that the work of the last `prepare` is durable. Not guaranteed to be called after a crash."""
+
+
+class Seal(Protocol):
+    """A writer of the last records of each Kafka transaction, which say at which offsets the other records are.
+
+    At the end of a checkpoint, and of a part of a long transaction::
+
+        1. everything else is produced, without the offset; all of it is acknowledged
+        2. `seal` lists the end offsets of the topics that were written since the last seal, and returns its records
+        3. these records and the offset are produced, and the Kafka transaction ends
+
+    Records that follow are in another transaction, which is never visible before this one: in each topic it begins at the end of
+    this one. If a transaction fails, the start ends with it, and so does its seal.
+    """
+
+    def is_wanted(self, boundary: Position) -> bool:
+        """Return whether its records are wanted at that boundary, even in a transaction without any other. Cheap."""
+
+    def seal(self, offset: LogOffset, works: Sequence[CheckpointWork]) -> tuple[LogOffset, Sequence[OutgoingRecord]]:
+        """Return the offset to write and the records before it. `works` is written by participants in the same transaction."""
 
 
 class MarkerWriter(Protocol):
