@@ -37,10 +37,21 @@ _OFF: Final = ("false", "no")
 _SWITCHES: Final = ("useSSL", "requireSSL", "verifyServerCertificate")
 _LONGEST_S: Final = 31_536_000
 _WITHOUT_EFFECT: Final = frozenset({
-    "allowpublickeyretrieval", "autoreconnect", "cacheprepstmts", "characterencoding", "connectiontimezone",
-    "preparethreshold", "requiressl", "rewritebatchedinserts", "rewritebatchedstatements", "servertimezone", "ssl",
-    "stringtype", "tcpkeepalive", "tinyint1isbit", "useserverprepstmts", "usessl", "useunicode", "verifyservercertificate",
-    "zerodatetimebehavior",
+    # of both drivers
+    "characterencoding", "ssl", "tcpkeepalive", "tcpnodelay",
+    # of PostgreSQL's
+    "adaptivefetch", "assumeminserverversion", "autosave", "binarytransfer", "cleanupsavepoints", "defaultrowfetchsize",
+    "disablecolumnsanitiser", "loadbalancehosts", "loggerlevel", "logservererrordetail", "logunclosedconnections",
+    "preferquerymode", "preparedstatementcachequeries", "preparedstatementcachesizemib", "preparethreshold", "receivebuffersize",
+    "rewritebatchedinserts", "sendbuffersize", "stringtype",
+    # of MySQL's
+    "allowmultiqueries", "allowpublickeyretrieval", "autoreconnect", "cachecallablestmts", "cacheprepstmts",
+    "cacheresultsetmetadata", "cacheserverconfiguration", "connectiontimezone", "createdatabaseifnotexist",
+    "defaultfetchsize", "elidesetautocommits", "failoverreadonly", "maintaintimestats", "maxreconnects",
+    "nullcatalogmeanscurrent", "prepstmtcachesize", "prepstmtcachesqllimit", "requiressl", "rewritebatchedstatements",
+    "servertimezone", "tinyint1isbit", "usecompression", "usecursorfetch", "useinformationschema",
+    "uselegacydatetimecode", "uselocalsessionstate", "uselocaltransactionstate", "useserverprepstmts", "usessl",
+    "useunicode", "verifyservercertificate", "zerodatetimebehavior",
 })  # fmt: skip
 """Options of the JDBC drivers that do not reach the clients."""
 _ADVICE: Final[Mapping[str, str]] = {
