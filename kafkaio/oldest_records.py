@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,13 +55,15 @@ class OldestRecords:
     def written(self, offsets: Collection[PartitionOffset]) -> Mapping[PartitionOffset, int | str]:
         """Return when the first record from each offset on was written (Unix, ms); 0 where there is none that consumers see.
 
-        A text says why that is not known. Records that were there and are no longer (retention) are not known; from offset 0 on
-        nothing was read yet, and the first one counts that is there.
+        A partition may have several offsets, because sinks have read it up to different ones. A text says why a time is not known.
+        Records that were there and are gone (retention) are not known. From offset 0 on nothing was read yet, and the first one
+        counts that is there.
         """
         times: dict[PartitionOffset, int | str] = dict.fromkeys(offsets, _NO_ANSWER)
-        ordered, deadline = list(times), time.monotonic() + _READ_S
-        for begin in range(0, len(ordered), _AT_ONCE):
-            self._read(ordered[begin : begin + _AT_ONCE], times, deadline)
+        deadline = time.monotonic() + _READ_S
+        for turn in _turns(times):
+            for begin in range(0, len(turn), _AT_ONCE):
+                self._read(turn[begin : begin + _AT_ONCE], times, deadline)
         return times
 
     def _read(self, offsets: Collection[PartitionOffset], found: dict[PartitionOffset, int | str], deadline: float) -> None:
@@ -95,6 +98,19 @@ class OldestRecords:
             "queued.min.messages": 1,
         }
         return opened(Consumer, client_config(self._kafka.bootstrap_servers, options))
+
+
+def _turns(offsets: Collection[PartitionOffset]) -> list[list[PartitionOffset]]:
+    """Return the offsets in lists that have each partition once: a consumer reads a partition from one offset on."""
+    turns: list[list[PartitionOffset]] = []
+    used: Counter[tuple[str, int]] = Counter()
+    for one in offsets:
+        number = used[one[:2]]
+        used[one[:2]] += 1
+        if number == len(turns):
+            turns.append([])
+        turns[number].append(one)
+    return turns
 
 
 def _said(message: Message, asked: PartitionOffset, lost: str) -> int | str:
