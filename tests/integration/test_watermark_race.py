@@ -39,9 +39,8 @@ from schemas.settings import SourceSettings, from_mapping
 
 WRITERS = (1, 2, 3, 4)
 SAMPLERS = 2
-ROUND_S = 1.5
-SHORT_S = 0.5
-"""A round in which the race is to show: hundreds of samples are stale within a second."""
+ROUND_S = 0.5
+"""Hundreds of samples are stale within a second where the race shows."""
 MAX_ROUNDS = 60
 ENOUGH_SAMPLES = 300
 SIGNALS = SignalTable("race", "signals")
@@ -118,24 +117,24 @@ class Race:
         self.grown: TableSchema = found
 
     def run(
-        self, sample: Callable[[Any], Sample], enough: Callable[[int, int], bool], seconds: float = ROUND_S
+        self, sample: Callable[[Any], Sample], enough: Callable[[int, int], bool]
     ) -> tuple[int, int]:
-        """(stale, samples) of as many rounds of so many seconds as it takes until `enough(stale, samples)`."""
+        """(stale, samples) of as many rounds as it takes until `enough(stale, samples)`."""
         stale = samples = 0
         for _ in range(MAX_ROUNDS):
-            seen, history = self._round(sample, seconds)
+            seen, history = self._round(sample)
             stale += sum(1 for one in seen if history.misses(one))
             samples += len(seen)
             if enough(stale, samples):
                 break
         return stale, samples
 
-    def _round(self, sample: Callable[[Any], Sample], seconds: float) -> tuple[list[Sample], History]:
+    def _round(self, sample: Callable[[Any], Sample]) -> tuple[list[Sample], History]:
         with connect(ServerAccess.of(self.source)) as connection:
             start = current_position(connection)
             seen: list[Sample] = []
-            threads = [threading.Thread(target=self._write, args=(writer, seconds)) for writer in WRITERS]
-            threads += [threading.Thread(target=self._sample, args=(sample, seen, seconds)) for _ in range(SAMPLERS)]
+            threads = [threading.Thread(target=self._write, args=(writer,)) for writer in WRITERS]
+            threads += [threading.Thread(target=self._sample, args=(sample, seen)) for _ in range(SAMPLERS)]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -143,13 +142,13 @@ class Race:
             end = current_position(connection)
         return seen, self._read_log(start, end)
 
-    def _write(self, writer: int, seconds: float) -> None:
+    def _write(self, writer: int) -> None:
         with connect(ServerAccess.of(self.source)) as connection, connection.cursor() as cursor:
-            cursor.execute(f"CALL race.write_until({writer}, SYSDATE(6) + INTERVAL {seconds} SECOND)")
+            cursor.execute(f"CALL race.write_until({writer}, SYSDATE(6) + INTERVAL {ROUND_S} SECOND)")
 
-    def _sample(self, sample: Callable[[Any], Sample], seen: list[Sample], seconds: float) -> None:
+    def _sample(self, sample: Callable[[Any], Sample], seen: list[Sample]) -> None:
         with connect(ServerAccess.of(self.source)) as connection:
-            until = time.monotonic() + seconds - 0.1
+            until = time.monotonic() + ROUND_S - 0.1
             while time.monotonic() < until:
                 seen.append(sample(connection))
 
@@ -260,7 +259,7 @@ def report(race: Race, capsys: pytest.CaptureFixture[str]) -> Callable[[str, tup
 def test_a_bare_position_is_ahead_of_what_a_select_sees_and_the_barrier_ends_that(
     race: Race, report: Callable[[str, tuple[int, int]], None]
 ) -> None:
-    bare = race.run(counters_after(bare_position), caught, SHORT_S)
+    bare = race.run(counters_after(bare_position), caught)
     report("bare position as low", bare)
     behind = race.run(counters_after(product_low), clean)
     report("choose_low_watermark, behind the barrier", behind)
@@ -281,7 +280,7 @@ def test_the_barrier_taken_out_is_caught(
 def test_the_largest_key_is_complete_behind_the_barrier_and_not_without(
     race: Race, report: Callable[[str, tuple[int, int]], None]
 ) -> None:
-    bare = race.run(largest_key_with(race, bare_position), caught, SHORT_S)
+    bare = race.run(largest_key_with(race, bare_position), caught)
     report("largest key without a barrier", bare)
     behind = race.run(largest_key_with(race, product_low), clean)
     report("largest key behind the barrier", behind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -109,38 +110,38 @@ def test_a_table_without_primary_key_is_refused_with_a_clear_error_and_the_other
     assert [marker.table for marker in log.durable.marked("complete")] == [f"{source.schema}.t"]
 
 
-@pytest.mark.parametrize("source", SERVERS[:1], indirect=True)
-@pytest.mark.parametrize(
-    ("kind", "data", "reason"),
-    [
-        ("execute-snapshot", '{"data-collections": ["x"', "not valid JSON"),
-        ("execute-snapshot", {}, "data-collections is missing"),
-        ("execute-snapshot", {"data-collections": ["{schema}.ordres"]}, "did you mean {schema}.orders?"),
-        ("execute-snapshot", {"data-collections": ["[" ]}, "not a regular expression"),
-        ("execute-snapshots", {}, "did you mean 'execute-snapshot'?"),
-        ("stop-snapshot", {}, "no snapshot is running"),
-        ("pause-snapshot", {}, "nothing to pause"),
-        ("resume-snapshot", {}, "no snapshot is paused"),
-        (None, {}, "a signal lacks its type"),
-        ("", {}, "a signal lacks its type"),
-        ("snapshot-window-open", {}, "are written by chunk readers"),
-        ("snapshot-window-close", "nonsense", "are written by chunk readers"),
-    ],
+WRONG_SIGNALS = (
+    ("execute-snapshot", '{"data-collections": ["x"', "not valid JSON"),
+    ("execute-snapshot", {}, "data-collections is missing"),
+    ("execute-snapshot", {"data-collections": ["{schema}.ordres"]}, "did you mean {schema}.orders?"),
+    ("execute-snapshot", {"data-collections": ["[" ]}, "not a regular expression"),
+    ("execute-snapshots", {}, "did you mean 'execute-snapshot'?"),
+    ("stop-snapshot", {}, "no snapshot is running"),
+    ("pause-snapshot", {}, "nothing to pause"),
+    ("resume-snapshot", {}, "no snapshot is paused"),
+    (None, {}, "a signal lacks its type"),
+    ("", {}, "a signal lacks its type"),
+    ("snapshot-window-open", {}, "are written by chunk readers"),
+    ("snapshot-window-close", "nonsense", "are written by chunk readers"),
 )  # fmt: skip
-def test_a_signal_that_cannot_be_carried_out_is_answered_with_the_reason(
-    source: Source, kind: str, data: object, reason: str
-) -> None:
+"""Type and data of a signal that cannot be carried out, and a part of the answer."""
+
+
+@pytest.mark.parametrize("source", SERVERS[:1], indirect=True)
+def test_a_signal_that_cannot_be_carried_out_is_answered_with_the_reason(source: Source) -> None:
     source.numbers("orders", 1)
     source.run("CREATE TABLE signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048))")  # the user's own
     log = memory_log(source)
-    if isinstance(data, dict) and "data-collections" in data:
-        data = {"data-collections": [name.format(schema=source.schema) for name in data["data-collections"]]}
     with running(log):
-        signal = source.signal(kind, data, "by-hand-open" if "window" in str(kind) else None)
-        log.wait_reported("REJECTED")
-    (answer,) = log.durable.notifications
-    assert answer.id == signal
-    assert reason.format(schema=source.schema) in answer.additional_data["reason"]
+        for number, (kind, data, _) in enumerate(WRONG_SIGNALS):
+            text = data if isinstance(data, str) else json.dumps(data).replace("{schema}", source.schema)
+            source.signal(kind, text, f"{number}-open" if "window" in str(kind) else f"{number}")
+        log.wait_reported("REJECTED", len(WRONG_SIGNALS))
+    reasons = {answer.id: answer.additional_data["reason"] for answer in log.durable.reported("REJECTED")}
+    assert len(log.durable.notifications) == len(WRONG_SIGNALS)
+    for number, (kind, data, reason) in enumerate(WRONG_SIGNALS):
+        found = reasons[f"{number}-open" if "window" in str(kind) else f"{number}"]
+        assert reason.format(schema=source.schema) in found, (kind, data)
 
 
 def test_an_id_used_twice_is_carried_out_once(source: Source) -> None:

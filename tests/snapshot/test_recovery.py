@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -126,11 +125,20 @@ def test_a_signal_table_that_is_taken_away_in_a_snapshot_lets_go_of_the_horizon(
     assert sorted(set(ids(restarted.durable, source.schema, "t"))) == list(range(1, 1201))
 
 
-def test_a_source_that_takes_no_rows_for_a_while_is_waited_for(fresh_database: Callable[[Database], str]) -> None:
+def test_a_source_that_takes_no_rows_for_a_while_is_waited_for(
+    fresh_database: Callable[[Database], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is made read-only before a switch-over, for longer than a wrong query is tried."""
     server = database("mysql80")
     source = Source(server, fresh_database(server))
     source.numbers("t", 300)
+    count, attempts = snapshot_state.Tries.count, [0]
+
+    def counted(tries: snapshot_state.Tries, **how: bool) -> None:
+        attempts[0] += 1
+        count(tries, **how)
+
+    monkeypatch.setattr(snapshot_state.Tries, "count", counted)
     log = memory_log(source)
     with running(log):
         log.hold.set()
@@ -139,7 +147,7 @@ def test_a_source_that_takes_no_rows_for_a_while_is_waited_for(fresh_database: C
         try:
             log.hold.clear()
             log.wait(lambda: any("read-only" in scan.error for scan in log.coordinator.progress()), "an attempt")
-            time.sleep(5)
+            log.wait(lambda: attempts[0] > 2 * snapshot_state.MAX_ATTEMPTS, "more attempts than a wrong query has")
         finally:
             source.run("SET GLOBAL super_read_only = OFF", "SET GLOBAL read_only = OFF")
         log.wait_reported("COMPLETED")

@@ -101,16 +101,16 @@ def test_a_restart_continues_with_other_sizes(source: Source) -> None:
 
 
 def test_no_more_rows_are_read_than_the_rate_allows(source: Source) -> None:
-    source.numbers("t", 3000)
+    source.numbers("t", 2000)
     log = memory_log(source, readers=3, chunk_rows=1000, max_rows_per_s=500)
     with running(log):
         begun = time.monotonic()
         snapshot_of(source, log)
         log.wait_reported("COMPLETED")
         took_s = time.monotonic() - begun
-    assert ids(log.durable, source.schema, "t") == list(range(1, 3001))
-    assert took_s >= (3000 - 2 * 500) / 500, "all but the rows of the first second and of one chunk"
-    assert len(log.durable.marked("close")) >= 6, "a chunk has a second's rows at most"
+    assert ids(log.durable, source.schema, "t") == list(range(1, 2001))
+    assert took_s >= (2000 - 2 * 500) / 500, "all but the rows of the first second and of one chunk"
+    assert len(log.durable.marked("close")) >= 4, "a chunk has a second's rows at most"
 
 
 @contextmanager
@@ -165,19 +165,21 @@ def test_readers_wait_while_the_source_is_under_load_and_hold_nothing(source: So
 
 
 def test_load_that_comes_in_the_middle_stops_the_readers(source: Source) -> None:
-    source.numbers("t", 4000)
-    log = memory_log(source, readers=2, chunk_rows=50, max_rows_per_s=400, pause_when={"threads_running": 20})
+    source.numbers("t", 1000)
+    log = memory_log(source, readers=2, chunk_rows=50, pause_when={"threads_running": 20})
     with running(log):
+        log.hold_at("IN_PROGRESS", 2)  # the snapshot is not over before the load has come
         snapshot_of(source, log)
         log.wait_reported("IN_PROGRESS", 2)
         with load(source, 40):
             log.wait(lambda: log.coordinator.waits_because != "", "the readers wait")
+            log.hold.clear()
             log.wait(lambda: not log.durable.documents("window"), "the running windows have ended")
             rows = len(snapshot_rows(log.durable, source.schema, "t"))
-            time.sleep(1.5)
-            assert len(snapshot_rows(log.durable, source.schema, "t")) == rows < 4000
+            time.sleep(0.5)
+            assert len(snapshot_rows(log.durable, source.schema, "t")) == rows < 1000
         log.wait_reported("COMPLETED")
-    assert ids(log.durable, source.schema, "t") == list(range(1, 4001))
+    assert ids(log.durable, source.schema, "t") == list(range(1, 1001))
 
 
 def test_a_source_that_is_no_replica_is_read_all_the_same_and_a_warning_says_so(
