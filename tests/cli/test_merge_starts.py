@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ import pytest
 from devservers import Kafka, Registry
 from tests.support import guarded_kafka
 from tests.support.servers import unique_name
+from tidemark import cli
 from tidemark.runtime import java_home
 
 PATIENCE_S = 90
@@ -39,6 +42,25 @@ def document(folder: Path, servers: str, registry: str, **more: Any) -> dict[str
 
 
 def start(
+    folder: Path, settings: Mapping[str, Any], environment: Mapping[str, str] | None = None, verb: Sequence[str] = ("merge",)
+) -> tuple[int, str]:
+    """Exit code and standard error of the verb, which ends before it starts a JVM: in this process."""
+    printed, reported = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), redirect_stderr(reported):
+        for name, value in {"JAVA_HOME": str(java_home(17)), **(environment or {})}.items():
+            patch.setenv(name, value)
+        code = cli.main([*verb, "--config", str(written(folder, settings))])
+    assert printed.getvalue() == ""
+    return code, reported.getvalue()
+
+
+def written(folder: Path, settings: Mapping[str, Any]) -> Path:
+    config = folder / "tidemark.yaml"
+    config.write_text(json.dumps(settings), "utf-8")
+    return config
+
+
+def start_process(
     folder: Path,
     settings: Mapping[str, Any],
     environment: Mapping[str, str] | None = None,
@@ -46,9 +68,8 @@ def start(
     verb: Sequence[str] = ("merge",),
     within: Sequence[str] = (),
 ) -> tuple[int, str]:
-    """Exit code and standard error of the verb, with a sink `lake` that is mounted with these options, if any."""
-    config = folder / "tidemark.yaml"
-    config.write_text(json.dumps(settings), "utf-8")
+    """The same of a process, with a sink `lake` that is mounted with these options, if any."""
+    config = written(folder, settings)
     command = [*within, sys.executable, "-m", "tidemark", *verb, "--config", str(config)]
     if mount is not None:
         (folder / "lake").mkdir()
@@ -103,7 +124,7 @@ def test_a_merge_job_that_cannot_start_says_why_in_one_line(
 ) -> None:
     settings = document(tmp_path, kafka.bootstrap_servers, registry.url, spark={"driver_memory": "1g", **spark})
     given = environment(tmp_path) if callable(environment) else environment
-    found, reported = start(tmp_path, settings, given, mount)
+    found, reported = start_process(tmp_path, settings, given, mount) if mount else start(tmp_path, settings, given)
     (line,) = lines_of(reported)
     assert words in line
     assert found == code
@@ -138,7 +159,7 @@ def test_a_wrong_path_of_the_registry_is_named_in_one_line_with_the_right_one(
 def test_a_folder_without_rights_is_named_in_one_line_with_the_command(tmp_path: Path, kafka: Kafka, registry: Registry) -> None:
     lake = tmp_path / "lake"
     lake.mkdir(mode=0o555)
-    code, reported = start(tmp_path, document(tmp_path, kafka.bootstrap_servers, registry.url), within=WITHOUT_ROOT)
+    code, reported = start_process(tmp_path, document(tmp_path, kafka.bootstrap_servers, registry.url), within=WITHOUT_ROOT)
     (line,) = lines_of(reported)
     assert line == f"tidemark: sink lake: this user may not write to {lake}: the merge job cannot write. chmod u+rwx {lake}"
     assert code == 1
@@ -161,7 +182,7 @@ def test_the_lines_have_commands_that_mend_it_and_spark_logs_to_a_file_that_the_
     _, reported = start(tmp_path, settings)
     exports = [re.findall(r"export (\w+)=(\S*?)(?:;|$)", line) for line in lines_of(reported)]
     given = {name: shlex.split(value)[0] if value else "" for ((name, value),) in exports}
-    code, reported = start(tmp_path, settings, given, verb=("merge", "--until-caught-up"))
+    code, reported = start_process(tmp_path, settings, given, verb=("merge", "--until-caught-up"))
     assert code == 0, reported
     named = next(json.loads(line) for line in reported.splitlines() if "merge.spark_starts" in line)["log_of_spark"]
     assert Path(named) == tmp_path / "lake" / "_tidemark" / "spark.log"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -26,13 +28,15 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from devservers import Kafka, start_kafka
+from devservers import Kafka
 from devservers.processes import free_port
 from producer.stream.reader_progress import LogProgress
 from schemas.errors import FencedError, KafkaAccessError, PublishError
 from schemas.position import Position
 from schemas.settings import from_mapping
+from tests.support import guarded_kafka
 from tests.support.lost_clients import LostClient
+from tests.support.own_broker import own_kafka
 from tests.support.servers import unique_name
 from tidemark import cli
 from tidemark.process.standby import Leadership, run_when_leading
@@ -41,7 +45,7 @@ ROOT = Path(__file__).parents[2]
 JAAS = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
 PASSWORD = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_captain="{}";'
 PRODUCER = """
-import sys, threading
+import json, sys, threading
 from schemas.errors import SourceError
 from schemas.settings import from_mapping
 from tidemark.process import standby
@@ -53,13 +57,13 @@ def run(term):
     sys.stdin.readline()
     raise SourceError("another reader uses the server id")
 
-document = {"name": sys.argv[1], "source": {"tables": ["a.b"]}, "kafka": {"bootstrap_servers": sys.argv[2]}}
+document = {"name": sys.argv[1], "source": {"tables": ["a.b"]}, "kafka": json.loads(sys.argv[2])}
 standby.run_when_leading(from_mapping(document), threading.Event(), run)
 """
 
 
-def producer(name: str, kafka: Kafka) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PRODUCER, name, kafka.bootstrap_servers]
+def producer(name: str, **kafka: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PRODUCER, name, json.dumps(kafka)]
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -73,11 +77,11 @@ def test_a_frozen_leader_that_the_source_turns_away_waits_for_its_turn_again(kaf
     """The source serves the new leader only, and says so before Kafka does: that is no reason to end."""
     name = unique_name("standby")
     with ExitStack() as stack:
-        first = stack.enter_context(producer(name, kafka))
+        first = stack.enter_context(producer(name, bootstrap_servers=kafka.bootstrap_servers))
         stack.callback(first.kill)
         assert comes_to_lead(first)
         first.send_signal(signal.SIGSTOP)
-        second = stack.enter_context(producer(name, kafka))
+        second = stack.enter_context(producer(name, bootstrap_servers=kafka.bootstrap_servers))
         stack.callback(second.kill)
         assert comes_to_lead(second)
         assert first.stdin is not None
@@ -119,11 +123,23 @@ def test_one_leads_where_the_topic_was_made_with_more_partitions(kafka: Kafka, p
     for member in members:
         member.start()
     assert led.wait(120)
-    time.sleep(12)  # so that the other one comes to lead, if it does
+    wait_for_members(admin, f"{name}-leader", 2)
+    time.sleep(2)  # so that the other one comes to lead, if it does
     stop.set()
     for member in members:
         member.join(120)
     assert max(at_once) == 1
+
+
+def wait_for_members(admin: AdminClient, group: str, count: int) -> None:
+    """Until the broker has given each of so many members what it may read."""
+    deadline = time.monotonic() + 120
+    while True:
+        found = admin.describe_consumer_groups([group])[group].result(60)
+        if found.state is ConsumerGroupState.STABLE and len(found.members) == count:
+            return
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
 
 
 def test_a_producer_that_is_done_is_not_started_again(kafka: Kafka, patient: None) -> None:
@@ -267,31 +283,22 @@ def test_the_endpoint_of_one_that_is_standby_says_so(
     assert ["is starting" in one for one in said[1:]] == [True, True]
 
 
-def standby_of(broker: Kafka, stop: threading.Event, **kafka: object) -> None:
-    """Wait to lead, for nothing."""
-    document = {
-        "name": "refused",
-        "source": {"tables": ["a.b"]},
-        "kafka": {"bootstrap_servers": broker.bootstrap_servers} | kafka,
-    }
-    run_when_leading(from_mapping(document), stop, lambda _term: None)
-
-
-def test_who_may_not_join_the_group_is_reported_so(guarded_kafka: Kafka) -> None:
+def test_who_may_not_join_the_group_is_reported_so() -> None:
     """Else a standby would wait for ever, and nobody would know before the leader dies."""
-    admin = AdminClient({"bootstrap.servers": guarded_kafka.bootstrap_servers})
-    denied = AclBinding(
-        ResourceType.GROUP,
-        "refused-leader",
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
+    name = unique_name("refused")
+    admin = AdminClient({"bootstrap.servers": guarded_kafka.guarded_kafka().bootstrap_servers})
+    topics = AclBinding(  # all that it needs but its group
+        ResourceType.TOPIC,
+        name,
+        ResourcePatternType.PREFIXED,
+        "User:sailor",
         "*",
         AclOperation.ALL,
-        AclPermissionType.DENY,
+        AclPermissionType.ALLOW,
     )
-    for done in admin.create_acls([denied]).values():
+    for done in admin.create_acls([topics]).values():
         done.result(30)
-    with producer("refused", guarded_kafka) as waits:
+    with producer(name, **guarded_kafka.section("sailor")) as waits:
         assert waits.stdout is not None
         ends = threading.Timer(240, waits.kill)
         ends.start()
@@ -301,40 +308,31 @@ def test_who_may_not_join_the_group_is_reported_so(guarded_kafka: Kafka) -> None
     assert "warning" in reported
 
 
-def test_a_standby_with_a_wrong_password_ends_with_a_clear_error(guarded_kafka: Kafka) -> None:
+def test_a_standby_with_a_wrong_password_ends_with_a_clear_error() -> None:
     """As a producer alone does: wrong from the start, it is no rotation."""
-    section = {
-        "bootstrap_servers": guarded_kafka.listener("SASL_PLAINTEXT"),
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl": {"mechanism": "PLAIN", "username": "captain", "password": "not-it"},
-    }
+    document = {"name": "refused", "source": {"tables": ["a.b"]}, "kafka": guarded_kafka.section("captain", "not-it")}
     stop = threading.Event()
     ends = threading.Timer(240, stop.set)
     ends.start()
     with pytest.raises(KafkaAccessError, match="Kafka refuses us"):
-        standby_of(guarded_kafka, stop, **section)
+        run_when_leading(from_mapping(document), stop, lambda _term: None)
     ends.cancel()
 
 
-@pytest.fixture(scope="module")
-def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A broker that asks for a password on one of its ports, and refuses what an ACL denies."""
-    properties = {
-        "sasl.enabled.mechanisms": "PLAIN",
-        JAAS: PASSWORD.format("it"),
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    }
-    with start_kafka(tmp_path_factory.mktemp("guarded"), secure=("SASL_PLAINTEXT",), properties=properties) as broker:
+@pytest.fixture
+def asking_kafka(tmp_path: Path) -> Iterator[Kafka]:
+    """A broker that asks for a password on one of its ports."""
+    properties = {"sasl.enabled.mechanisms": "PLAIN", JAAS: PASSWORD.format("it")}
+    with own_kafka(tmp_path, secure=("SASL_PLAINTEXT",), properties=properties) as broker:
         yield broker
 
 
-def test_a_password_of_kafka_that_is_rotated_keeps_nobody_from_leading(guarded_kafka: Kafka, tmp_path: Path) -> None:
+def test_a_password_of_kafka_that_is_rotated_keeps_nobody_from_leading(asking_kafka: Kafka, tmp_path: Path) -> None:
     """A client that led has lost its place with its connections, and no client takes another password."""
     file = tmp_path / "password"
     file.write_text("it")
     section = {
-        "bootstrap_servers": guarded_kafka.listener("SASL_PLAINTEXT"),
+        "bootstrap_servers": asking_kafka.listener("SASL_PLAINTEXT"),
         "security_protocol": "SASL_PLAINTEXT",
         "sasl": {"mechanism": "PLAIN", "username": "captain", "password_file": str(file)},
     }
@@ -349,10 +347,10 @@ def test_a_password_of_kafka_that_is_rotated_keeps_nobody_from_leading(guarded_k
     waits.start()
     try:
         assert leads.acquire(timeout=180)
-        guarded_kafka._properties[JAAS] = PASSWORD.format("another")
-        guarded_kafka.kill()
+        asking_kafka._properties[JAAS] = PASSWORD.format("another")
+        asking_kafka.kill()
         file.write_text("another")
-        guarded_kafka.restart()
+        asking_kafka.restart()
         assert leads.acquire(timeout=180)
     finally:
         stop.set()

@@ -18,11 +18,12 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from devservers import Database, Kafka, Registry, start_database, start_kafka
+from devservers import Database, Kafka, Registry, start_database
 from devservers.processes import free_port
 from tests.e2e.pipeline import SIGNAL_TABLE, Pipeline, create_signal_table, spark_section
 from tests.support.certificates import Authority
 from tests.support.guarded_registry import GuardedRegistry
+from tests.support.own_broker import own_kafka
 from tests.support.servers import unique_name
 
 SECRETS = {
@@ -72,7 +73,7 @@ def secure_kafka(authority: Authority, tmp_path_factory: pytest.TempPathFactory)
         "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": scram,
     }
     folder = tmp_path_factory.mktemp("kafka")
-    with start_kafka(folder, secure=("SSL", "SASL_SSL"), properties=properties) as broker:
+    with own_kafka(folder, secure=("SSL", "SASL_SSL"), properties=properties) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         credentials = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion(USER, credentials, SECRETS["kafka"].encode())

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from devservers import Database, start_kafka
+from devservers import Database
 from producer.source.log_facts import log_sizes
 from producer.source.retention import RetentionWatch
+from tests.support.own_broker import own_kafka
 from tests.support.producers import Source
 from tests.support.producing import RunningProducer
 from tests.support.servers import database
@@ -22,7 +23,7 @@ def test_the_source_s_log_is_looked_at_while_kafka_is_unreachable(
     monkeypatch.setattr("kafkaio.transactional_writer.CALL_TIMEOUT_S", 5.0)
     monkeypatch.setattr(RetentionWatch.__init__, "__defaults__", (1.0,))
     server = database("mysql80")
-    with start_kafka(tmp_path) as broker:
+    with own_kafka(tmp_path) as broker:
         source = Source(server, fresh_database(server), broker.bootstrap_servers)
         source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
         with RunningProducer(source.settings()) as producer:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from devservers import Kafka, start_kafka
+from devservers import Kafka
 from kafkaio.topic_admin import TopicAdmin
 from producer.kafka.chunk_sink import KafkaChunkWriter
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import PublishError
 from schemas.settings import KafkaSettings, SaslSettings
+from tests.support.own_broker import own_kafka
 from tests.support.servers import cluster, unique_name
 from tests.support.topics import read_topics
 
@@ -86,7 +87,7 @@ def test_a_slot_is_taken_over_with_the_password_as_it_is_now(tmp_path: Path, mon
     password = tmp_path / "password"
     password.write_text("not-it", "utf-8")
     sasl = SaslSettings(mechanism="PLAIN", username="captain", password_file=str(password))
-    with start_kafka(tmp_path, secure=("SASL_PLAINTEXT",), properties=properties) as broker:
+    with own_kafka(tmp_path, secure=("SASL_PLAINTEXT",), properties=properties) as broker:
         admin = TopicAdmin(cluster(broker.bootstrap_servers))
         servers = broker.listener("SASL_PLAINTEXT")
         slot = KafkaChunkWriter(admin, KafkaSettings(bootstrap_servers=servers, security_protocol="SASL_PLAINTEXT", sasl=sasl), "slot")

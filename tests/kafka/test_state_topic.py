@@ -9,7 +9,6 @@ import uuid
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from devservers import start_kafka
 from kafkaio.topic_admin import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.state_topic import StateTopic
@@ -17,6 +16,7 @@ from producer.kafka.tables import TableTopics
 from schemas.errors import FencedError, PublishError, StateError
 from schemas.identity import SourceId
 from schemas.settings import KafkaSettings
+from tests.support.own_broker import own_kafka
 from tests.support.servers import cluster
 from tests.support.topics import read_topic
 
@@ -90,7 +90,7 @@ def test_reading_the_state_fails_when_an_open_transaction_hides_its_end(kafka, s
 
 def test_a_kafka_that_goes_away_meanwhile_is_no_fault_of_the_state(tmp_path, monkeypatch):
     """The start is retried: nobody's transaction hides anything."""
-    with start_kafka(tmp_path) as broker:
+    with own_kafka(tmp_path) as broker:
         admin = TopicAdmin(cluster(broker.bootstrap_servers))
         state = StateTopic(SourceId("t"), "t.state", admin, KafkaSettings(bootstrap_servers=broker.bootstrap_servers))
         state.ensure()

@@ -19,8 +19,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from devservers import Kafka, start_kafka
+from devservers import Kafka
 from tests.support.cpu_time import shared_start
+from tests.support.own_broker import own_kafka
 from tests.support.servers import close_with_session, run_folder
 
 USERS: Final = {"captain": "of the captain", "sailor": "of the sailor"}
@@ -40,7 +41,7 @@ def guarded_kafka() -> Kafka:
     folder = run_folder() / "guarded"
     folder.mkdir(exist_ok=True)
     with shared_start():
-        return close_with_session(start_kafka(folder, secure=("SASL_PLAINTEXT",), properties=properties))
+        return close_with_session(own_kafka(folder, secure=("SASL_PLAINTEXT",), properties=properties))
 
 
 def section(user: str, password: str = "") -> dict[str, Any]:
