@@ -38,7 +38,7 @@ from tests.support.servers import database, drop_database, new_database
 
 FORMATS: tuple[Literal["avro", "json", "json_schema"], ...] = ("avro", "json", "json_schema")
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
-EXAMPLES = 3 if JIT else 1
+EXAMPLES = (2, pytest.param(3, marks=pytest.mark.slow)) if JIT else (1,)
 ROWS = 100 if JIT else 10
 WIDTH = 15  # columns of a table
 WITH_SECOND_OPINION = JIT
@@ -284,11 +284,12 @@ def _literal(value: Any) -> Any:
 @pytest.mark.filterwarnings(
     "ignore:'db' is deprecated:DeprecationWarning"
 )  # mysql-replication's own connection
+@pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize(
     ("server_name", "offered"),
     [("mysql80", "mysql"), ("mariadb114", "mariadb"), ("mysql97", "mysql97"), ("mariadb114", "compressed")],
 )
-def test_binlog_chunk_and_select_agree_for_random_tables(server_name: str, offered: str) -> None:
+def test_binlog_chunk_and_select_agree_for_random_tables(server_name: str, offered: str, examples: int) -> None:
     server = database(server_name)
     schema_name = new_database(server)
     opinions = 0
@@ -296,7 +297,7 @@ def test_binlog_chunk_and_select_agree_for_random_tables(server_name: str, offer
     has_opinion = WITH_SECOND_OPINION and offered in ("mysql", "mariadb")
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,

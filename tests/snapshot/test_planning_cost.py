@@ -19,8 +19,8 @@ from schemas.position import Position
 from tests.support.servers import database, drop_database, new_database
 from tests.support.snapshots import explain
 
-ROWS = 100_000
-CHUNK = 500
+ROWS = 20_000
+CHUNK = 100
 SOME = 200
 """Rows of dictionary tables, of the counters themselves, and the ends of ranges."""
 NOWHERE = LowWatermark(Position.MINIMUM, "", 4)
@@ -95,8 +95,8 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         made.run("CREATE TABLE digits (d INT PRIMARY KEY)", "INSERT INTO digits VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)")
         made.run("CREATE TABLE numbers (n BIGINT PRIMARY KEY)")
         made.run(
-            "INSERT INTO numbers SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d + 100000 * g.d FROM digits a, "
-            f"digits b, digits c, digits e, digits f, digits g WHERE g.d < {ROWS // 100_000}"
+            "INSERT INTO numbers SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d FROM digits a, "
+            f"digits b, digits c, digits e, digits f WHERE f.d < {ROWS // 10_000}"
         )
         yield made
     drop_database(server, schema)
