@@ -130,10 +130,13 @@ def test_a_merge_job_that_cannot_start_says_why_in_one_line(
     assert found == code
 
 
-def test_a_broker_that_does_not_answer_is_named_in_one_line(tmp_path: Path, registry: Registry) -> None:
+def test_a_broker_that_does_not_answer_is_named_in_one_line(
+    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark.doctor.kafka_checks._ANSWER_S", 2.0)
     code, reported = start(tmp_path, document(tmp_path, "127.0.0.1:1", registry.url))
     (line,) = lines_of(reported)
-    assert line.startswith("tidemark: no broker of 127.0.0.1:1 answers within 10 s: ")
+    assert line.startswith("tidemark: no broker of 127.0.0.1:1 answers within 2 s: ")
     assert code == 1
 
 

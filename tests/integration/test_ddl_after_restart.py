@@ -36,4 +36,4 @@ def test_dropped_columns_keep_their_values_when_the_process_has_seen_no_row(name
 
 
 def settings(source: Source) -> Settings:
-    return from_mapping(source.mapping() | {"snapshot": {"mode": "initial", "merge": "producer"}})
+    return from_mapping(source.mapping() | {"snapshot": {"mode": "initial", "merge": "producer", "readers": 1}})

@@ -205,7 +205,7 @@ def settings_for(
             },
             "kafka": {"bootstrap_servers": kafka.bootstrap_servers, "partitions": 1},
             "format": {"type": "json", "schemas": True},
-            "snapshot": {"mode": "initial", "readers": 4},
+            "snapshot": {"mode": "initial", "readers": 2},
             **more,
         }
     )

@@ -44,14 +44,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "tx": {"records": {"provide_transaction_metadata": True}},
     "mhash_only": {
-        "snapshot": {"mode": "initial"},
+        "snapshot": {"mode": "initial", "readers": 1},
         "records": {
             "column_exclude_list": [r"mhash\.t\.h1"],
             "column_mask_hash_v2": [{"algorithm": "SHA-256", "salt": "abc", "columns": [r"mhash\.t\.h2"]}],
         },
     },
     "mhash_trunc": {
-        "snapshot": {"mode": "initial"},
+        "snapshot": {"mode": "initial", "readers": 1},
         "records": {
             "column_include_list": [r"mhash\.t\.(id|h2|tr)"],
             "column_mask_with_chars": [{"chars": 10, "columns": [r"mhash\.t\.h2"]}],
@@ -86,7 +86,7 @@ def replayed(kafka: Any) -> Callable[[str], Replay]:
     def replay(prefix: str) -> Replay:
         name, database, tables = SCENARIOS[prefix]
         scenario = load(name, prefix)
-        more = {"snapshot": {"mode": "never"}, **OPTIONS[prefix]}
+        more = {"snapshot": {"mode": "never", "readers": 1}, **OPTIONS[prefix]}
         settings = settings_for(server, kafka, prefix, tables, **more)
         with server.connect() as user, user.cursor() as cursor:
             cursor.execute("CREATE DATABASE IF NOT EXISTS golden_signals")

@@ -102,7 +102,7 @@ def test_avro_records_are_read_by_confluents_own_deserializer(kafka: Any, regist
     server = own_database("mysql97", "schema-changes")
     name = "ddl_avro"
     wire = {"type": "avro", "registry": registry.url}
-    settings = settings_for(server, kafka, name, r"ddl_avro\..*", format=wire, snapshot={"mode": "never"})
+    settings = settings_for(server, kafka, name, r"ddl_avro\..*", format=wire, snapshot={"mode": "never", "readers": 1})
     with server.connect() as user, user.cursor() as cursor:
         cursor.execute("CREATE DATABASE IF NOT EXISTS golden_signals")
         cursor.execute("DROP DATABASE IF EXISTS ddl_avro")

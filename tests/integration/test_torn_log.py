@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from producer.source.log_scan import queries_between
 from tests.support.producers import SIGNAL, Source
 from tests.support.producing import RunningProducer
 
-LARGE_ROWS = 60_000
+LARGE_ROWS = 20_000
 LENGTH_AT = 9  # of an event's header of 19 bytes
 HEADER = 19
 MAGIC = 4
@@ -86,6 +87,7 @@ def tear(source: Source, torn_at: Callable[[list[tuple[int, int]]], int]) -> Non
             writer.start()
             while path.stat().st_size < end + 1_000_000:
                 assert writer.is_alive()
+                time.sleep(0.001)
             source.server.kill()
         finally:
             torn.set()

@@ -34,6 +34,9 @@ def test_after_is_the_same_as_without_partial_json(name: str, request: pytest.Fi
     columns = "(id INT PRIMARY KEY, n INT, j JSON, v VARCHAR(30), k JSON)"
     for table in ("whole", "part"):
         source.execute(f"CREATE TABLE {table} {columns}", ROWS.replace("{t}", table))
+    with source.connection.cursor() as cursor:
+        cursor.execute("SHOW BINARY LOG STATUS" if source.server.name == "mysql97" else "SHOW MASTER STATUS")
+        file, begin, *_ = cursor.fetchone()
     with running(source.settings()) as run:
         source.execute(*(update.replace("{t}", "whole") for update in UPDATES))
         source.execute("SET SESSION binlog_row_value_options = 'PARTIAL_JSON'")
@@ -44,12 +47,8 @@ def test_after_is_the_same_as_without_partial_json(name: str, request: pytest.Fi
         source.execute("XA END 'p'", "XA PREPARE 'p'", "XA COMMIT 'p'")
         run.caught_up(source)
     with source.server.connect(use_unicode=False) as connection, connection.cursor() as cursor:
-        cursor.execute("SHOW BINARY LOGS")
-        kinds = set()
-        for file, *_ in cursor.fetchall():
-            cursor.execute(f"SHOW BINLOG EVENTS IN '{file.decode()}'")  # with statements of other tests, in any charset
-            kinds |= {row[2] for row in cursor.fetchall()}
-    assert b"Update_rows_partial" in kinds
+        cursor.execute(f"SHOW BINLOG EVENTS IN '{file}' FROM {begin}")  # with statements of other tests, in any charset
+        assert b"Update_rows_partial" in {row[2] for row in cursor.fetchall()}
     seen = {
         table: [(c.value["op"], c.value["before"], c.value["after"]) for c in source.changes(table)]
         for table in ("whole", "part")

@@ -62,10 +62,14 @@ def read_mirrors(
     servers: str, name: str, tables: Iterable[tuple[str, str]], seed: int = 0
 ) -> dict[tuple[str, str], Mirror]:
     """The mirrors of captured tables."""
-    wanted = list(tables)
-    topics = {table: (change_topic(name, *table), snapshot_topic(name, *table)) for table in wanted}
+    return {table: Mirror(*both, seed) for table, both in read_records(servers, name, tables).items()}
+
+
+def read_records(servers: str, name: str, tables: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[list[Record], list[Record]]]:
+    """The changes and the snapshots of captured tables, of which mirrors are made."""
+    topics = {table: (change_topic(name, *table), snapshot_topic(name, *table)) for table in tables}
     found = read_topics(servers, [topic for both in topics.values() for topic in both], raw=True)
-    return {table: Mirror(found[changes], found[snapshots], seed) for table, (changes, snapshots) in topics.items()}
+    return {table: (found[changes], found[snapshots]) for table, (changes, snapshots) in topics.items()}
 
 
 def _entry(record: Record, partition: int | None) -> Entry:

@@ -46,7 +46,7 @@ class Source:
             },
             "kafka": {"bootstrap_servers": self.bootstrap_servers, "partitions": 2},
             "format": {"type": "json"},
-            "snapshot": {"mode": "never"},
+            "snapshot": {"mode": "never", "readers": 1},  # each is a transactional producer, which a start makes and fences
             "records": records or {},
         }
 
