@@ -30,20 +30,19 @@ from tidemark.cli import main
 class Pair:
     """A primary and, where it is asked for, a replica whose log files have another name. `source` is the primary's."""
 
-    def __init__(self, kind: str, folder: Path, bootstrap_servers: str) -> None:
-        self._kind, self._folder = kind, folder
+    def __init__(self, primary: Database, folder: Path, bootstrap_servers: str) -> None:
+        self._folder = folder
         self.replica_options: dict[str, str] = {}
-        self.primary = _start(kind, folder / "primary", server_id="11")
+        self.primary = primary
         schema = "shop"
-        with self.primary.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE {schema}")
+        _execute(primary, f"DROP DATABASE IF EXISTS {schema}", f"CREATE DATABASE {schema}")
         self.source = Source(self.primary, schema, bootstrap_servers)
 
     @cached_property
     def replica(self) -> Database:
         """Started at the first use, with replication by GTIDs."""
         options = {"server_id": "12", "log_bin": "other", "log_slave_updates": "ON", **self.replica_options}
-        server = _start(self._kind, self._folder / "replica", **options)
+        server = _start(self.primary.name, self._folder / "replica", **options)
         self._follow(server)
         return server
 
@@ -106,12 +105,27 @@ def pair_of(tmp_path: Path, kafka: Any) -> Iterator[Callable[[str], Pair]]:
     pairs: list[Pair] = []
 
     def make(kind: str) -> Pair:
-        pairs.append(Pair(kind, tmp_path / str(len(pairs)), kafka.bootstrap_servers))
+        folder = tmp_path / str(len(pairs))
+        pairs.append(Pair(_start(kind, folder / "primary", server_id="11"), folder, kafka.bootstrap_servers))
         return pairs[-1]
 
     yield make
     for pair in pairs:
         pair.close()
+
+
+@pytest.fixture(scope="module")
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with _start("mysql80", tmp_path_factory.mktemp("alone") / "primary", server_id="11") as server:
+        yield server
+
+
+@pytest.fixture
+def alone(one_server: Database, tmp_path: Path, kafka: Any) -> Iterator[Pair]:
+    """A primary that several tests have in turns: for those that need no replica."""
+    pair = Pair(one_server, tmp_path, kafka.bootstrap_servers)
+    yield pair
+    pair.source.connection.close()
 
 
 def read_all(pair: Pair, server: Database, **source: Any) -> None:
@@ -298,8 +312,8 @@ def test_where_the_replica_lacks_what_was_published_tables_are_read_again(pair_o
     assert snapshot_ids(pair) == [1]
 
 
-def test_a_server_of_another_lineage_is_refused(pair_of, mysql80):
-    pair = pair_of("mysql80")
+def test_a_server_of_another_lineage_is_refused(alone, mysql80):
+    pair = alone
     with running(pair.settings(pair.primary)) as run:
         pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
         run.caught_up(pair.source)
@@ -327,9 +341,9 @@ def test_the_last_transaction_of_a_file_is_the_same_when_another_file_follows(ki
 
 
 @pytest.mark.parametrize("again", [0, 30])
-def test_a_log_that_was_reset_is_not_resumed(again, pair_of):
+def test_a_log_that_was_reset_is_not_resumed(again, alone):
     """After RESET the same GTIDs come again: a resume by them would skip what they now stand for."""
-    pair = pair_of("mysql80")
+    pair = alone
     pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     with running(pair.settings(pair.primary)) as run:
         pair.source.execute(*(f"INSERT INTO t VALUES ({number})" for number in range(5)))
@@ -341,8 +355,8 @@ def test_a_log_that_was_reset_is_not_resumed(again, pair_of):
 
 
 @pytest.mark.parametrize("how", ["reset", "asked for"])
-def test_repair_starts_over_at_the_end_of_the_log(how, pair_of, tmp_path, capsys):
-    pair = pair_of("mysql80")
+def test_repair_starts_over_at_the_end_of_the_log(how, alone, tmp_path, capsys):
+    pair = alone
     pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     config = tmp_path / "tidemark.yaml"
     config.write_text(json.dumps(pair.source.mapping()), "utf-8")

@@ -9,7 +9,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, Self
 
 import pytest
 
-from devservers import start_database
+from devservers import Database, start_database
 from mysqlio.connection import Connection, connect, server_version
 from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import current_position, flavour_of
@@ -161,7 +160,6 @@ class Follower(threading.Thread):
 
 WAITING_BEFORE_VISIBLE = {
     "mysql97": (
-        "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'",
         "SET GLOBAL rpl_semi_sync_source_timeout = 60000",
         "SET GLOBAL rpl_semi_sync_source_enabled = ON",
     ),
@@ -178,20 +176,30 @@ NO_LONGER = {
 }
 
 
-@contextmanager
-def waiting_before_visible(kind: str, folder: Path) -> Iterator[SourceSettings]:
-    """A server with such commits and a table `d.t`."""
-    with start_database(kind, folder) as server:
+@pytest.fixture(scope="module", params=WAITING_BEFORE_VISIBLE)
+def delaying(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A server that can have such commits, and a table `d.t`."""
+    with start_database(request.param, tmp_path_factory.mktemp("delaying")) as server:
         with server.connect() as connection, connection.cursor() as cursor:
             end_of_log(server)  # a file of MariaDB has begun then, and nothing but commits is written to it
-            for statement in ("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", *WAITING_BEFORE_VISIBLE[kind]):
-                cursor.execute(statement)
-        yield settings_of(server)
+            cursor.execute("CREATE DATABASE d")
+            cursor.execute("CREATE TABLE d.t (id INT PRIMARY KEY)")
+            if server.flavour == "mysql":
+                cursor.execute("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
+        yield server
 
 
-@pytest.mark.parametrize("kind", WAITING_BEFORE_VISIBLE)
-def test_low_is_taken_when_what_the_log_reader_has_read_is_visible_and_not_before(kind: str, tmp_path: Path) -> None:
-    with waiting_before_visible(kind, tmp_path) as settings, Follower(settings) as follower, connect(ServerAccess.of(settings)) as connection:
+def settings_of_waiting(server: Database) -> SourceSettings:
+    """From now on commits wait; the table is empty."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        for statement in ("DELETE FROM d.t", *WAITING_BEFORE_VISIBLE[server.name]):
+            cursor.execute(statement)
+    return settings_of(server)
+
+
+def test_low_is_taken_when_what_the_log_reader_has_read_is_visible_and_not_before(delaying: Database) -> None:
+    kind, settings = delaying.name, settings_of_waiting(delaying)
+    with Follower(settings) as follower, connect(ServerAccess.of(settings)) as connection:
         before = follower.committed.position
         writer = threading.Thread(target=insert, args=(settings,))
         writer.start()
@@ -207,9 +215,9 @@ def test_low_is_taken_when_what_the_log_reader_has_read_is_visible_and_not_befor
         writer.join()
 
 
-@pytest.mark.parametrize("kind", WAITING_BEFORE_VISIBLE)
-def test_the_end_of_the_log_is_reported_when_what_is_before_it_is_visible(kind: str, tmp_path: Path) -> None:
-    with waiting_before_visible(kind, tmp_path) as settings, connect(ServerAccess.of(settings)) as connection:
+def test_the_end_of_the_log_is_reported_when_what_is_before_it_is_visible(delaying: Database) -> None:
+    kind, settings = delaying.name, settings_of_waiting(delaying)
+    with connect(ServerAccess.of(settings)) as connection:
         before = current_position(connection)
         writer = threading.Thread(target=insert, args=(settings,))
         writer.start()
