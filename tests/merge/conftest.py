@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from devservers import Kafka, Registry
 from schemas.settings import Settings, from_mapping
 from spark_jobs.merge import schema_sources
+from tests.merge.shared_job import PLAIN, Outcomes
 from tests.support.servers import unique_name
 
 SinkFactory = Callable[..., Settings]
@@ -26,6 +28,14 @@ def merge_settings(kafka: Kafka, registry: Registry, tmp_path: Path) -> SinkFact
 def shared_settings(kafka: Kafka, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Settings of the merge job that the cases of a module share."""
     return _factory(kafka, registry, tmp_path_factory.mktemp("shared"))()
+
+
+@pytest.fixture(scope="package")
+def one_job(
+    request: pytest.FixtureRequest, spark: SparkSession, kafka: Kafka, registry: Registry, tmp_path_factory: pytest.TempPathFactory
+) -> Outcomes:
+    """What came of the tests of `PLAIN`; modules whose tests share a job with other settings have a fixture of this name."""
+    return PLAIN.play_tables(request, spark, _factory(kafka, registry, tmp_path_factory.mktemp("plain"))())
 
 
 def _factory(kafka: Kafka, registry: Registry, folder: Path) -> SinkFactory:

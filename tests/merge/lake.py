@@ -89,7 +89,10 @@ def amounts_by_spark(spark: SparkSession, settings: Settings) -> dict[str, int]:
 def quarantined(settings: Settings, *topics: TableTopics) -> list[tuple[str, int, int, str]]:
     """Topic, partition, offset and reason of every record in quarantine, or of those of some topics."""
     names = {name for one in topics for name in (one.changes, one.snapshots)}
-    read = DeltaTable(f"{settings.sink.service_path}/quarantine").to_pyarrow_table()
+    path = f"{settings.sink.service_path}/quarantine"
+    if not DeltaTable.is_deltatable(path):
+        return []
+    read = DeltaTable(path).to_pyarrow_table()
     found = read.select(["topic", "partition", "offset", "reason"]).to_pylist()
     kept = [row for row in found if not names or row["topic"] in names]
     return sorted((row["topic"], row["partition"], row["offset"], row["reason"]) for row in kept)

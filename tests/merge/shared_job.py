@@ -2,12 +2,15 @@
 
 Such a test is a generator. It writes records, and yields if they are to be merged: `MERGED` if the job is to run until it has caught up,
 `DIED` if it is to die once the rows of its batch are written. It dies for all tests, and their batch is run again by the next run.
+
+Tests that need no settings of their own share the job `PLAIN`, whatever file they are in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -25,21 +28,28 @@ Case = Callable[..., Runs]
 
 
 class SharedJob:
-    """The tests of a module that share a job: `case` registers one, and a fixture `one_job` of the module returns what `play` returns."""
+    """The tests that share a job: `case` registers one, and the fixture `one_job` of their modules returns what `play` returns."""
 
     def __init__(self) -> None:
         self._cases: dict[str, Case] = {}
+        self._files: set[Path] = set()
 
     def case(self, function: Case) -> Callable[..., None]:
         """Return the test that a generator stands for."""
-        self._cases[function.__name__] = function
+        self._add(function.__name__, function, function)
         return _test_of(function)
+
+    def _add(self, name: str, case: Case, function: Case) -> None:
+        assert name not in self._cases, f"two tests of one job are named {name}"
+        self._cases[name] = case
+        self._files.add(Path(function.__code__.co_filename))
 
     def case_of(self, name: str, *values: str) -> Callable[[Case], Callable[..., None]]:
         """Return a decorator like `case` for a generator that is played once for each value of an argument."""
 
         def decorate(function: Case) -> Callable[..., None]:
-            self._cases |= {f"{function.__name__}[{value}]": partial(function, **{name: value}) for value in values}
+            for value in values:
+                self._add(f"{function.__name__}[{value}]", partial(function, **{name: value}), function)
             parameters = [pytest.param(id=value) for value in values]
             return pytest.mark.parametrize((), parameters)(_test_of(function))
 
@@ -47,7 +57,7 @@ class SharedJob:
 
     def play(self, request: pytest.FixtureRequest, scene: Callable[[], Any], merge: Callable[[Step], None]) -> Outcomes:
         """Play the tests that this run of pytest has chosen, each with a scene of its own."""
-        chosen = {item.name for item in request.session.items if item.path == request.path}
+        chosen = {item.name for item in request.session.items if item.path in self._files}
         return Outcomes({name: case(scene()) for name, case in self._cases.items() if name in chosen}, merge)
 
     def play_tables(self, request: pytest.FixtureRequest, spark: SparkSession, settings: Settings) -> Outcomes:
@@ -59,6 +69,10 @@ class SharedJob:
             merge_all(spark, settings, on_step)
 
         return self.play(request, lambda: Tables(spark, settings, made), merge)
+
+
+PLAIN: Final = SharedJob()
+"""The job of tests that need no settings of their own; `conftest` has its `one_job`."""
 
 
 def _test_of(function: Case) -> Callable[..., None]:

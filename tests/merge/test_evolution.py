@@ -18,7 +18,6 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
-from schemas.settings import Settings
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.merge.tables_by_workers import TablesByWorkers
 from spark_jobs.sinks.contract import Evolution
@@ -26,11 +25,22 @@ from spark_jobs.sinks.delta import writes as merge
 from spark_jobs.sinks.delta.alter import apply
 from spark_jobs.sinks.stamp import Stamp
 from tests.merge.conftest import SinkFactory
-from tests.merge.lake import Crash, at, column, crash, flush, marker, merge_all, rows, table, topics_of
-from tests.merge.shared_job import MERGED, Outcomes, Runs, SharedJob, Tables
+from tests.merge.lake import (
+    Crash,
+    at,
+    column,
+    crash,
+    flush,
+    marker,
+    merge_all,
+    quarantined,
+    rows,
+    table,
+    topics_of,
+)
+from tests.merge.shared_job import MERGED, PLAIN, Runs, Tables
 from tidemark.verify.rules import rule
 
-JOB = SharedJob()
 NTZ = T.TimestampNTZType()
 DAY = datetime(2024, 2, 29)
 
@@ -66,7 +76,7 @@ def test_a_table_that_had_no_datetime_takes_one(
     assert {name: read.column(name)[0].as_py() for name in row} == row, "delta-rs reads it"
 
 
-@JOB.case
+@PLAIN.case
 def test_added_columns_fill_old_rows_and_types_widen(tables: Tables) -> Runs:
     settings = tables.settings
     plain = table("plain", column("a"))
@@ -113,7 +123,7 @@ def test_added_columns_fill_old_rows_and_types_widen(tables: Tables) -> Runs:
     }
 
 
-@JOB.case
+@PLAIN.case
 def test_a_column_never_becomes_narrower_than_it_was(tables: Tables) -> Runs:
     """Narrower, of the other sign, dropped and added with another type, NULL to NOT NULL and back, text to bytes."""
     settings = tables.settings
@@ -153,12 +163,12 @@ def test_a_column_never_becomes_narrower_than_it_was(tables: Tables) -> Runs:
     yield MERGED
     wide = first | {"again": "5", "bytes": "ü".encode()}
     assert rows(settings, before) == [wide, second | {"places": Decimal("1.2500")}, wide | {"id": 3}]
-    assert not (Path(settings.sink.service_path) / "quarantine").exists()
+    assert quarantined(settings, topics) == []
     kinds = dict(tables.spark.read.format("delta").load(settings.sink.table_path("shop", "drift")).dtypes)
     assert (kinds["narrow"], kinds["sign"], kinds["places"]) == ("bigint", "bigint", "decimal(10,4)")
 
 
-@JOB.case
+@PLAIN.case
 def test_what_is_no_text_becomes_bytes_by_its_text(tables: Tables) -> Runs:
     """BIT(1) to BIT(8) and the like: Spark casts nothing but text to bytes; records of both kinds are read, batch by batch."""
     settings = tables.settings
@@ -180,7 +190,7 @@ def test_what_is_no_text_becomes_bytes_by_its_text(tables: Tables) -> Runs:
     reported = {"flags": b"true", "number": b"-5", "day": b"1970-01-02"}
     new = dict.fromkeys(names, b"\xff")
     assert rows(settings, before) == [{"id": 1} | reported, {"id": 2} | new, {"id": 3} | new, {"id": 4} | reported]
-    assert not (Path(settings.sink.service_path) / "quarantine").exists()
+    assert quarantined(settings, topics) == []
 
 
 def test_a_crash_between_new_columns_and_new_rows_fills_once(
@@ -345,7 +355,7 @@ def _plain(value: Any) -> Any:
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
-@JOB.case
+@PLAIN.case
 def test_a_column_that_comes_back_as_it_was_has_its_values_in_a_sink_that_is_younger(tables: Tables) -> Runs:
     """The registry knows the schema already: the newest one there is that of the time without the column."""
     settings = tables.settings
@@ -360,8 +370,3 @@ def test_a_column_that_comes_back_as_it_was_has_its_values_in_a_sink_that_is_you
     topics.change("c", {"id": 2, "n": 2}, at(200, 1).text)
     yield MERGED
     assert rows(settings, with_it) == [{"id": 1, "n": None}, {"id": 2, "n": 2}]
-
-
-@pytest.fixture(scope="module")
-def one_job(request: pytest.FixtureRequest, spark: SparkSession, shared_settings: Settings) -> Outcomes:
-    return JOB.play_tables(request, spark, shared_settings)

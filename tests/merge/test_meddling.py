@@ -42,6 +42,7 @@ from tests.merge.lake import (
     topics_of,
     wait_for,
 )
+from tests.merge.shared_job import MERGED, PLAIN, Runs, Tables
 
 
 def test_killed_between_two_tables_of_a_batch_each_has_its_rows_once(
@@ -304,12 +305,11 @@ def test_records_that_kafka_has_dropped_before_they_were_read_stop_the_job_with_
         assert "failOnDataLoss" not in str(raised.value)
 
 
-def test_a_snapshot_whose_beginning_kafka_no_longer_has_does_not_make_a_new_sink_consistent(
-    spark: SparkSession, merge_settings: SinkFactory
-) -> None:
+@PLAIN.case
+def test_a_snapshot_whose_beginning_kafka_no_longer_has_does_not_make_a_new_table_consistent(tables: Tables) -> Runs:
     """Its last marker is there; rows, or changes that came after them, went with the retention before the job first ran."""
-    settings = merge_settings()
-    whole, rowless, changeless = (topics_of(settings, replace(ORDERS, name=name)) for name in ("whole", "rowless", "changeless"))
+    settings = tables.settings
+    whole, rowless, changeless = (tables.topics_of(replace(ORDERS, name=name)) for name in ("whole", "rowless", "changeless"))
 
     def read_at(position: int, *ids: str) -> None:
         for topics in (whole, rowless, changeless):
@@ -325,7 +325,7 @@ def test_a_snapshot_whose_beginning_kafka_no_longer_has_does_not_make_a_new_sink
     read_at(100, "one", "two")
     rowless.trim(rowless.snapshots, 0, 1)
     changeless.trim(changeless.changes, 0, 1)
-    merge_all(spark, settings)
+    yield MERGED
     known = {topics.table.name: progress(settings, topics.table) for topics in (whole, rowless, changeless)}
     assert {name: one["consistent_at"] for name, one in known.items()} == {
         "whole": at(150).text,
@@ -335,7 +335,7 @@ def test_a_snapshot_whose_beginning_kafka_no_longer_has_does_not_make_a_new_sink
     assert {one["applied_position"] for one in known.values()} == {at(150).text}
 
     read_at(200, "one", "two", "three")
-    merge_all(spark, settings)
+    yield MERGED
     for topics in (whole, rowless, changeless):
         assert progress(settings, topics.table)["consistent_at"] == at(250).text
         assert {row["amount"] for row in rows(settings, topics.table)} == {200}

@@ -24,7 +24,7 @@ from spark_jobs.store.sink_layout import STATE
 from tests.merge.chunks import Chunks
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, Step, at, column, flush, marker, progress, rows, table, topics_of
-from tests.merge.shared_job import MERGED, Outcomes, Runs, SharedJob
+from tests.merge.shared_job import DIED, MERGED, Outcomes, Runs, SharedJob
 from tests.merge.topics import TableTopics
 
 JOB = SharedJob()
@@ -177,27 +177,42 @@ def test_chunks_of_two_requests_and_a_chunk_that_is_asked_for_twice_are_loaded_o
     assert [one.rows for one in world.chunks.answers()] == [20] * 4
 
 
-@pytest.mark.parametrize("step", ["merged", "loaded", "saved", "answered", "published"])
-def test_wherever_the_job_dies_each_row_is_there_once(world: World, step: str) -> None:
-    """The second attempt reads newer rows: what it lacks or has besides is in the log."""
+def each_row_once(world: World, first: str) -> Runs:
+    """Load chunks beside changes, in a first attempt of this outcome and in a second one.
+
+    The second attempt reads newer rows: what it lacks or has besides is in the log.
+    """
     world.change("c", 1, 50, 5)
     world.change("d", 3, 150)
     world.chunks.ask("w0", world.topics, some(1, 2, 3, 4), 100)
     world.chunks.ask("w1", world.topics, some(10, 11), 100, chunk=1)
+    yield first
+    world.chunks.has("w0", world.topics, [*some(1, 2, a=9), *some(5, 6)], 100)
+    for number, op in ((1, "u"), (2, "u"), (4, "d"), (5, "c"), (6, "c")):
+        world.change(op, number, 300 + number, 9 if number < 5 else 1)
+    yield MERGED
+    yield MERGED
+    assert world.rows == {1: 9, 2: 9, 5: 1, 6: 1, 10: 1, 11: 1}
+    assert {(one.window, one.error) for one in world.chunks.answers()} == {("w0", ""), ("w1", "")}
 
+
+@JOB.case
+def test_where_the_job_dies_with_its_rows_merged_each_row_is_there_once(world: World) -> Runs:
+    yield from each_row_once(world, DIED)
+
+
+@pytest.mark.parametrize("step", ["loaded", "saved", "answered", "published"])
+def test_wherever_the_job_dies_each_row_is_there_once(world: World, step: str) -> None:
     def dies(name: str, _: int) -> None:
         if name == step:
             raise Crash
 
-    with pytest.raises(Crash):
-        world.merge(dies)
-    world.chunks.has("w0", world.topics, [*some(1, 2, a=9), *some(5, 6)], 100)
-    for number, op in ((1, "u"), (2, "u"), (4, "d"), (5, "c"), (6, "c")):
-        world.change(op, number, 300 + number, 9 if number < 5 else 1)
-    world.merge()
-    world.merge()
-    assert world.rows == {1: 9, 2: 9, 5: 1, 6: 1, 10: 1, 11: 1}
-    assert {(one.window, one.error) for one in world.chunks.answers()} == {("w0", ""), ("w1", "")}
+    for how in each_row_once(world, DIED):
+        if how == DIED:
+            with pytest.raises(Crash):
+                world.merge(dies)
+        else:
+            world.merge()
 
 
 @pytest.mark.parametrize("step", ["saved", "published"])
@@ -336,24 +351,20 @@ def test_rows_of_a_chunk_that_only_a_dead_attempt_has_loaded_are_not_there_twice
     assert world.rows == {1: 1, 100: 7, 200: 1, 300: 1}
 
 
-def test_rows_that_a_dead_attempt_has_put_and_kafka_has_dropped_since_are_not_there_twice(world: World) -> None:
-    def dies(name: str, _: int) -> None:
-        if name == "merged":
-            raise Crash
-
+@JOB.case
+def test_rows_that_a_dead_attempt_has_put_and_kafka_has_dropped_since_are_not_there_twice(world: World) -> Runs:
     world.change("c", 1, 50)
-    world.merge()
+    yield MERGED
     world.change("c", 100, 150, 5)
-    with pytest.raises(Crash):
-        world.merge(dies)
+    yield DIED
     assert world.rows == {1: 1, 100: 5}
     world.change("c", 2, 160)
     flush(world.topics)
     changes = world.topics.changes
     world.topics.trim(changes, 0, world.topics.ends[changes][0] - 1)
-    world.merge()
+    yield MERGED
     world.change("u", 100, 300, 7)
-    world.merge()
+    yield MERGED
     assert world.rows == {1: 1, 2: 1, 100: 7}
 
 
@@ -413,29 +424,45 @@ def test_where_the_jvm_writes_a_load_is_refused_for_good(
     assert (answer.retry, world.rows, world.chunks.reads()) == (False, {2: 1}, [])
 
 
-@pytest.mark.parametrize("step", ["begin", "conclude"])
-def test_an_error_of_one_table_around_its_loads_ends_no_batch_and_the_table_is_merged_further(
-    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+def test_an_error_of_a_table_around_its_loads_ends_no_batch_and_the_table_is_merged_further(
+    spark: SparkSession, merge_settings: SinkFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = getattr(LoadsOfTable, step)
+    """Two tables of one job: one fails as its loads begin, the other as they are concluded."""
+    settings = merge_settings()
+    worlds = {step: World(spark, settings, tmp_path / "chunks", f"{step}s") for step in ("begin", "conclude")}
 
-    def fails(*arguments: Any) -> None:
-        real(*arguments)
-        raise SinkError("no room")
+    def merge() -> None:
+        flush(*(world.topics for world in worlds.values()))
+        worlds["begin"].chunks.merge()
 
-    world.change("c", 1, 50)
-    world.merge()
-    world.altered(column("b"))
-    world.chunks.ask("w0", world.topics, [{"id": 2, "a": 2, "b": 2}], 100)
+    def failing_at(step: str) -> Any:
+        real = getattr(LoadsOfTable, step)
+
+        def run(loads: LoadsOfTable, *arguments: Any) -> Any:
+            result = real(loads, *arguments)
+            if loads._table.name.table == f"{step}s":
+                raise SinkError("no room")
+            return result
+
+        return run
+
+    for world in worlds.values():
+        world.change("c", 1, 50)
+    merge()
+    for world in worlds.values():
+        world.altered(column("b"))
+        world.chunks.ask("w0", world.topics, [{"id": 2, "a": 2, "b": 2}], 100)
     with monkeypatch.context() as patched:
-        patched.setattr(LoadsOfTable, step, fails)
-        world.merge()
-    (answer,) = world.chunks.answers()
-    assert (answer.rows, answer.retry) == ((0, True) if step == "begin" else (1, False))
-    world.topics.change("u", {"id": 2, "a": 3, "b": 3}, at(200, 1).text)
-    world.topics.change("d", {"id": 1, "a": 3, "b": 3}, at(201, 1).text)
-    world.merge()
-    assert world.rows == {2: 3}
+        for step in worlds:
+            patched.setattr(LoadsOfTable, step, failing_at(step))
+        merge()
+    answers = {step: [(one.rows, one.retry) for one in world.chunks.answers()] for step, world in worlds.items()}
+    assert answers == {"begin": [(0, True)], "conclude": [(1, False)]}
+    for world in worlds.values():
+        world.topics.change("u", {"id": 2, "a": 3, "b": 3}, at(200, 1).text)
+        world.topics.change("d", {"id": 1, "a": 3, "b": 3}, at(201, 1).text)
+    merge()
+    assert {step: world.rows for step, world in worlds.items()} == {"begin": {2: 3}, "conclude": {2: 3}}
 
 
 @JOB.case

@@ -34,9 +34,11 @@ from tests.merge.lake import (
     topics_of,
     wait_for,
 )
+from tests.merge.shared_job import DIED, MERGED, Outcomes, Runs, SharedJob, Tables
 from tests.merge.topics import TableTopics
 
 OTHER = replace(ORDERS, name="other")
+JOB = SharedJob()
 
 
 def complete(topics: TableTopics, low: int, *ids: str) -> None:
@@ -45,6 +47,12 @@ def complete(topics: TableTopics, low: int, *ids: str) -> None:
         topics.row({"id": key, "amount": low}, at(low).text)
     more = {"request": str(low), "first_bound": at(low), "whole_table": True, "rows": len(ids)}
     marker(topics, CompleteMarker, low + 50, **more)
+
+
+def with_another(tables: Tables, name: str) -> tuple[TableTopics, TableTopics]:
+    """The topics of a table like ORDERS, and of one beside it that nothing happens to."""
+    one, other = (tables.topics_of(replace(ORDERS, name=f"{name}{more}")) for more in ("", "beside"))
+    return one, other
 
 
 def aside(settings: Settings, schema: Any = ORDERS) -> dict[str, Any]:
@@ -187,18 +195,15 @@ def test_a_table_is_retried_by_a_job_that_gets_no_records(
     assert amounts(settings) == {"one": 1, "two": 2}
 
 
-@pytest.mark.parametrize("topic", ["changes", "snapshots"])
-def test_records_that_kafka_dropped_unread_leave_one_table_incomplete_until_it_is_read_again(
-    spark: SparkSession, merge_settings: SinkFactory, topic: str
-) -> None:
-    settings = merge_settings()
-    topics, other = topics_of(settings, ORDERS), topics_of(settings, OTHER)
+@JOB.case_of("topic", "changes", "snapshots")
+def test_records_that_kafka_dropped_unread_leave_one_table_incomplete_until_it_is_read_again(tables: Tables, topic: str) -> Runs:
+    settings = tables.settings
+    topics, other = with_another(tables, f"dropped{topic}")
     topics.change("c", {"id": "one", "amount": 1}, at(50, 1).text)
     topics.change("c", {"id": "two", "amount": 2}, at(51, 1).text, 1)
     complete(topics, 100, "one", "two")
-    flush(topics)
-    merge_all(spark, settings)
-    assert progress(settings)["consistent_at"] == at(150).text
+    yield MERGED
+    assert progress(settings, topics.table)["consistent_at"] == at(150).text
     topics.change("d", {"id": "one", "amount": 1}, at(160, 1).text)
     complete(topics, 170, "two")
     topics.change("c", {"id": "three", "amount": 3}, at(230, 1).text)
@@ -206,17 +211,17 @@ def test_records_that_kafka_dropped_unread_leave_one_table_incomplete_until_it_i
     flush(topics, other)
     name = getattr(topics, topic)
     topics.trim(name, 0, topics.ends[name][0] - 1)
-    merge_all(spark, settings)
-    found = progress(settings)
+    yield MERGED
+    found = progress(settings, topics.table)
     assert f"records of topic {name} that were not merged yet are no longer in Kafka" in found["incomplete"]
     assert (found["consistent_at"], found["set_aside"]) == (None, None)
-    assert amounts(settings).keys() >= {"two", "three"}
-    assert len(rows(settings, OTHER)) == 1
+    assert amounts(settings, topics.table).keys() >= {"two", "three"}
+    assert len(rows(settings, other.table)) == 1
     complete(topics, 300, "two", "three")
-    flush(topics)
-    merge_all(spark, settings)
-    assert amounts(settings) == {"two": 300, "three": 300}
-    assert (progress(settings)["incomplete"], progress(settings)["consistent_at"]) == (None, at(350).text)
+    yield MERGED
+    assert amounts(settings, topics.table) == {"two": 300, "three": 300}
+    found = progress(settings, topics.table)
+    assert (found["incomplete"], found["consistent_at"]) == (None, at(350).text)
 
 
 def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -296,28 +301,25 @@ def crash_once_merged(step: str, _batch_id: int) -> None:
         raise Crash
 
 
-def test_topics_created_again_between_two_attempts_at_a_batch_are_read(spark: SparkSession, merge_settings: SinkFactory) -> None:
+@JOB.case
+def test_topics_created_again_between_two_attempts_at_a_batch_are_read(tables: Tables) -> Runs:
     """The first attempt has written to the table: that commit is ours, whatever the second one reads."""
-    settings = merge_settings()
-    topics, other = topics_of(settings, ORDERS), topics_of(settings, OTHER)
+    settings = tables.settings
+    topics, other = with_another(tables, "attempted")
     other.register()
-    for number, key in enumerate(("one", "two")):
+    for number, (key, runs) in enumerate((("one", MERGED), ("two", DIED))):
         for one in (topics, other):
             one.change("c", {"id": key, "amount": 1}, at(50 + number, 1).text)
-        flush(topics, other)
-        if key == "one":
-            merge_all(spark, settings)
-    with pytest.raises(Crash):
-        merge_all(spark, settings, crash_once_merged)
+        yield runs
+    assert len(amounts(settings, topics.table)) == 2, "the first attempt has written"
     topics.create_again()
     topics.change("u", {"id": "two", "amount": 2}, at(300, 1).text)
     for key in ("three", "four"):
         other.change("c", {"id": key, "amount": 1}, at(310, 1).text)
-        flush(topics, other)
-        merge_all(spark, settings)
-    assert progress(settings)["set_aside"] is None
-    assert amounts(settings) == {"one": 1, "two": 2}
-    assert len(rows(settings, OTHER)) == 4
+        yield MERGED
+    assert progress(settings, topics.table)["set_aside"] is None
+    assert amounts(settings, topics.table) == {"one": 1, "two": 2}
+    assert len(rows(settings, other.table)) == 4
 
 
 def test_a_batch_that_has_written_keeps_its_offsets(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -346,3 +348,8 @@ def test_a_batch_that_has_written_keeps_its_offsets(spark: SparkSession, merge_s
     merge_all(spark, settings)
     assert {row["id"] for row in rows(settings, OTHER)} == {"one", "two", "three"}
     assert aside(settings) is None
+
+
+@pytest.fixture(scope="module")
+def one_job(request: pytest.FixtureRequest, spark: SparkSession, shared_settings: Settings) -> Outcomes:
+    return JOB.play_tables(request, spark, shared_settings)

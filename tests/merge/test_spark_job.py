@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from schemas.errors import ConfigError, SinkError
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
-from schemas.settings import Settings, from_mapping
+from schemas.settings import from_mapping
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.merge.layout_plan import NO_KEY
 from spark_jobs.merge.old_file_turns import TURNS
@@ -28,11 +28,9 @@ from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
-    Crash,
     amounts,
     at,
     column,
-    crash,
     flush,
     marker,
     merge_all,
@@ -43,12 +41,10 @@ from tests.merge.lake import (
     topics_of,
     wait_for,
 )
-from tests.merge.shared_job import DIED, MERGED, Outcomes, Runs, SharedJob, Tables
-
-JOB = SharedJob()
+from tests.merge.shared_job import DIED, MERGED, PLAIN, Runs, Tables
 
 
-@JOB.case
+@PLAIN.case
 def test_bad_records_go_to_quarantine_and_the_rest_is_merged(tables: Tables) -> Runs:
     settings = tables.settings
     topics, lost = tables.topics_of(ORDERS), tables.topics_of(replace(ORDERS, name="lost"))
@@ -82,7 +78,7 @@ def test_bad_records_go_to_quarantine_and_the_rest_is_merged(tables: Tables) -> 
     assert (progress(settings)["quarantined"], progress(settings)["rows"]) == (4, 2)
 
 
-@JOB.case
+@PLAIN.case
 def test_a_table_without_a_key_is_passed_over_and_no_snapshot_of_then_makes_it_consistent_when_it_has_one(tables: Tables) -> Runs:
     settings = tables.settings
     keyed = table("keyless", column("n"))
@@ -101,7 +97,7 @@ def test_a_table_without_a_key_is_passed_over_and_no_snapshot_of_then_makes_it_c
     assert rows(settings, keyed) == [{"id": 3, "n": 3}]
 
 
-@JOB.case
+@PLAIN.case
 def test_floors_and_sweeps_delete_once_and_for_all(tables: Tables) -> Runs:
     settings = tables.settings
     truncated, swept, empty = (
@@ -135,7 +131,7 @@ def test_floors_and_sweeps_delete_once_and_for_all(tables: Tables) -> Runs:
     assert rows(settings, swept) == [{"id": 2, "a": 2}]
 
 
-@JOB.case
+@PLAIN.case
 def test_a_batch_that_found_nothing_to_write_is_no_write_that_is_missed_later(tables: Tables) -> Runs:
     """Delta makes no commit where a floor deletes no row; a batch that is run again finds its new columns there."""
     settings, schema = tables.settings, table("above", column("a"))
@@ -158,34 +154,32 @@ def test_a_batch_that_found_nothing_to_write_is_no_write_that_is_missed_later(ta
     assert [row["five"] for row in rows(settings, other.table)] == [5, 6]
 
 
-def test_rows_are_appended_once_when_the_job_dies_after_it(
-    spark: SparkSession, merge_settings: SinkFactory
-) -> None:
+@PLAIN.case
+def test_rows_are_appended_once_when_the_job_dies_after_it(tables: Tables) -> Runs:
     """New keys above all others are appended without a MERGE: only the commit's own memory stops a second time."""
-    settings, schema = merge_settings(), table("log", column("a"))
-    topics = topics_of(settings, schema)
-    for start in (0, 10, 20):
+    settings, schema = tables.settings, table("appended", column("a"))
+    topics = tables.topics_of(schema)
+    for start in (0, 10):
         for number in range(start, start + 10):
             topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, number % 2)
-        flush(topics)
-        with pytest.raises(Crash):
-            merge_all(spark, settings, crash)
-        merge_all(spark, settings)
-    assert [row["id"] for row in rows(settings, schema)] == list(range(30))
-    log = Path(settings.sink.table_path("shop", "log")) / "_delta_log"
+        yield DIED
+        yield MERGED
+    assert [row["id"] for row in rows(settings, schema)] == list(range(20))
+    log = Path(settings.sink.table_path("shop", "appended")) / "_delta_log"
     lines = [
         json.loads(line) for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()
     ]
     made, *infos = [action["commitInfo"] for action in lines if "commitInfo" in action]
     assert made["operation"] == "CREATE TABLE"
-    assert [info["operation"] for info in infos] == ["WRITE", "WRITE", "WRITE"]
+    assert [info["operation"] for info in infos] == ["WRITE", "WRITE"]
     stamps = [json.loads(info["userMetadata"]) for info in infos]
-    assert {stamp["table"] for stamp in stamps} == {"shop.log"}
-    assert [stamp["batch_id"] for stamp in stamps] == [0, 1, 2]
+    assert {stamp["table"] for stamp in stamps} == {"shop.appended"}
+    first, second = (stamp["batch_id"] for stamp in stamps)
+    assert first < second
     assert all(stamp["change_offsets"] for stamp in stamps)
 
 
-@JOB.case
+@PLAIN.case
 def test_children_that_left_stay_away_when_the_job_dies_after_the_batch_that_made_the_table(tables: Tables) -> Runs:
     """The batch appends the first time, for there is no table; the second time it would merge what a sweep has taken."""
     settings, schema = tables.settings, table("log", column("a"))
@@ -248,7 +242,7 @@ def test_a_job_removes_old_files_of_a_table_beside_its_batches_and_before_it_end
     assert amounts(settings) == {"1": 1, "2": 2, "3": 3}
 
 
-@JOB.case
+@PLAIN.case
 def test_rows_keep_their_order_when_the_key_becomes_another(tables: Tables) -> Runs:
     """The new key's values lie above all that the old key had: none of them is new."""
     settings = tables.settings
@@ -266,7 +260,7 @@ def test_rows_keep_their_order_when_the_key_becomes_another(tables: Tables) -> R
     assert found == [(101, 5), (102, 5), (103, 0)]
 
 
-@JOB.case
+@PLAIN.case
 def test_a_key_that_comes_back_is_the_key_again(tables: Tables) -> Runs:
     """The registry gives an old schema its old place: its order of versions does not say today's key."""
     settings = tables.settings
@@ -285,7 +279,7 @@ def test_a_key_that_comes_back_is_the_key_again(tables: Tables) -> Runs:
     assert found == [(2, 7, 300)]
 
 
-@JOB.case
+@PLAIN.case
 def test_a_first_write_that_was_cut_off_is_made_again(tables: Tables) -> Runs:
     settings = tables.settings
     topics = tables.topics_of(replace(ORDERS, name="halved"))
@@ -297,7 +291,7 @@ def test_a_first_write_that_was_cut_off_is_made_again(tables: Tables) -> Runs:
     assert amounts(settings, topics.table) == {"one": 1}
 
 
-@JOB.case
+@PLAIN.case
 def test_spellings_of_one_key_are_keys_of_their_own(tables: Tables) -> Runs:
     settings = tables.settings
     topics = tables.topics_of(replace(ORDERS, name="spellings"))
@@ -365,8 +359,3 @@ def test_settings_the_job_cannot_serve_are_refused() -> None:
         MergeJob(from_mapping(common | sink | {"format": {"type": "json"}}))
     with pytest.raises(ConfigError, match="none is given"):
         MergeJob(from_mapping(common | {"format": {"registry": "http://r"}}))
-
-
-@pytest.fixture(scope="module")
-def one_job(request: pytest.FixtureRequest, spark: SparkSession, shared_settings: Settings) -> Outcomes:
-    return JOB.play_tables(request, spark, shared_settings)

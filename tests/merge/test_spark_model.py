@@ -19,6 +19,7 @@ from spark_jobs.merge import tombstones
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
 from tests.merge.lake import ORDERS, Crash, amounts, amounts_by_spark, at, merge_all, progress, rows
+from tests.merge.shared_job import MERGED, PLAIN, Runs, Tables
 from tests.merge.topics import TableTopics
 
 SHAPE = Shape(keys=40, partitions=2, steps=300)
@@ -134,9 +135,14 @@ def merge_through_crashes(spark: SparkSession, settings: Settings, dying: Dying)
         return
 
 
-@pytest.mark.parametrize(
-    ("mutant", "writer"), [(None, "auto"), ("horizon", "auto"), ("guard", "auto"), (None, "jvm")]
-)
+@PLAIN.case
+def test_late_rows_stay_away(tables: Tables) -> Runs:
+    settings, topics = tables.settings, tables.topics_of(replace(ORDERS, name="late"))
+    yield from late_rows(settings, topics)
+    assert amounts(settings, topics.table) == {"two": 2}
+
+
+@pytest.mark.parametrize(("mutant", "writer"), [("horizon", "auto"), ("guard", "auto"), (None, "jvm")])
 def test_late_rows_stay_away_only_with_horizon_and_guard(
     mutant: str | None,
     writer: str,
@@ -144,53 +150,50 @@ def test_late_rows_stay_away_only_with_horizon_and_guard(
     merge_settings: SinkFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A delete, then a row of a window that was open before it, then one of an attempt that was given up.
-
-    A batch is between the delete and the row: the delete is remembered longer than the batch after it.
-    """
     if mutant == "horizon":
         monkeypatch.setattr(tombstones, "needed", lambda _folders, _state: ())
     if mutant == "guard":
         monkeypatch.setattr(TableState, "guard", property(lambda _state: {}))
     settings = merge_settings(writer=writer)
-    topics = topics_of(settings)
+    for _ in late_rows(settings, topics_of(settings)):
+        merge_all(spark, settings)
+    assert (amounts(settings) == {"two": 2}) == (mutant is None)
+
+
+def late_rows(settings: Settings, topics: TableTopics) -> Runs:
+    """Write a delete, then a row of a window that was open before it, then one of an attempt that was given up.
+
+    A batch is between the delete and the row: the delete is remembered longer than the batch after it.
+    """
     one, two = {"id": "one", "amount": 1}, {"id": "two", "amount": 2}
-    low = at(100).text
     for row in (one, two):
         topics.change("c", row, at(50, 1).text)
     topics.change("d", one, at(200, 1).text)
     topics.marker(heartbeat(topics, position=300, horizon=100))
     topics.flush()
-    merge_all(spark, settings)
+    yield MERGED
     topics.marker(heartbeat(topics, position=350, horizon=100))
     topics.flush()
-    merge_all(spark, settings)
-    assert amounts(settings) == {"two": 2}
-
-    topics.row(one, low)
-    topics.marker(heartbeat(topics, position=400, horizon=400))
-    topics.flush()
-    merge_all(spark, settings)
-    topics.row(one, low)
-    topics.marker(heartbeat(topics, position=500, horizon=500))
-    topics.flush()
-    merge_all(spark, settings)
-    assert (amounts(settings) == {"two": 2}) == (mutant is None)
+    yield MERGED
+    assert amounts(settings, topics.table) == {"two": 2}
+    for position in (400, 500):
+        topics.row(one, at(100).text)
+        topics.marker(heartbeat(topics, position=position, horizon=position))
+        topics.flush()
+        yield MERGED
 
 
-def test_what_is_older_never_replaces_what_is_newer(spark: SparkSession, merge_settings: SinkFactory) -> None:
+@PLAIN.case
+def test_what_is_older_never_replaces_what_is_newer(tables: Tables) -> Runs:
     """A snapshot row, and a delete from another partition, that come a batch after a newer change of their keys."""
-    settings = merge_settings()
-    topics = topics_of(settings)
+    topics = tables.topics_of(replace(ORDERS, name="older"))
     for key in ("one", "two"):
         topics.change("u", {"id": key, "amount": 2}, at(200, 1).text, 0)
-    topics.flush()
-    merge_all(spark, settings)
+    yield MERGED
     topics.row({"id": "one", "amount": 1}, at(100).text)
     topics.change("d", {"id": "two", "amount": 1}, at(100, 1).text, 1)
-    topics.flush()
-    merge_all(spark, settings)
-    assert amounts(settings) == {"one": 2, "two": 2}
+    yield MERGED
+    assert amounts(tables.settings, topics.table) == {"one": 2, "two": 2}
 
 
 CHILD = TableSchema(
@@ -206,13 +209,9 @@ CHILD = TableSchema(
 BIG = 2**64 - 1
 
 
-def test_a_sweep_takes_rows_by_composite_values_of_any_type_below_its_bound(
-    spark: SparkSession, merge_settings: SinkFactory
-) -> None:
-    settings = merge_settings()
-    topics = TableTopics(
-        settings.kafka.bootstrap_servers, settings.format.registry or "", settings.name, CHILD, partitions=1
-    )
+@PLAIN.case
+def test_a_sweep_takes_rows_by_composite_values_of_any_type_below_its_bound(tables: Tables) -> Runs:
+    settings, topics = tables.settings, tables.topics_of(CHILD)
     for ident, big, value in (
         (1, BIG, b"\0\xff"),
         (2, BIG, b"\0\xfe"),
@@ -226,7 +225,7 @@ def test_a_sweep_takes_rows_by_composite_values_of_any_type_below_its_bound(
         table="shop.child",
         position=at(400),
         horizon=at(200),
-        partitions=1,
+        partitions=topics.partitions,
         change_offsets=topics.change_offsets,
         request="children",
         first_bound=at(300),
@@ -235,19 +234,17 @@ def test_a_sweep_takes_rows_by_composite_values_of_any_type_below_its_bound(
         sweep=Sweep(("BIG", "bytes"), frozenset({(str(BIG), "00FF"), ("7", "0000")})),
     )
     topics.marker(complete)
-    topics.flush()
-    merge_all(spark, settings)
+    yield MERGED
     assert [row["id"] for row in rows(settings, CHILD)] == [1, 2, 3, 4, 5], "the horizon is below the bound"
-    topics.marker(replace(heartbeat(topics, position=450, horizon=300), table="shop.child"))
-    topics.flush()
-    merge_all(spark, settings)
+    topics.marker(heartbeat(topics, position=450, horizon=300))
+    yield MERGED
     assert [row["id"] for row in rows(settings, CHILD)] == [2, 3, 4, 5]
     assert progress(settings, CHILD)["consistent_at"] is None
 
 
 def heartbeat(topics: TableTopics, *, position: int, horizon: int) -> HeartbeatMarker:
     return HeartbeatMarker(
-        table="shop.orders",
+        table=topics.table.full_name,
         position=at(position),
         horizon=at(horizon),
         partitions=topics.partitions,

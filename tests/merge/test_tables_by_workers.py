@@ -291,7 +291,7 @@ def test_tombstones_of_workers_and_of_spark_stop_older_rows_of_either(
 def test_workers_that_fail_again_and_again_are_not_asked_any_more(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = batches_of_one_row(merge_settings, 6)
+    settings = batches_of_one_row(merge_settings, 4)
     attempts: list[int] = []
 
     def broken(_tasks: object) -> Any:
@@ -301,7 +301,7 @@ def test_workers_that_fail_again_and_again_are_not_asked_any_more(
     monkeypatch.setattr(tables_by_workers, "worker", broken)
     merge_all(spark, settings)
     assert len(attempts) == 3
-    assert [row["id"] for row in rows(settings, SCHEMAS[0])] == list(range(6))
+    assert [row["id"] for row in rows(settings, SCHEMAS[0])] == list(range(4))
 
 
 @pytest.mark.parametrize("is_last", [False, True])
@@ -334,7 +334,7 @@ def test_where_workers_cannot_read_kafka_spark_reads_it_for_them_in_the_same_bat
 def test_workers_that_could_not_read_again_and_again_are_given_what_spark_reads(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = batches_of_one_row(merge_settings, 6)
+    settings = batches_of_one_row(merge_settings, 4)
     attempts: list[int] = []
 
     def broken(_reads: KafkaReads, _work: Any) -> Any:
@@ -350,15 +350,15 @@ def test_workers_that_could_not_read_again_and_again_are_given_what_spark_reads(
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert len(attempts) == 3
-    assert merged == [{"one"}] * 6
-    assert [row["id"] for row in rows(settings, SCHEMAS[0])] == list(range(6))
+    assert merged == [{"one"}] * 4
+    assert [row["id"] for row in rows(settings, SCHEMAS[0])] == list(range(4))
 
 
 def test_after_a_worker_that_died_spark_reads_for_the_workers(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch of its death is merged without workers: what killed it may do so again."""
-    settings = batches_of_one_row(merge_settings, 4)
+    settings = batches_of_one_row(merge_settings, 3)
     attempts: list[int] = []
 
     def deadly(_reads: KafkaReads, _work: Any) -> Any:
@@ -369,8 +369,8 @@ def test_after_a_worker_that_died_spark_reads_for_the_workers(
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert len(attempts) == 1
-    assert merged == [set(), {"one"}, {"one"}, {"one"}]
-    assert [row["id"] for row in rows(settings, SCHEMAS[0])] == list(range(4))
+    assert merged == [set(), {"one"}, {"one"}]
+    assert [row["id"] for row in rows(settings, SCHEMAS[0])] == list(range(3))
 
 
 def test_without_librdkafka_spark_reads_for_the_workers(
