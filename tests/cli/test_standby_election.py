@@ -132,7 +132,7 @@ def test_one_leads_where_the_topic_was_made_with_more_partitions(kafka: Kafka, p
 
 
 def wait_for_members(admin: AdminClient, group: str, count: int) -> None:
-    """Until the broker has given each of so many members what it may read."""
+    """Wait until so many members of a group have their partitions."""
     deadline = time.monotonic() + 120
     while True:
         found = admin.describe_consumer_groups([group])[group].result(60)

@@ -146,9 +146,7 @@ def test_two_producers_of_one_server_agree(world: World, capsys: pytest.CaptureF
     assert any(re.search(rf"{world.schema}\.t: .*1 on the right after the other side ends", line) for line in lines)
 
 
-def test_tables_are_chosen_and_a_prefix_that_is_not_there_is_an_error(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_are_chosen_and_a_prefix_that_is_not_there_is_an_error(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert world.compare(world.table, "--exclude", ".*wide") == 0
     lines, (records, _, _) = reported(capsys)
     assert records > 100

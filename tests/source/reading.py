@@ -141,7 +141,7 @@ def events_by_the_server(server: Database, since: LogPosition) -> list[tuple[str
         for file in files:
             if file < since.file:
                 continue  # of other tests, and long
-            begin = f" FROM {since.pos}" if file == since.file else ""  # what is before it is of other tests, and long
+            begin = f" FROM {since.pos}" if file == since.file else ""  # the events before it are many, and of other tests
             cursor.execute(f"SHOW BINLOG EVENTS IN '{file}'{begin}")
             for row in cursor.fetchall():
                 position = (file, int(row[1]))
