@@ -40,7 +40,7 @@ def source(request: Any, kafka: Any, fresh_database: Callable[..., str]) -> Iter
 
 def settings_of(source: Source, *, mode: str = "never", **more: Any) -> Settings:
     """Names are those of Avro: columns `a b` and `a_b` are one."""
-    changes: dict[str, Any] = {"format": {"type": "json", "field_names": "avro"}, "snapshot": {"mode": mode}, **more}
+    changes: dict[str, Any] = {"format": {"type": "json", "field_names": "avro"}, "snapshot": {"mode": mode, "readers": 1}, **more}
     return from_mapping({**source.mapping(), **changes})
 
 
@@ -141,7 +141,7 @@ def test_a_table_that_cannot_be_described_or_has_no_topic_at_the_start_keeps_no_
         "CREATE TABLE `a b` (id INT PRIMARY KEY)", "CREATE TABLE a_b (id INT PRIMARY KEY)", "INSERT INTO a_b VALUES (5)",
         "CREATE TABLE d (id INT PRIMARY KEY, `x y` INT, x_y INT)", "INSERT INTO d VALUES (1, 1, 1)",
     )  # fmt: skip
-    with running(settings_of(source, snapshot={"mode": "initial", "consistency": consistency})) as run:
+    with running(settings_of(source, snapshot={"mode": "initial", "readers": 1, "consistency": consistency})) as run:
         run.until(lambda: is_read(run, "u"), "the others are read")
         run.until(lambda: {"d", "a_b", "r"} == set(documents(source)), "three are set aside")
         source.execute("TRUNCATE d", "INSERT INTO d VALUES (2, 2, 2)", "INSERT INTO u VALUES (3)")
