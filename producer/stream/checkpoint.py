@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from producer.stream.ports import CheckpointTrigger, PartParticipant
+from producer.stream.ports import CheckpointTrigger, PartParticipant, Seal
 
 if TYPE_CHECKING:
     from producer.stream.offset import LogOffset
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         DocumentStore,
         MarkerWriter,
         RecordPublisher,
-        Seal,
         State,
     )
     from producer.stream.reader_progress import LogProgress
@@ -55,7 +54,8 @@ class Checkpoints:
     """Commits what was read up to a boundary, with everything that has to be durable together with it.
 
     `has_committed` says whether this start has committed anything. `interval_s` is the time between two commits while little
-    waits in the log; with `is_behind`, which the log reader sets, it is `INTERVAL_S` at least. Owned by the log reader's thread.
+    waits in the log; with `is_behind`, which the log reader sets, it is `INTERVAL_S` at least. One participant may be a seal.
+    Owned by the log reader's thread.
     """
 
     def __init__(
@@ -68,14 +68,13 @@ class Checkpoints:
         progress: LogProgress,
         clock: Callable[[], float] = time.monotonic,
         interval_s: float = INTERVAL_S,
-        seal: Seal | None = None,
     ) -> None:
-        self._seal = seal
         self._publisher = publisher
         self._state = state
         self._markers = markers
         self._participants = participants
         self._triggers = [one for one in participants if isinstance(one, CheckpointTrigger)]
+        self._seal = next((one for one in participants if isinstance(one, Seal)), None)
         self._in_parts = [one for one in participants if isinstance(one, PartParticipant)]
         self._clock = clock
         self._is_dirty = False

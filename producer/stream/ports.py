@@ -279,8 +279,9 @@ class CheckpointParticipant:
         """Note that the work of the last `prepare` is durable. Not guaranteed to be called after a crash."""
 
 
+@runtime_checkable
 class Seal(Protocol):
-    """A writer of the last records of each Kafka transaction, which say at which offsets the other records are.
+    """A participant that writes the last records of each Kafka transaction, which say at which offsets the other records are.
 
     At the end of a checkpoint, and of a part of a long transaction::
 

@@ -18,7 +18,7 @@ from producer.stream.handlers.snapshot_markers import SnapshotMarkers
 from producer.stream.handlers.state_keepers import StartDocuments
 from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
 from producer.stream.offset import LogOffset, Part
-from producer.stream.ports import CheckpointParticipant, CheckpointWork, LoggedStatement, OutgoingRecord, Seal
+from producer.stream.ports import CheckpointParticipant, CheckpointWork, LoggedStatement, OutgoingRecord
 from producer.stream.reader_progress import LogProgress
 from rowcodec import Records
 from schemas.errors import PublishError
@@ -74,7 +74,6 @@ class Scene:
         fault: Callable[[str], None] = lambda _step: None,
         interval_s: float = INTERVAL_S,
         more: Sequence[CheckpointParticipant] = (),
-        seal: Seal | None = None,
     ) -> None:
         self.now = 100.0
         self.publisher = MemoryPublisher(fault)
@@ -85,7 +84,7 @@ class Scene:
         markers = SnapshotMarkers(self.publisher, MemoryTopics(), schedule, NothingAside(), lambda: self.now)
         self.checkpoints = Checkpoints(
             START, self.publisher, MemoryStore(), markers, [self.first, self.last, *more],
-            LogProgress(START.position), lambda: self.now, interval_s, seal,
+            LogProgress(START.position), lambda: self.now, interval_s,
         )  # fmt: skip
 
     def give_work(self) -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from producer.source.begun import Begun
 from producer.stream.offset import LogOffset, Part
-from producer.stream.ports import CheckpointWork, OutgoingRecord
+from producer.stream.ports import CheckpointParticipant, CheckpointWork, OutgoingRecord
 from schemas.errors import PublishError
 from schemas.position import Position
 from tests.stream.test_checkpoint import AFTER, NEXT, START, Scene, later, row
 
 
-class CountingSeal:
+class CountingSeal(CheckpointParticipant):
     """A seal of one record, which says how many works it was given. It keeps its number in the offset: here, the server's name."""
 
     def __init__(self) -> None:
@@ -31,18 +31,18 @@ class CountingSeal:
 
 
 def test_the_seal_is_made_after_a_flush_and_written_last_before_the_offset() -> None:
-    scene = Scene(seal=CountingSeal())
+    scene = Scene(more=[CountingSeal()])
     scene.give_work()
     scene.checkpoints.commit(NEXT)
     assert scene.topics()[-2:] == [("commits", b""), ("state", b"offset")]
-    assert scene.publisher.visible[-2].value == b"2 works"
+    assert scene.publisher.visible[-2].value == b"3 works"
     assert scene.publisher.steps[-4:] == ["flush", "produce", "produce", "commit"]
     assert scene.checkpoints.committed.server == "seal 1"
 
 
 def test_a_sealed_checkpoint_can_be_committed_while_the_log_is_read() -> None:
     seal = CountingSeal()
-    scene = Scene(seal=seal)
+    scene = Scene(more=[seal])
     scene.publisher.answers_late = True
     later(scene)
     assert scene.publisher.steps == ["write", "flush", "produce", "produce", "commit_later"]
@@ -54,7 +54,7 @@ def test_a_sealed_checkpoint_can_be_committed_while_the_log_is_read() -> None:
 
 
 def test_a_part_of_a_long_transaction_is_sealed_too() -> None:
-    scene = Scene(seal=CountingSeal())
+    scene = Scene(more=[CountingSeal()])
     scene.publisher.write("t", row())
     scene.checkpoints.commit_part(replace(START, part=Part(Begun("binlog.000001", 4, "u:1", None, 1), 5)))
     assert scene.topics() == [("t", b"k"), ("state", b"first/part"), ("commits", b""), ("state", b"offset")]
@@ -64,7 +64,7 @@ def test_a_part_of_a_long_transaction_is_sealed_too() -> None:
 @pytest.mark.parametrize("call", ["commit", "commit_later"])
 def test_a_seal_that_is_wanted_is_written_without_anything_else(call: str) -> None:
     seal = CountingSeal()
-    scene = Scene(seal=seal)
+    scene = Scene(more=[seal])
     scene.checkpoints.commit(NEXT)
     before = len(scene.publisher.visible)
     getattr(scene.checkpoints, call)(replace(NEXT, server="seal 1"))
@@ -83,7 +83,7 @@ def test_a_failure_behind_the_seal_leaves_nothing_of_it_visible(step: str) -> No
             raise PublishError(message)
 
     seal = CountingSeal()
-    scene = Scene(fault, seal=seal)
+    scene = Scene(fault, more=[seal])
     seal.sealed.append(START)
     with pytest.raises(PublishError, match=step):
         scene.checkpoints.commit(NEXT)
