@@ -10,6 +10,7 @@ from mysqlio.connection import connect
 from mysqlio.kept_connection import KeptConnection
 from mysqlio.server_access import ServerAccess
 from producer.kafka.alternating_publisher import AlternatingPublisher
+from producer.kafka.span_publisher import SpanPublisher
 from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
 from producer.stream.routes import CapturedTables
@@ -36,11 +37,20 @@ class Clients:
         """Make the clients of these settings; none connects yet."""
         delimiter = settings.kafka.topic_delimiter
         admin = TopicAdmin(settings.kafka)
+        tables = TableTopics(settings.name, admin, settings.kafka.partitions, delimiter)
         return cls(
             admin,
-            AlternatingPublisher(settings.kafka, f"{settings.name}-log"),
+            _publisher(settings, admin, tables),
             StateTopic(SourceId(settings.name), topics.state_topic(settings.name, delimiter), admin, settings.kafka),
-            TableTopics(settings.name, admin, settings.kafka.partitions, delimiter),
+            tables,
             KeptConnection(lambda: connect(ServerAccess.of(settings.source))),
             CapturedTables(settings.source),
         )
+
+
+def _publisher(settings: Settings, admin: TopicAdmin, tables: TableTopics) -> AlternatingPublisher:
+    """Return the log reader's publisher; with commit records one that knows the offsets of changes and of statements."""
+    ident, statements = f"{settings.name}-log", topics.schema_change_topic(settings.name)
+    if settings.order.group is None:
+        return AlternatingPublisher(settings.kafka, ident)
+    return SpanPublisher(settings.kafka, ident, admin, lambda topic: topic == statements or tables.is_change_topic(topic))

@@ -64,7 +64,7 @@ def view_of_first_start(
 
     def open_one() -> View:
         tables = [table for table in list_tables(connection) if clients.captured.holds_data(*table)]
-        if settings.on_table_error == "set_aside":
+        if settings.sets_tables_aside:
             refused = unsupported_tables(connection, tables)
             tables = [table for table in tables if table not in refused]
         here = ServerConnector(lambda: connect(ServerAccess.of(source)), facts.identity)
@@ -83,7 +83,7 @@ def tables_without_topics(
 ) -> dict[TableId, TidemarkError]:
     """Return the tables that cannot have topics beside those of the others; raise where one is to stop all."""
     found = clients.tables.without_topics(table for table in captured if table not in refused)
-    for message in found.values() if settings.on_table_error == "stop" else ():
+    for message in () if settings.sets_tables_aside else found.values():
         raise ConfigError(message)
     return {table: ConfigError(message) for table, message in found.items()}
 
@@ -96,7 +96,7 @@ def create_topics(
     try:
         create(tables)
     except StateError:
-        if settings.on_table_error == "stop":
+        if not settings.sets_tables_aside:
             raise
         for table in tables:
             try:

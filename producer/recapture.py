@@ -197,7 +197,7 @@ class Recapture:
         if not new:
             return
         require_logged(connection, self._server, {database for database, _ in new})
-        if self._settings.on_table_error == "stop":
+        if not self._settings.sets_tables_aside:
             check_supported(connection, new)
         else:
             change.refused |= unsupported_tables(connection, new)

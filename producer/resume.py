@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mysqlio.server_facts import LogPosition, ServerFacts
     from producer.snapshot.view import FirstView
     from producer.stream.routes import CapturedTables
+    from schemas.commit_records import StreamState
     from schemas.errors import TidemarkError
     from schemas.settings import Settings
 
@@ -82,18 +83,19 @@ def find_resumption(
     changed: list[str] = []
     for _ in range(_FIRST_LOOKS):
         offset, lost = _offset(settings, documents, facts, connection, view, restart_reason)
+        offset = replace(offset, stream=_stream(settings, documents))
         # Listed after the position was taken: a table made in between is in the log.
         tables = list_tables(connection)
         with_data = [table for table in tables if captured.holds_data(*table)]
         refused: Mapping[tuple[str, str], TidemarkError] = {}
-        if settings.on_table_error == "set_aside":
+        if settings.sets_tables_aside:
             refused = unsupported_tables(connection, with_data)
         strangers = set() if view is None else view.strangers(set(with_data) - refused.keys())
         if strangers:
             changed = sorted(".".join(table) for table in strangers)
             continue
         _log_excluded(settings, captured, tables)
-        if settings.on_table_error == "stop":
+        if not settings.sets_tables_aside:
             check_supported(connection, with_data)
         tracked = TrackedTables(read_rules(connection), captured.follows)
         if lost:
@@ -187,6 +189,12 @@ def _offset(
         raise SourceError(message)
     log.warning("log.lost", reason=lost, tables="all captured ones are read again")
     return _end_of_log(settings, offset.epoch + 1, facts, connection), lost
+
+
+def _stream(settings: Settings, documents: Mapping[str, object]) -> StreamState | None:
+    """Return the number and the promise of the last commit record; None without `order.group`."""
+    document = documents.get(OffsetDocument.KEY)
+    return LogOffset.parse(document).stream if isinstance(document, dict) and settings.order.group is not None else None
 
 
 def _lost(settings: Settings, offset: LogOffset, facts: ServerFacts, connection: Connection) -> str:

@@ -6,7 +6,7 @@ Nothing is read or published here. Every constructor call of the log reader's si
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from producer.kafka.codecs import LogCodecs
 from producer.kafka.connect_records import RecordEncoder
 from producer.kafka.registry import SchemaIdRegistry
 from producer.kafka.schema_ids import SchemaIds
+from producer.ordered import commit_records
 from producer.recapture import Recapture, RecaptureParts, delays_of
 from producer.resume import stream_start
 from producer.snapshot.coordinator import SnapshotCoordinator
@@ -81,6 +82,8 @@ if TYPE_CHECKING:
     from producer.clients import Clients
     from producer.control.command_registry import Handler
     from producer.resume import Resumption
+    from producer.snapshot.buffered_chunk import WrittenRows
+    from producer.stream.handlers.commit_seal import CommitSeal
     from producer.stream.ports import CheckpointParticipant, RowsHandler, State, StatementHandler
     from producer.stream.steps import RereadHint
     from schemas.connect_types import Connector
@@ -154,18 +157,20 @@ class Wiring:
         self._schedule = HeartbeatSchedule(time.monotonic)
         self._stream = BinlogStream(settings.source, start.server)
         self._checkpoints: Checkpoints | None = None
+        self._commits: CommitSeal | None = None
         self._not_followed: Cascades | None = None
 
     def connect(self) -> WiredStart:
         """Connect everything, give it the documents of an earlier process, and open the stream of the log."""
         settings, clients, start = self._settings, self._clients, self._start
+        self._commits = commit_records(settings, clients, start.server, start.resumption, self._resources)
         coordinator = self._coordinator()
         aside = AsideTables(
             settings.name,
             coordinator.shared,
             coordinator.requests,
             self._may_be_set_aside,
-            stops=settings.on_table_error == "stop",
+            stops=not settings.sets_tables_aside,
         )
         cascades = self._cascades()
         unseen = self._still_unseen()
@@ -192,28 +197,26 @@ class Wiring:
         ]
         if cascades is not None:
             participants.insert(0, CascadeRequests(cascades, coordinator.shared, clients.tables, aside))
-        participants += [one for one in (schema_changes, self._heartbeat()) if one is not None]
+        participants += [one for one in (schema_changes, self._heartbeat(), self._commits) if one is not None]
         participants.append(SchemaIdDocuments(self._schema_ids))  # after all that encode records
         checkpoints = self._checkpoints = self._made_checkpoints(participants, aside)
         checkpoints.restore(start.documents)
         self._progress.times.known(start.documents.get(SIGN_KEY, {}).get("in_kafka_ms"))  # nothing of a start rests on it
         for table in start.gone:
             effects.note_gone(table, self._offset.position)
-        statement_handlers: list[StatementHandler] = [
-            *([] if schema_changes is None else [schema_changes]),
+        statement_handlers: list[StatementHandler | None] = [
+            schema_changes,
+            self._commits,
             aside,
             ForgottenRoutes(router, cascades),
             InvalidatedChunks(coordinator.windows, clients.captured),
             effects,
+            self._truncates(builder, aside),
         ]
-        if not settings.records.skips("t"):
-            statement_handlers.append(
-                TruncateRecords(clients.captured, builder, aside, clients.publisher, self._progress)
-            )
         parts = RecaptureParts(coordinator, aside, router, reach, cascades, effects, facts_found, self._progress, self._inexact)
         recapture = Recapture(settings, clients, start.server, parts)
         self._resources.callback(recapture.close)
-        publication = self._publication(router, statement_handlers, metadata, reach)
+        publication = self._publication(router, [one for one in statement_handlers if one is not None], metadata, reach)
         reader = self._reader(coordinator, publication, checkpoints, recapture)
         return WiredStart(reader, coordinator, aside, self._registry, schema_changes, cascades, recapture)
 
@@ -285,12 +288,18 @@ class Wiring:
         publisher, progress = self._clients.publisher, self._progress
         return [
             *([] if cascades is None else [cascades]),
-            SignalRows(coordinator.windows, publisher, progress),
+            *([] if self._commits is None else [self._commits]),
+            SignalRows(coordinator.windows, publisher, progress, self._on_snapshot_rows),
             OpenWindowRows(coordinator.windows, self._codecs),
             *([] if metadata is None else [metadata]),
             ChangeRecords(publisher, progress, self._schedule),
             OutboxTopics(publisher, self._clients.admin.ensure, self._settings.kafka.partitions),
         ]
+
+    def _truncates(self, builder: RouteBuilder, aside: AsideTables) -> TruncateRecords | None:
+        if self._settings.records.skips("t"):
+            return None
+        return TruncateRecords(self._clients.captured, builder, aside, self._clients.publisher, self._progress)
 
     def _route_builder(self) -> RouteBuilder:
         clients, records = self._clients, self._settings.records
@@ -306,7 +315,14 @@ class Wiring:
 
     def _snapshots(self, coordinator: SnapshotCoordinator) -> SnapshotCheckpoint:
         topic = topics.notifications_topic(self._settings.name, self._delimiter)
-        return SnapshotCheckpoint(coordinator, self._cursor, self._clients.captured.holds_data, topic)
+        coordinator.views.on_rows = self._on_snapshot_rows
+        return SnapshotCheckpoint(
+            coordinator, self._cursor, self._clients.captured.holds_data, topic, self._on_snapshot_rows
+        )
+
+    @property
+    def _on_snapshot_rows(self) -> Callable[[WrittenRows], None] | None:
+        return None if self._commits is None else self._commits.snapshot_rows
 
     def _made_checkpoints(self, participants: Sequence[CheckpointParticipant], aside: AsideTables) -> Checkpoints:
         clients = self._clients

@@ -33,6 +33,7 @@ from enum import StrEnum
 from typing import ClassVar, Final, Literal
 
 from schemas.columns import Column
+from schemas.commit_records import StreamState
 from schemas.identity import TableName
 from schemas.json_codec import INLINE, Form, json_field
 from schemas.position import Position, file_number
@@ -102,7 +103,7 @@ def _offset_head(document: OffsetDocument) -> Mapping[str, int]:
 class OffsetDocument:
     """The committed offset: everything before this transaction boundary is in Kafka.
 
-    It is of version 2 where it has a `resume`, of version 3 where it has a `part`; `last` and `inherited` came later.
+    It is of version 2 with a `resume`, of version 3 with a `part`; `last`, `inherited` and `stream` came later.
     """
 
     JSON: ClassVar = Form(head=_offset_head)
@@ -120,6 +121,7 @@ class OffsetDocument:
     last: TransactionStart | None = json_field(None, omits_default=True)
     inherited: str = json_field("", omits_default=True)
     part: PartDocument | None = json_field(None, omits_default=True)
+    stream: StreamState | None = json_field(None, omits_default=True)
 
     @property
     def boundary(self) -> Position:

@@ -62,6 +62,11 @@ def transaction_topic(prefix: str, delimiter: str = DELIMITER) -> str:
     return sanitise(f"{prefix}{delimiter}transaction")
 
 
+def commits_topic(prefix: str, delimiter: str = DELIMITER) -> str:
+    """Return the topic of commit records (`schemas.commit_records`)."""
+    return sanitise(f"{prefix}{delimiter}commits")
+
+
 def heartbeat_topic(prefix: str, delimiter: str = DELIMITER) -> str:
     """Return the topic of heartbeats."""
     return sanitise(f"__debezium-heartbeat{delimiter}{prefix}")

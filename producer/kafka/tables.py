@@ -40,6 +40,7 @@ class TableTopics:
         self._tables: dict[tuple[str, str], int] = {}
         self._released: dict[tuple[str, str], int] = {}
         self._unsaved: dict[str, dict[str, Any]] = {}
+        self._change_topics: set[str] = set()
         self._lock = threading.Lock()
         self._look_again_s = float("-inf")
 
@@ -113,7 +114,9 @@ class TableTopics:
 
     def ensure_signal(self, database: str, table: str) -> None:
         """Make the signal table's change topic: one partition keeps signals in order."""
-        self._admin.ensure({topics.change_topic(self._prefix, database, table, self._delimiter): 1})
+        topic = topics.change_topic(self._prefix, database, table, self._delimiter)
+        self._admin.ensure({topic: 1})
+        self._change_topics.add(topic)
 
     def released(self) -> list[tuple[str, str]]:
         """Return the tables that were captured once and are not any more."""
@@ -129,6 +132,15 @@ class TableTopics:
         """Return those tables, and the released ones."""
         with self._lock:
             return [*self._tables, *self._released]
+
+    @property
+    def change_topics(self) -> frozenset[str]:
+        """The change topics to which rows were or can be written, the signal table's included."""
+        return frozenset(self._change_topics)
+
+    def is_change_topic(self, topic: str) -> bool:
+        """Return whether it is one of them."""
+        return topic in self._change_topics
 
     def pop_unsaved(self) -> dict[str, dict[str, Any]]:
         """State documents that changed since the last call."""
@@ -146,6 +158,7 @@ class TableTopics:
     def _make(self, partitions: Mapping[tuple[str, str], int]) -> None:
         self._create(partitions)
         self._tables.update(partitions)
+        self._change_topics.update(self._topics(*table)[0] for table in partitions)
 
     def _create(self, partitions: Mapping[tuple[str, str], int]) -> None:
         wanted = {topic: count for table, count in partitions.items() for topic in self._topics(*table)}

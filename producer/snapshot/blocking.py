@@ -20,7 +20,7 @@ deleted meanwhile have their deletes.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -31,6 +31,7 @@ import structlog
 from mysqlio.binary_query import DEFAULT_BUFFER_BYTES, PACKET_HEADER, BinaryQuery, Block, Buffer, last_row
 from mysqlio.result_columns import require_columns
 from mysqlio.server_errors import ServerCode, ServerError, described, server_code
+from producer.snapshot.buffered_chunk import WrittenRows
 from producer.snapshot.planner import estimated_rows
 from producer.snapshot.planning_worker import no_primary_key
 from producer.snapshot.reader import shown_by_star
@@ -129,7 +130,10 @@ class ViewRequests:
 
 
 class BlockingSnapshots:
-    """Views of requests, one after the other. Owned by the log reader's thread; `close` is for its end."""
+    """Views of requests, one after the other. Owned by the log reader's thread; `close` is for its end.
+
+    `on_rows` gets to know of rows that are to be published among the changes, before they are.
+    """
 
     def __init__(
         self,
@@ -145,6 +149,7 @@ class BlockingSnapshots:
         self._signal_table = signal_table
         self._names = names
         self._snapshot = snapshot
+        self.on_rows: Callable[[WrittenRows], None] | None = None
         self._asked_at = float("-inf")
         self._end: tuple[Position, float] | None = None
         self._open: tuple[Request, View] | None = None
@@ -281,6 +286,9 @@ class BlockingSnapshots:
                 if is_news:
                     unreported = 0
                     view.check_lock()
+                if self.on_rows is not None and task.merge == "producer":
+                    at = view.position
+                    self.on_rows(WrittenRows(task.request, task.table, at.file, at.pos, boundary, None, records.rows))
                 yield topic, records
         view.release()
         view.check_lock()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mysqlio.binary_query import Buffer
     from rowcodec import EventContext, TableCodec
     from rowcodec.codec_factory import RowIdentity
+    from schemas.position import Position
 
 
 class ChunkTooLargeError(TidemarkError):
@@ -85,6 +86,11 @@ class BufferedChunk:
         codec = self._codec if self._identity.codec is None else self._identity.codec
         return codec.encode_resultset(block, 0, block.size, self._context)
 
+    def written_at(self, close: EventContext) -> tuple[str, int]:
+        """Return the log file and the offset that its records name; `close` is as in `records`."""
+        is_later = self._context.snapshot == "incremental"
+        return (close.file, close.pos) if is_later else (self._context.file, self._context.pos)
+
     def records(self, touched: Touched, close: EventContext, now_ns: int) -> Iterator[Records]:
         """Yield the records of the rows that the log did not change, block by block; to be called once.
 
@@ -122,6 +128,23 @@ class ClosedChunk:
 
     chunk: BufferedChunk
     touched: Touched
+    request: str
+    table: str
+
+
+class WrittenRows(NamedTuple):
+    """Rows of a snapshot request that were written into the table's change topic: records with `file` and `pos` in their source.
+
+    They are among the changes at position `at`. `ts_us` is the time of that transaction, None at a transaction boundary.
+    """
+
+    request: str
+    table: str
+    file: str
+    pos: int
+    at: Position
+    ts_us: int | None
+    rows: int
 
 
 def record_keys(records: Records, skip: int) -> Iterator[bytes]:

@@ -151,7 +151,7 @@ class SnapshotCoordinator:
         options = LedgerOptions(
             merge=settings.snapshot.merge,
             field_name=lambda name: record_field_name(name, settings.format),
-            sets_aside=settings.on_table_error == "set_aside",
+            sets_aside=settings.sets_tables_aside,
             sizes=sizes_of(settings.snapshot),
             loads=LoadRule.of(settings),
             load_workers=0 if settings.why_no_loads else settings.snapshot.loads,

@@ -144,7 +144,7 @@ class LogWindows:
         if chunk is not None and touched is not None and chunk.is_doubtful(touched):
             shared.ledger.tasks.fail(window, DOUBTFUL, shared.clock(), heals=False)
             return None
-        return None if chunk is None or touched is None else ClosedChunk(chunk, touched)
+        return None if chunk is None or touched is None else ClosedChunk(chunk, touched, window.request, window.table)
 
     # ---- changed rows and columns
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from producer.source.begun import Begun
+from schemas.commit_records import StreamState
 from schemas.documents import OffsetDocument, PartDocument, ResumePoint, TransactionStart
 from schemas.json_codec import encode
 from schemas.position import Position, file_number
@@ -40,7 +41,8 @@ class LogOffset:
     `resume` is the oldest XA PREPARE group before the boundary whose transaction is not finished: its rows are
     in no topic, so reading begins there again. None without one. `last` is the last transaction before the boundary, None
     where none was read yet. `inherited` holds the transactions published in earlier epochs which may be after the boundary in the
-    log of this one, "" where there are none: another server may have them in another order.
+    log of this one, "" where there are none: another server may have them in another order. `stream` has the number and
+    the promise of the last commit record, None without one; it says nothing of the log, so offsets that differ in it are equal.
     """
 
     epoch: int
@@ -52,6 +54,7 @@ class LogOffset:
     last: Begun | None = None
     inherited: str = ""
     part: Part | None = None
+    stream: StreamState | None = field(default=None, compare=False)
 
     @property
     def start(self) -> ResumePoint:
@@ -62,6 +65,10 @@ class LogOffset:
     def position(self) -> Position:
         """The boundary as a position (ordinal 0)."""
         return Position(self.epoch, file_number(self.file), self.pos, 0)
+
+    def sealed(self, stream: StreamState) -> LogOffset:
+        """Return the same offset behind a commit record."""
+        return replace(self, stream=stream)
 
     def document(self, committed_ms: int) -> dict[str, Any]:
         """Return the JSON form of its state document."""
@@ -77,6 +84,7 @@ class LogOffset:
             None if self.last is None else TransactionStart(*self.last),
             self.inherited,
             None if self.part is None else PartDocument(begun=TransactionStart(*self.part.begun), rows=self.part.rows),
+            self.stream,
         )
         form: dict[str, Any] = encode(document)
         return form
@@ -87,7 +95,7 @@ class LogOffset:
         one = parse(OffsetDocument, OffsetDocument.KEY, document)
         last = None if one.last is None else _begun(one.last)
         part = None if one.part is None else Part(_begun(one.part.begun), one.part.rows)
-        return LogOffset(one.epoch, one.file, one.pos, one.gtid_set, one.server, one.resume, last, one.inherited, part)
+        return LogOffset(one.epoch, one.file, one.pos, one.gtid_set, one.server, one.resume, last, one.inherited, part, one.stream)
 
 
 def _begun(start: TransactionStart) -> Begun:

@@ -4,6 +4,7 @@ from schemas.settings.declaration import Problems
 from schemas.settings.described import Described, bounds_of, describe, file_keys, json_schema, secret_keys
 from schemas.settings.format_section import FormatSettings, RegistrySettings
 from schemas.settings.kafka_section import KafkaSettings, KafkaTlsSettings, SaslSettings
+from schemas.settings.order_section import OrderSettings
 from schemas.settings.records_section import (
     CharsMaskSettings,
     HashMaskSettings,
@@ -25,6 +26,7 @@ __all__ = [
     "HashMaskSettings",
     "KafkaSettings",
     "KafkaTlsSettings",
+    "OrderSettings",
     "OutboxSettings",
     "PauseWhen",
     "Problems",

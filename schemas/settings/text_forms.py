@@ -12,6 +12,7 @@ _BROKER: Final = re.compile(rf"(?:[A-Z_]+://)?(?:{_HOST.pattern}):(\d{{1,5}})")
 _MEMORY: Final = re.compile(r"[1-9]\d{0,8}[kmgt]b?", re.IGNORECASE)
 _MASTER: Final = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://\S+|k8s://\S+|yarn")
 _TOPIC: Final = re.compile(r"(?:[A-Za-z0-9._-]|\$\{routedByValue\})+")
+_PART: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _NAME: Final = re.compile(r"[^/\\\x00-\x1f\x7f]{1,100}")
 _GTID_SET: Final = r"[A-Za-z0-9-]+(?::[A-Za-z_0-9-]+)+"
 _GTIDS: Final = re.compile(rf"\d+-\d+-\d+(?:,\s*\d+-\d+-\d+)*|{_GTID_SET}(?:\s*,\s*{_GTID_SET})*,?")
@@ -55,6 +56,13 @@ def outbox_topic(text: str) -> str:
     if _TOPIC.fullmatch(text):
         return ""
     return f"{text!r} is not a topic: A-Z a-z 0-9 . _ -, and ${{routedByValue}} for the value of a column"
+
+
+def topic_part(text: str) -> str:
+    """Check a name that topics begin with."""
+    if _PART.fullmatch(text):
+        return ""
+    return f"{text!r} cannot begin a topic's name: 1 to 100 of A-Z a-z 0-9 . _ -"
 
 
 def http_url(text: str) -> str:

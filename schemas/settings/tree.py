@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from schemas.errors import ConfigError
 from schemas.settings.database_url import DATABASES, parse_url
-from schemas.settings.declaration import Problems, refuse, setting
+from schemas.settings.declaration import Problems, checking, problem, refuse, setting
 from schemas.settings.format_section import FormatSettings, check_format
 from schemas.settings.kafka_section import KafkaSettings, check_kafka
+from schemas.settings.order_section import OrderSettings
 from schemas.settings.parsing import build_members, from_text, member_type
 from schemas.settings.records_section import RecordSettings, check_records
 from schemas.settings.route_section import UdfSettings, check_udfs
@@ -41,6 +42,7 @@ class Settings:
     kafka: KafkaSettings = setting(KafkaSettings(), help="the cluster between producer and merge job")
     format: FormatSettings = setting(FormatSettings(), help="how keys and values are written")
     records: RecordSettings = setting(RecordSettings(), help="which records a change becomes")
+    order: OrderSettings = setting(OrderSettings(), help="records by which changes of many sources are brought into one order")
     snapshot: SnapshotSettings = setting(SnapshotSettings(), help="how tables are read")
     signal: SignalSettings = setting(SignalSettings(), help="where signals come from")
     sinks: tuple[SinkSettings, ...] = setting((), help="where the tables are merged into, each sink by a query of its own")
@@ -51,6 +53,11 @@ class Settings:
         "set_aside",
         help="a table that cannot be published or merged: `set_aside` leaves it out and reports why; `stop` ends",
     )
+
+    @property
+    def sets_tables_aside(self) -> bool:
+        """Whether the producer continues without a table that it cannot publish. What is ordered has to be whole."""
+        return self.on_table_error == "set_aside" and self.order.group is None
 
     @property
     def sink(self) -> SinkSettings:
@@ -113,6 +120,27 @@ def why_no_merge(settings: Settings) -> tuple[str, ...]:
             "tables have; leave it out, or run no merge job on these topics"
         )
     return tuple(problems)
+
+
+@checking
+def _check_ordered(settings: Settings) -> Iterator[str]:
+    """Raise `ConfigError` if rows that are published in order are not whole rows, or some of them are not published."""
+    if settings.order.group is None:
+        return
+    key, records = "order.group", settings.records
+    if settings.format.type != "avro":
+        yield problem(key, f"format.type is {settings.format.type}, and tasks read Avro: set format.registry, and type: avro")
+    if records.unwrap:
+        yield problem(key, "records.unwrap: flat rows have no position; turn it off")
+    if records.column_include_list or records.column_exclude_list:
+        yield problem(key, "records.column_include_list and column_exclude_list leave out columns, which a target would lack")
+    if records.masks():
+        yield problem(key, "records.column_mask_… and column_truncate_…: a target would get other values than the source has")
+    skipped = [op for op in "cud" if records.skips(op)]
+    if skipped:
+        yield problem(key, f"records.skipped_operations: without {', '.join(skipped)} a target does not follow its source")
+    if not records.include_schema_changes:
+        yield problem(key, "records.include_schema_changes: a target gets its DDL from the topic of the statements; turn it on")
 
 
 def from_mapping(mapping: Mapping[str, object]) -> Settings:
@@ -208,6 +236,8 @@ def _check_whole(settings: Settings) -> None:
     problems = Problems()
     with problems.noted():
         _check_no_circle(settings)
+    with problems.noted():
+        _check_ordered(settings)
     with problems.noted():
         if settings.snapshot.via == "spark":
             reason = settings.why_no_loads or ("snapshot.merge is producer" if settings.snapshot.merge == "producer" else "")

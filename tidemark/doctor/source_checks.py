@@ -224,7 +224,7 @@ class _SourceExamination:
     def _unsupported(self, table: Table, error: Exception) -> Finding:
         name = ".".join(table)
         excluded = [*self.settings.source.exclude_tables, re.escape(name)]
-        stops = self.settings.on_table_error == "stop"
+        stops = not self.settings.sets_tables_aside
         return Finding(
             "source.unsupported_table",
             Severity.ERROR if stops else Severity.WARNING,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from producer.control.signal_row import decode_signal_row
-from producer.snapshot.buffered_chunk import record_keys
+from producer.snapshot.buffered_chunk import WrittenRows, record_keys
 from producer.stream.ports import CheckpointParticipant, CheckpointWork, OutgoingRecord
 from rowcodec import EventContext
 from schemas.errors import StateError
@@ -33,14 +33,19 @@ if TYPE_CHECKING:
     from rowcodec.codec_factory import CodecFactory, RowIdentity
     from schemas.position import Position
 
+OnRows = Callable[[WrittenRows], None]
+
 
 class SignalRows:
     """A reader of the signal table's rows. A chunk whose close row is here is written before the close row."""
 
-    def __init__(self, windows: LogWindows, publisher: RecordPublisher, progress: LogProgress) -> None:
+    def __init__(
+        self, windows: LogWindows, publisher: RecordPublisher, progress: LogProgress, on_rows: OnRows | None = None
+    ) -> None:
         self._windows = windows
         self._publisher = publisher
         self._progress = progress
+        self._on_rows = on_rows
 
     def wants(self, table: Route, op: Op) -> bool:
         """Return whether it is the signal table."""
@@ -53,7 +58,7 @@ class SignalRows:
         for row in decode_signal_row(event.buf, event.start, event.end, event.route.layout, event.op):
             closed = self._windows.closed_chunk(row, event.op)
             if closed is not None:
-                for topic, records in _rows([closed], context):
+                for topic, records in _rows([closed], context, event.transaction.position, context.ts_us, self._on_rows):
                     self._publisher.write(topic, records)
                     self._progress.records += records.count
             self._windows.on_signal(row, event.op, event.transaction.position)
@@ -115,7 +120,8 @@ class InvalidatedChunks:
 class SnapshotCheckpoint(CheckpointParticipant):
     """The coordinator as a participant: registrations, markers, notifications, documents and the horizon.
 
-    `cursor` is where the log reader is: rows of chunks that close without a close row name its last transaction.
+    `cursor` is where the log reader is: rows of chunks that close without a close row name its last transaction. `on_rows` gets to
+    know of them when they are written.
     """
 
     def __init__(
@@ -124,11 +130,13 @@ class SnapshotCheckpoint(CheckpointParticipant):
         cursor: LogCursor,
         holds_data: Callable[[str, str], bool],
         notifications_topic: str,
+        on_rows: OnRows | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._cursor = cursor
         self._holds_data = holds_data
         self._topic = notifications_topic
+        self._on_rows = on_rows
 
     @override
     def restore(self, state: State) -> None:
@@ -149,7 +157,7 @@ class SnapshotCheckpoint(CheckpointParticipant):
             key, value = encode(notification)
             records.append(OutgoingRecord(self._topic, value, key))
         return CheckpointWork(
-            rows=_rows(closed, self._context(boundary)) if closed else (),
+            rows=_rows(closed, self._context(boundary), boundary, None, self._on_rows) if closed else (),
             markers=work.markers,
             records=records,
             documents=work.state,
@@ -179,8 +187,12 @@ class SnapshotCheckpoint(CheckpointParticipant):
         )
 
 
-def _rows(closed: list[ClosedChunk], context: EventContext) -> Iterator[tuple[str, Records]]:
+def _rows(
+    closed: list[ClosedChunk], context: EventContext, at: Position, ts_us: int | None, on_rows: OnRows | None
+) -> Iterator[tuple[str, Records]]:
     """Yield the rows of chunks that the log did not overtake, as if they were read at `context`."""
     for one in closed:
         for records in one.chunk.records(one.touched, context, time.time_ns()):
+            if on_rows is not None:
+                on_rows(WrittenRows(one.request, one.table, *one.chunk.written_at(context), at, ts_us, records.count))
             yield one.chunk.topic, records

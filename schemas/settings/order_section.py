@@ -1,0 +1,27 @@
+"""The section `order`: commit records, by which tasks bring the changes of many sources into one order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.settings.declaration import setting
+from schemas.settings.text_forms import topic_part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderSettings:
+    """Whether commit records are written, and how often time passes in them."""
+
+    group: str | None = setting(
+        None,
+        help="name of the sources that tasks read together: the producer writes a commit record with each Kafka transaction, in "
+        "the topic `<name>.commits`. A table that cannot be published then stops the producer, whatever `on_table_error` says",
+        form=topic_part,
+    )
+    heartbeat_ms: int = setting(
+        1_000,
+        help="with `group`: milliseconds from one reading of the source's clock to the next; readers of several sources wait about "
+        "that long for one without changes",
+        minimum=100,
+        maximum=60_000,
+    )
