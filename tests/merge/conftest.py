@@ -34,7 +34,7 @@ def shared_settings(kafka: Kafka, registry: Registry, tmp_path_factory: pytest.T
 def one_job(
     request: pytest.FixtureRequest, spark: SparkSession, kafka: Kafka, registry: Registry, tmp_path_factory: pytest.TempPathFactory
 ) -> Outcomes:
-    """What came of the tests of `PLAIN`; modules whose tests share a job with other settings have a fixture of this name."""
+    """Play the tests of `PLAIN`; modules whose tests share a job with other settings have a fixture of this name."""
     return PLAIN.play_tables(request, spark, _factory(kafka, registry, tmp_path_factory.mktemp("plain"))())
 
 

@@ -47,6 +47,16 @@ def crash(step: str = "", *_: object) -> None:
         raise Crash
 
 
+def dies_at(step: str) -> Step:
+    """Return a function that plays kill -9 at one step of a batch."""
+
+    def die(name: str, _batch_id: int) -> None:
+        if name == step:
+            raise Crash
+
+    return die
+
+
 def at(offset: int, ordinal: int = 0) -> Position:
     """A position in the first file of the log."""
     return Position(1, 1, offset, ordinal)

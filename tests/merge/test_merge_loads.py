@@ -23,7 +23,7 @@ from spark_jobs.merge.batch_loads import LoadsOfTable
 from spark_jobs.store.sink_layout import STATE
 from tests.merge.chunks import Chunks
 from tests.merge.conftest import SinkFactory
-from tests.merge.lake import Crash, Step, at, column, flush, marker, progress, rows, table, topics_of
+from tests.merge.lake import Crash, Step, at, column, dies_at, flush, marker, progress, rows, table, topics_of
 from tests.merge.shared_job import DIED, MERGED, Outcomes, Runs, SharedJob
 from tests.merge.topics import TableTopics
 
@@ -178,10 +178,7 @@ def test_chunks_of_two_requests_and_a_chunk_that_is_asked_for_twice_are_loaded_o
 
 
 def each_row_once(world: World, first: str) -> Runs:
-    """Load chunks beside changes, in a first attempt of this outcome and in a second one.
-
-    The second attempt reads newer rows: what it lacks or has besides is in the log.
-    """
+    """Load chunks beside changes, in a first attempt of this outcome and in a second one, which reads newer rows."""
     world.change("c", 1, 50, 5)
     world.change("d", 3, 150)
     world.chunks.ask("w0", world.topics, some(1, 2, 3, 4), 100)
@@ -203,14 +200,10 @@ def test_where_the_job_dies_with_its_rows_merged_each_row_is_there_once(world: W
 
 @pytest.mark.parametrize("step", ["loaded", "saved", "answered", "published"])
 def test_wherever_the_job_dies_each_row_is_there_once(world: World, step: str) -> None:
-    def dies(name: str, _: int) -> None:
-        if name == step:
-            raise Crash
-
     for how in each_row_once(world, DIED):
         if how == DIED:
             with pytest.raises(Crash):
-                world.merge(dies)
+                world.merge(dies_at(step))
         else:
             world.merge()
 
@@ -219,13 +212,9 @@ def test_wherever_the_job_dies_each_row_is_there_once(world: World, step: str) -
 def test_a_chunk_that_was_loaded_and_saved_is_not_called_failed_where_the_batch_is_run_again(world: World, step: str) -> None:
     """The producer may have read the answer, and closed the window: the table lacked rows that it had, until another snapshot."""
 
-    def dies(name: str, _: int) -> None:
-        if name == step:
-            raise Crash
-
     world.chunks.ask("w0", world.topics, some(1, 2), 100)
     with pytest.raises(Crash):
-        world.merge(dies)
+        world.merge(dies_at(step))
     world.chunks.has("w0", world.topics, some(1, 2), 100, error=ConnectionError("the source does not answer"))
     world.merge()
     assert {(one.window, one.rows, one.error) for one in world.chunks.answers()} == {("w0", 2, "")}
@@ -309,13 +298,9 @@ def load_of(request: str, chunk: int, generation: int) -> LoadMarker:
 def test_a_chunk_that_a_dead_attempt_has_loaded_by_other_masks_is_asked_for_again(world: World, spark: SparkSession) -> None:
     """Its rows are skipped where they are there, and a column that is masked now would stay as it was."""
 
-    def dies(name: str, _: int) -> None:
-        if name == "loaded":
-            raise Crash
-
     world.chunks.ask("w0", world.topics, some(1, 2), 100)
     with pytest.raises(Crash):
-        world.merge(dies)
+        world.merge(dies_at("loaded"))
     masks = (CharsMaskSettings(chars=3, columns=(r"shop\.items\.a",)),)
     world.chunks.settings = replace(world.settings, records=replace(world.settings.records, column_mask_with_chars=masks))
     world.merge()
@@ -331,15 +316,11 @@ def test_a_chunk_that_a_dead_attempt_has_loaded_by_other_masks_is_asked_for_agai
 def test_rows_of_a_chunk_that_only_a_dead_attempt_has_loaded_are_not_there_twice(world: World, spark: SparkSession, how: str) -> None:
     """What is remembered of the keys did not know of them: newer rows of these keys were appended, and stayed beside the older ones."""
 
-    def dies(name: str, _: int) -> None:
-        if name == "loaded":
-            raise Crash
-
     world.change("c", 1, 50)
     world.merge()
     world.chunks.ask("w0", world.topics, some(100, 200), 100)
     with pytest.raises(Crash):
-        world.merge(dies)
+        world.merge(dies_at("loaded"))
     settings = world.settings
     if how == "another writer":
         settings = replace(settings, sinks=(replace(settings.sink, writer="jvm"),))
