@@ -18,7 +18,7 @@ from typing import Final
 
 BUDGETS: Final = Path(__file__).parents[1] / "budget.toml"
 SHARED: Final = "(servers)"
-"""Where the start of what a whole session uses is counted, and all of what its workers share: no folder pays for being the first."""
+"""Servers of a whole session: their start, and all they use if its workers share them. No folder pays for being the first."""
 NAMED: Final = 5
 _CALCULATIONS: Final = 7
 

@@ -192,7 +192,7 @@ def _port_of(server: str) -> int:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Start what the workers of a run share, while they collect."""
+    """Start the servers that the workers of a run share, while these collect."""
     if not getattr(session.config.option, "numprocesses", 0) or _in_worker():
         return
     threads = [threading.Thread(target=_share, args=(start,), daemon=True) for start in (kafka_server, registry_server)]
@@ -217,7 +217,7 @@ def _share(start: Callable[[], Kafka | Registry]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Count what the workers shared."""
+    """Count the servers that the workers shared."""
     if getattr(session.config.option, "numprocesses", 0) and not _in_worker():
         count_shared(sum(of_tree(server.pid) for server in _started if server.running))
 
