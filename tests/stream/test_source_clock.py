@@ -48,7 +48,7 @@ def test_a_clock_that_is_set_back_promises_nothing_earlier() -> None:
         assert clock.ready_us(at(100)) == 9_000
 
 
-def test_between_two_readings_the_clock_goes_on_with_that_of_the_process() -> None:
+def test_between_two_readings_the_clock_advances_with_that_of_the_process() -> None:
     clock = clock_of(now_s=52.5)
     clock.note(ClockReading(1_000_000, at(100)), 50.0)
     assert clock.now_us() == 3_500_000
