@@ -314,7 +314,7 @@ def test_a_chunk_that_a_dead_attempt_has_loaded_by_other_masks_is_asked_for_agai
 
 @pytest.mark.parametrize("how", ["another writer", "no source"])
 def test_rows_of_a_chunk_that_only_a_dead_attempt_has_loaded_are_not_there_twice(world: World, spark: SparkSession, how: str) -> None:
-    """What is remembered of the keys did not know of them: newer rows of these keys were appended, and stayed beside the older ones."""
+    """The range of keys did not include them: newer rows of these keys were appended, and stayed beside the older ones."""
 
     world.change("c", 1, 50)
     world.merge()
