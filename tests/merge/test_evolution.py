@@ -1,4 +1,4 @@
-"""Columns that come, change and go at the source, and what the Delta table makes of them."""
+"""Columns that come, change and go at the source, and the columns of the Delta table."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_a_column_of_another_type_takes_it_when_every_row_was_read_again(
         assert found[1] == nulls
 
     assert_all(1)
-    assert verified() == cast, "until then a cast gives what is compared"
+    assert verified() == cast, "until then a cast gives the compared values"
     # A record from before is read once more; then the table is emptied, and its columns have the types they had at first.
     topics.alter(before)
     topics.change("u", _row(1, pairs, 0), at(101, 1).text)
