@@ -78,8 +78,8 @@ class Checkpoints:
         self._in_parts = [one for one in participants if isinstance(one, PartParticipant)]
         self._clock = clock
         self._is_dirty = False
-        self._begun: tuple[LogOffset, int] | None = None  # what is being committed, and the time in its document
-        self._at = -math.inf  # what a start reads first is committed at once
+        self._begun: tuple[LogOffset, int] | None = None  # the offset that is being committed, and the time in its document
+        self._at = -math.inf  # the first rows of a start are committed at once
         self._interval_s = interval_s
         self.is_behind = False
         self.committed = offset
@@ -138,7 +138,7 @@ class Checkpoints:
     # ---- commit
 
     def commit(self, boundary: LogOffset) -> None:
-        """Make durable what is before `boundary`, and that reading resumes there."""
+        """Make everything before `boundary` durable, and that reading resumes there."""
         self.settle()
         self._commit(boundary, self._prepared(boundary.position))
 
@@ -229,7 +229,7 @@ class Checkpoints:
             participant.committed(position)
 
     def commit_part(self, offset: LogOffset) -> None:
-        """Make durable what is published of the transaction after the committed boundary, which does not move."""
+        """Make the published rows of the transaction after the committed boundary durable; the boundary does not move."""
         self.settle()
         publisher, now = self._publisher, self._clock()
         for participant in self._in_parts:
@@ -250,7 +250,7 @@ class Checkpoints:
             self.progress.records += records.count
 
     def abort(self) -> None:
-        """Drop what was produced since the last commit."""
+        """Drop the records since the last commit."""
         self.settle()
         self._publisher.abort()
         self.progress.delays.aborted()
