@@ -10,6 +10,7 @@ transactions by these records alone. Positions are texts of `schemas.position`; 
     rows             records per topic that the spans have, tombstones, statements and rows of chunks included
     spans            per topic and partition: the first offset, and the one behind the last
     open             a transaction of which the spans have a part; `to` is before it, and the record of its end comes later
+    continues        after a failover: the position of the open transaction in the log of the new server
     chunks           rows of snapshots among the rows of the spans (`snapshot.merge: producer`)
     complete         tables of snapshot requests of which all rows are in this record or an earlier one
     reset            why reading did not resume at the last offset: the log between was not published
@@ -49,10 +50,11 @@ Spans = Mapping[str, Mapping[int, tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What the log reader keeps for its next record: the number and the promise of the last one."""
+    """What the log reader keeps for its next record: the number and the promise of the last one, and its open transaction."""
 
     n: int = 0
     promise_us: int = 0
+    open: Position | None = json_field(None, omits_default=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,19 @@ class OpenPart:
 
     position: Position
     us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """An open transaction that is published further from the log of another server: its position in records before, and there.
+
+    The position of its first rows is in the old log. A reader places them at the new one.
+    """
+
+    JSON: ClassVar = _STRICT
+
+    open: Position
+    position: Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +124,7 @@ class CommitRecord:
     rows: Mapping[str, int] = json_field(factory=dict, required=True)
     spans: Spans = json_field(factory=dict, required=True)
     open: OpenPart | None = json_field(None, omits_default=True)
+    continues: Continued | None = json_field(None, omits_default=True)
     chunks: tuple[ChunkRows, ...] = json_field((), required=True)
     complete: tuple[CompleteTable, ...] = json_field((), required=True)
     reset: str = json_field("", omits_default=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from schemas.commit_records import ChunkRows, CommitRecord, CompleteTable, OpenPart, RowTimes
+from schemas.commit_records import ChunkRows, CommitRecord, CompleteTable, Continued, OpenPart, RowTimes
 from schemas.errors import DecodeError
 from schemas.position import Position
 from schemas.stream_order import StreamPosition
@@ -29,6 +29,7 @@ RECORD = CommitRecord(
     complete=(CompleteTable("r", "shop.orders"),),
 )
 PART = replace(RECORD, to=FROM, lifts=(), caps=(), open=OpenPart(Position(0, 3, 160), 3_500), reset="lost", is_last=True)
+PART = replace(PART, continues=Continued(Position(0, 2, 160), Position(0, 3, 160)))
 
 
 def changed(**fields: Any) -> bytes:
@@ -45,7 +46,7 @@ def test_a_record_is_read_as_it_was_written(record: CommitRecord) -> None:
 def test_a_record_names_its_fields_as_the_protocol_does() -> None:
     names = ["n", "from", "to", "since_us", "promise_us", "lifts", "caps", "rows", "spans", "chunks", "complete"]
     assert list(json.loads(RECORD.to_bytes())) == names
-    assert set(json.loads(PART.to_bytes())) == {*names, "open", "reset", "end"}
+    assert set(json.loads(PART.to_bytes())) == {*names, "open", "continues", "reset", "end"}
     assert json.loads(RECORD.to_bytes())["spans"] == {"shop.shop.orders": {"0": [10, 13], "3": [7, 9]}}
 
 

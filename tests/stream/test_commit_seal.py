@@ -19,7 +19,7 @@ from producer.stream.offset import LogOffset
 from producer.stream.ports import CheckpointWork
 from producer.stream.transaction_times import TOLERANCE_US
 from rowcodec.run_items import I_BEGAN, I_TABLE, I_TS_US, ITEM
-from schemas.commit_records import CommitRecord, CompleteTable, RowTimes, StreamState
+from schemas.commit_records import CommitRecord, CompleteTable, Continued, OpenPart, RowTimes, StreamState
 from schemas.markers import MarkerType
 from schemas.position import Position
 
@@ -135,8 +135,8 @@ class Log:
             self.rows_event(transaction, one)
         self.expect(transaction.position, times)
 
-    def rows_event(self, transaction: SimpleNamespace, ts_us: int) -> None:
-        event: Any = SimpleNamespace(transaction=transaction, context=SimpleNamespace(ts_us=ts_us))
+    def rows_event(self, transaction: SimpleNamespace, ts_us: int, *, is_in_kafka: bool = False) -> None:
+        event: Any = SimpleNamespace(transaction=transaction, context=SimpleNamespace(ts_us=ts_us), is_in_kafka=is_in_kafka)
         self.commits.rows(event)
         self.spans.rows += 1
 
@@ -156,7 +156,7 @@ class Log:
                 if self.random.random() < 0.3:
                     self.restart()
                     for again in times[: number + 1]:
-                        self.rows_event(transaction, again)
+                        self.rows_event(transaction, again, is_in_kafka=True)
                     self.spans.rows = 0  # they are in Kafka already
         self.expect(transaction.position, times)
 
@@ -286,6 +286,25 @@ def test_a_transaction_of_which_a_part_is_published_is_all_that_is_promised() ->
     assert record.open is not None
     assert (record.open.us, record.promise_us) == (NOON_US - 10_000_000, NOON_US - 10_000_000)
     assert (record.begin, record.to) == (START.position, transaction.position)
+
+
+def test_a_transaction_published_in_part_is_named_again_when_the_rest_comes_from_another_server() -> None:
+    log = Log(1, "steps")
+    before = SimpleNamespace(position=log.begin())
+    log.rows_event(before, NOON_US)
+    assert log.seal(START.pos).open is not None
+    log.offset = replace(LogOffset.parse(log.offset.document(0)), epoch=3, pos=40)
+    log.commits = CommitSeal("commits", log.spans, log.clock, log.offset)
+    log.rows_event(SimpleNamespace(position=Position(3, 7, 50)), NOON_US)
+    others = log.seal(100)
+    after = SimpleNamespace(position=Position(3, 7, 100))
+    log.rows_event(after, NOON_US, is_in_kafka=True)
+    part = log.seal(100)
+    log.rows_event(after, NOON_US)
+    end = log.seal(200)
+    assert [one.continues for one in (others, part, end)] == [None, Continued(before.position, after.position), None]
+    assert part.open == OpenPart(after.position, NOON_US)
+    assert [one.stream.open for one in (log.offset,) if one.stream is not None] == [None]
 
 
 def test_a_record_with_many_lifts_does_not_wait_for_the_interval() -> None:

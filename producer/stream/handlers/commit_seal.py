@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 from producer.stream.ports import CheckpointParticipant, OutgoingRecord
 from producer.stream.transaction_times import TransactionTimes
 from rowcodec.run_items import I_BEGAN, I_TABLE, I_TS_US, ITEM
-from schemas.commit_records import ChunkRows, CommitRecord, CompleteTable, OpenPart, RowTimes, StreamState
+from schemas.commit_records import (
+    ChunkRows,
+    CommitRecord,
+    CompleteTable,
+    Continued,
+    OpenPart,
+    RowTimes,
+    StreamState,
+)
 from schemas.markers import MarkerType
 from schemas.position import Position
 
@@ -69,6 +77,7 @@ class CommitSeal(CheckpointParticipant):
         self._reset = reset
         self._times = TransactionTimes(self._state.promise_us, clock.now_us)
         self._chunks: list[WrittenRows] = []
+        self._continues: Continued | None = None
         self._run_items: npt.NDArray[np.int64] | None = None
 
     # ---- rows and statements
@@ -81,7 +90,10 @@ class CommitSeal(CheckpointParticipant):
         """Note the time of rows, also of those that an earlier start published: their transaction ends in a record of this one."""
         context = event.context
         assert context is not None
-        self._times.note(event.transaction.position, context.ts_us)
+        position, opened = event.transaction.position, self._state.open
+        if event.is_in_kafka and opened is not None and opened != position:  # the log is another server's
+            self._continues = Continued(opened, position)
+        self._times.note(position, context.ts_us)
 
     def run(self, run: EncodedRun) -> None:
         """Note the times of all tables of a run, with the first of them."""
@@ -122,7 +134,8 @@ class CommitSeal(CheckpointParticipant):
     def seal(self, offset: LogOffset, works: Sequence[CheckpointWork]) -> tuple[LogOffset, Sequence[OutgoingRecord]]:
         """Return the offset with the new promise, and the commit record."""
         record = self._record(offset, works)
-        self._state, self._begin, self._chunks, self._reset = StreamState(record.n, record.promise_us), record.to, [], ""
+        self._state = StreamState(record.n, record.promise_us, self._still_open(record))
+        self._begin, self._chunks, self._reset, self._continues = record.to, [], "", None
         self._times.begin_record(record.promise_us)
         return offset.sealed(self._state), (OutgoingRecord(self._topic, record.to_bytes(), b""),)
 
@@ -146,10 +159,19 @@ class CommitSeal(CheckpointParticipant):
             rows=rows,
             spans=spans,
             open=opened,
+            continues=self._continues,
             complete=_completed(works),
             reset=self._reset,
         )
         return replace(record, chunks=self._closed_chunks(RowTimes(record))) if self._chunks else record
+
+    def _still_open(self, record: CommitRecord) -> Position | None:
+        """Return the open transaction behind the record. On another server others may end before it."""
+        if record.open is not None:
+            return record.open.position
+        before = self._state.open
+        has_ended = before is None or record.continues is not None or (before.epoch == record.to.epoch and before < record.to)
+        return None if has_ended else before
 
     def _closed_chunks(self, time_of: RowTimes) -> tuple[ChunkRows, ...]:
         rows: dict[WrittenRows, int] = {}
