@@ -133,6 +133,10 @@ class DroppingPublisher:
         """Forget the records."""
         self.commit()
 
+    def commit_flushed(self) -> None:
+        """Commit."""
+        self.commit_later()
+
     def settle(self) -> None:
         """Do nothing."""
 

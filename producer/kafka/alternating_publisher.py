@@ -9,7 +9,8 @@ id::
 
 What keeps this exact:
 
-* B produces nothing before all records of A are acknowledged: in every partition they are in the order of the log.
+* B produces nothing before all records of A are acknowledged: in every partition they are in the order of the log. The last records
+  of a sealed transaction (`commit_flushed`) are in topics into which B produces only behind A's commit.
 * B is not committed before A's commit has returned. After an error of A's commit this object commits nothing more, until the
   next `fence`: what B has is never visible.
 * `fence` takes over both ids, before anyone reads where to continue: an earlier process then commits neither.
@@ -118,10 +119,19 @@ class AlternatingPublisher:
         The one before is settled first. Records that follow are in a transaction of their own.
         """
         self.settle()
+        if self._current.in_transaction:
+            self._current.flush()
+            self.commit_flushed()
+
+    def commit_flushed(self) -> None:
+        """Commit the open transaction in the background, when its last records are acknowledged: those since the last `flush`.
+
+        Nothing else may be written into the topics of these records before `settle`.
+        """
+        self.settle()
         publisher = self._current
         if not publisher.in_transaction:
             return
-        publisher.flush()
         if self._commits is None:
             self._commits = ThreadPoolExecutor(1, "kafka-commit")
         self._answer = self._commits.submit(publisher.commit)

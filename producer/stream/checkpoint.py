@@ -174,8 +174,12 @@ class Checkpoints:
     def _begin(self, boundary: LogOffset) -> None:
         """Begin to commit a checkpoint for which participants and markers have nothing to write."""
         now_ms = time.time_ns() // 1_000_000
-        boundary = self._put_offset(boundary, now_ms)
-        self._publisher.commit_later()
+        if self._seal is None:
+            self._state.put(self._publisher, OFFSET_KEY, boundary.document(now_ms))
+            self._publisher.commit_later()
+        else:  # what follows the flush goes into topics into which only the next checkpoint writes, behind `settle`
+            boundary = self._put_offset(boundary, now_ms)
+            self._publisher.commit_flushed()
         self._begun = boundary, now_ms
         self.progress.delays.commit_begun()
         self.progress.times.commit_begun()

@@ -177,6 +177,12 @@ class RecordPublisher(Protocol):
         before this one is.
         """
 
+    def commit_flushed(self) -> None:
+        """Do what `commit_later` does, without waiting for the records since the last `flush`.
+
+        Into the topics of these records nothing may be written before `settle`: the order would not be certain.
+        """
+
     @property
     def is_answered(self) -> bool:
         """Whether `settle` would not wait."""

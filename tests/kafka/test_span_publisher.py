@@ -47,6 +47,7 @@ def scene(kafka: Kafka) -> Iterator[Scene]:
 def test_the_spans_of_all_transactions_partition_what_is_visible(scene: Scene) -> None:
     dice, number = random.Random(4), 0
     publisher, written = scene.taken_over(), list[tuple[WrittenSpans, set[bytes]]]()
+    later = 0
     for _ in range(25):
         values = dict.fromkeys(scene.spanned, 0)
         sent = set()
@@ -68,11 +69,15 @@ def test_the_spans_of_all_transactions_partition_what_is_visible(scene: Scene) -
         assert spans.spans.keys() == spans.rows.keys()
         written.append((spans, sent))
         if way == "later":
-            publisher.commit_later()
+            later += 1
+            publisher.produce(scene.other, b"sealed")  # is not acknowledged when the next transaction begins
+            publisher.commit_flushed()
         else:
             publisher.commit()
     publisher.commit()
     visible = read_topics(scene.servers, scene.spanned, raw=True)
+    sealed = [one for one in read_topics(scene.servers, [scene.other], raw=True)[scene.other] if one.value == b"sealed"]
+    assert len(sealed) == later
     seen: set[bytes] = set()
     ends: dict[tuple[str, int], int] = {}
     for spans, sent in written:

@@ -101,6 +101,10 @@ class MemoryPublisher:
         if self.in_transaction:
             self._begun, self._pending, self.in_transaction = self._pending, [], False
 
+    def commit_flushed(self) -> None:
+        """Begin to make the open transaction visible."""
+        self.commit_later()
+
     @property
     def is_answered(self) -> bool:
         """Whether `settle` would not wait."""
