@@ -306,7 +306,26 @@ def test_commit_records_cover_the_topics_and_their_times_are_the_running_maximum
         assert broken_promises(stream) == 0
 
 
-def require_chunks(stream: Stream, schema: str) -> None:
+@pytest.mark.parametrize("snapshot", [{}, {"consistency": "one_transaction"}], ids=["chunks", "one view"])
+def test_rows_of_a_first_snapshot_are_in_chunks(source, registry, snapshot):
+    mapping = mapping_of(source, registry.url)
+    settings = from_mapping({**mapping, "snapshot": {**mapping["snapshot"], "mode": "initial", **snapshot}})
+    source.execute(SIGNAL, *(f"CREATE TABLE {table} ({COLUMNS})" for table in TABLES))
+    rows = ",".join(f"({number}, 1, 'x')" for number in range(130))
+    source.execute(*(f"INSERT INTO {table} VALUES {rows}" for table in TABLES))
+    with running(settings) as run:
+        source.execute("UPDATE a SET v = 2 WHERE id < 10")
+        run.until(lambda: all(one.state == "done" for one in run.producer.coordinator.progress()), "the tables are read")
+        source.execute("DELETE FROM b WHERE id < 10")
+        run.caught_up(source)
+    stream = Stream(settings, source.schema)
+    require_cover(stream)
+    require_times(stream)
+    require_chunks(stream, source.schema, "initial")
+    assert sum(row.op == "r" for row in stream.rows) >= 250
+
+
+def require_chunks(stream: Stream, schema: str, request: str = "one") -> None:
     """Rows of snapshots are counted by the chunk that they name, and a table is complete once."""
     counted: Counter[tuple[str, int]] = Counter()
     for record in stream.commits:
@@ -318,7 +337,7 @@ def require_chunks(stream: Stream, schema: str) -> None:
     assert read
     assert read == sum((Counter({table: rows}) for (table, _), rows in counted.items()), Counter())
     complete = [(one.request, one.table) for record in stream.commits for one in record.complete]
-    assert {("one", f"{schema}.{table}") for table in TABLES} <= set(complete)
+    assert {(request, f"{schema}.{table}") for table in TABLES} <= set(complete)
     assert len(complete) == len(set(complete))
 
 
