@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
 
+_MOST_NOTED: Final = 16_384
+"""The times of so many rows events of runs are computed at once: each computation costs as much for few as for many."""
 TOLERANCE_US: Final = 2_000_000
 """A time that is further ahead of the server's clock was set by a statement (`SET timestamp`), and is not believed."""
 
@@ -39,6 +41,9 @@ class TransactionTimes:
         self.since_us = self.maximum_us = self._floor_us = since_us
         self.lifts: list[Moment] = []
         self.caps: list[Moment] = []
+        self._runs: list[tuple[Ints, Ints]] = []  # of the file below, before the open transaction
+        self._file = (0, 0)
+        self._noted = 0
 
     def begin_record(self, since_us: int) -> None:
         """Begin the next record behind one with that promise. A transaction that is open stays open."""
@@ -57,7 +62,21 @@ class TransactionTimes:
 
     def note_run(self, epoch: int, file: int, began: Ints, ts_us: Ints) -> None:
         """Note whole transactions of one log file: for each of their rows events the offset of the transaction, and the time."""
-        self.close()
+        if self.position is not None:
+            self.close()
+        if self._file != (epoch, file) or self._noted >= _MOST_NOTED:
+            self.merge_runs()
+            self._file = epoch, file
+        self._runs.append((began.copy(), ts_us.copy()))
+        self._noted += began.size
+
+    def merge_runs(self) -> None:
+        """Bring the maximum, lifts and caps up to date with the runs that are noted."""
+        if not self._runs:
+            return
+        epoch, file = self._file
+        began, ts_us = (np.concatenate(one) for one in zip(*self._runs, strict=True))
+        self._runs, self._noted = [], 0
         first = np.flatnonzero(np.concatenate(([True], began[1:] != began[:-1])))
         most, least = np.maximum.reduceat(ts_us, first), np.minimum.reduceat(ts_us, first)
         if int(most.max()) > self._latest_us:
@@ -76,6 +95,11 @@ class TransactionTimes:
         position, self.position = self.position, None
         if position is None:
             return
+        if self._runs and (position.epoch, position.file) == self._file:  # its time is computed together with the runs
+            self._runs.append((np.full(2, position.offset), np.array((self._least_us, self._most_us))))
+            self._noted += 2
+            return
+        self.merge_runs()
         least, most = self._least_us, self._believed(self._most_us)
         if most != self._most_us:
             self.caps.append((position, most))
@@ -85,8 +109,14 @@ class TransactionTimes:
             self.lifts.append((position, time))
             self._floor_us = time
 
+    def finish(self) -> None:
+        """Bring everything up to date: no transaction is open."""
+        self.close()
+        self.merge_runs()
+
     def open_us(self) -> int:
         """Return the time that the transaction which was noted last has at least."""
+        self.merge_runs()
         return self.maximum_us if self.position is None else max(self.maximum_us, self._believed(self._most_us))
 
     def _cap(self, epoch: int, file: int, began: Ints, most: Ints, least: Ints) -> None:

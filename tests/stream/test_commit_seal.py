@@ -181,6 +181,7 @@ class Log:
                 items=memory, count=len(items), groups=np.array([0, 1, -1]), group=group, position_prefix=prefix
             )
             self.commits.run(SimpleNamespace(rows=rows))  # type: ignore[arg-type]
+        memory[:] = -1  # it is used again
 
     def seal(self, pos: int) -> CommitRecord:
         self.offset, (sent,) = self.commits.seal(replace(self.offset, pos=pos), ())

@@ -78,6 +78,7 @@ class CommitSeal(CheckpointParticipant):
         self._times = TransactionTimes(self._state.promise_us, clock.now_us)
         self._chunks: list[WrittenRows] = []
         self._continues: Continued | None = None
+        self._prefix, self._file = "", Position.MINIMUM
         self._run_items: npt.NDArray[np.int64] | None = None
 
     # ---- rows and statements
@@ -111,11 +112,11 @@ class CommitSeal(CheckpointParticipant):
 
     def _note_run(self, rows: RowsOfRun) -> None:
         items = rows.items.reshape(-1, ITEM)[: rows.count]
-        left_out = rows.groups == _LEFT_OUT
-        if left_out.any():
-            items = items[~left_out[items[:, I_TABLE]]]
-        prefix = Position.parse(f"{rows.position_prefix}{0:012d}.{0:010d}")
-        self._times.note_run(prefix.epoch, prefix.file, items[:, I_BEGAN], items[:, I_TS_US])
+        if _LEFT_OUT in rows.groups.tolist():
+            items = items[(rows.groups != _LEFT_OUT)[items[:, I_TABLE]]]
+        if rows.position_prefix != self._prefix:
+            self._prefix, self._file = rows.position_prefix, Position.parse(f"{rows.position_prefix}{0:012d}.{0:010d}")
+        self._times.note_run(self._file.epoch, self._file.file, items[:, I_BEGAN], items[:, I_TS_US])
 
     # ---- the end of a Kafka transaction
 
@@ -129,7 +130,11 @@ class CommitSeal(CheckpointParticipant):
 
     def is_wanted(self, boundary: Position) -> bool:
         """Return whether a later time can be promised than the published one."""
-        return self._clock.ready_us(boundary) > max(self._times.maximum_us, self._state.promise_us)
+        ready_us = self._clock.ready_us(boundary)
+        if ready_us <= self._state.promise_us:
+            return False
+        self._times.merge_runs()
+        return ready_us > self._times.maximum_us
 
     def seal(self, offset: LogOffset, works: Sequence[CheckpointWork]) -> tuple[LogOffset, Sequence[OutgoingRecord]]:
         """Return the offset with the new promise, and the commit record."""
@@ -145,7 +150,7 @@ class CommitSeal(CheckpointParticipant):
             opened = OpenPart(times.position, times.open_us())
             promise_us = opened.us
         else:
-            times.close()
+            times.finish()
             promise_us = max(times.maximum_us, self._clock.ready_us(to))
         rows, spans = self._publisher.pop_spans()
         record = CommitRecord(
