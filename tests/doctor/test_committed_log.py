@@ -54,3 +54,9 @@ def test_a_value_that_was_removed_takes_the_earlier_ones_with_it() -> None:
 
 def test_a_topic_that_is_not_there_yet_has_no_values() -> None:
     assert values_of(Records((b"sign", b"1")), "other.state") == []
+
+
+def test_silence_before_the_first_value_is_an_error_and_an_open_transaction_is_none() -> None:
+    with pytest.raises(PublishError, match="sent nothing"):
+        values_of(Records((b"other", b"2"), error=PublishError("Kafka sent nothing for 3 s")))
+    assert values_of(Records((b"other", b"2"), error=StateError("a record is hidden"))) == []

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from devservers import Kafka, Postgres, Registry, start_kafka
 from schemas.documents import OffsetDocument
+from schemas.errors import PublishError
 from schemas.findings import Severity
 from schemas.json_codec import encode
 from schemas.liveness import SIGN_KEY, Sign, machine
@@ -208,6 +209,15 @@ def test_the_last_lines_of_jobs_that_ended_are_shown(site: Site, capsys: pytest.
     finally:
         document(site, SIGN_KEY, None)
         shutil.rmtree(site.folder / "lake")
+
+
+def test_liveness_records_that_cannot_be_read_are_said_to_be_unknown(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    def silent(*_: object) -> list[Sign]:
+        raise PublishError("Kafka sent nothing for 3 s")
+
+    site.patch.setattr("tidemark.doctor.kafka_checks.last_signs", silent)
+    _, found = site.examined(capsys)
+    assert "the liveness records of producers: Kafka sent nothing for 3 s" in found["unchecked"]["kafka"]
 
 
 def test_a_full_disk_is_an_error(site: Site) -> None:

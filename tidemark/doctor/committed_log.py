@@ -37,15 +37,22 @@ def committed_log(settings: Settings) -> LogStatus | None:
 
 
 def last_values(reader: CommittedReader, topic: str, partition: int, key: str) -> list[bytes]:
-    """Return the values of a key among the last records of a partition, the newest last; none if there is no such topic yet."""
+    """Return the values of a key among the last records of a partition, the newest last; none if there is no such topic yet.
+
+    `PublishError` if Kafka falls silent before there is any: it may have some.
+    """
     one = topic, partition
     if one not in reader.partitions(topic):
         return []
     (first, end) = reader.bounds([one])[one]
     reader.begin({one: max(first, end - _LAST_RECORDS)})
     values: list[bytes] = []
-    with suppress(PublishError, StateError):  # the values that were read are better than none
-        for record in reader.read_to({one: end}):
-            if record.key == key.encode():
-                values = [] if record.value is None else [*values, record.value]
-    return values
+    try:
+        with suppress(StateError):  # those behind an open transaction are not committed
+            for record in reader.read_to({one: end}):
+                if record.key == key.encode():
+                    values = [] if record.value is None else [*values, record.value]
+    except PublishError:
+        if not values:
+            raise
+    return values  # after an error: those that were read are better than none

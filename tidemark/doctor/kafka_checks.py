@@ -12,7 +12,7 @@ from kafkaio.cluster_admin import ClusterAdmin
 from kafkaio.committed_reader import CommittedReader
 from kafkaio.transactional_writer import TRANSACTION_TIMEOUT_MS
 from schemas import topics
-from schemas.errors import KafkaAccessError, PublishError, StateError
+from schemas.errors import KafkaAccessError, PublishError
 from schemas.findings import Finding, Remedy, Severity
 from schemas.liveness import SIGN_KEY
 from schemas.state import partition_of
@@ -77,7 +77,10 @@ class _KafkaExamination:
         try:
             with CommittedReader(self._settings.kafka, f"{self._state}-reader", silence_s=_ANSWER_S) as reader:
                 return last_signs(reader, self._state, partition_of(SIGN_KEY))
-        except (PublishError, StateError):
+        except KafkaAccessError:
+            return []
+        except PublishError as error:
+            self._hidden.append(f"the liveness records of producers: {error}")
             return []
 
     def _connected(self) -> tuple[ClusterAdmin, ClusterFacts]:
