@@ -1,4 +1,4 @@
-"""The section `order`: commit records, by which tasks bring the changes of many sources into one order."""
+"""The section `order`: commit records, by which a reader brings the changes of many sources into one order."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ class OrderSettings:
 
     group: str | None = setting(
         None,
-        help="name of the sources that tasks read together: the producer writes a commit record with each Kafka transaction, in "
-        "the topic `<name>.commits`. A table that cannot be published then stops the producer, whatever `on_table_error` says",
+        help="name of the sources whose transactions a reader brings into one order: the producer writes a commit record "
+        "with each Kafka transaction, in the topic `<name>.commits`. A table that cannot be published then stops the producer, "
+        "whatever `on_table_error` says",
         form=topic_part,
     )
     heartbeat_ms: int = setting(
