@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from kafkaio.committed_reader import SOON, CommittedReader
+from kafkaio.committed_reader import OPEN_END, SOON, CommittedReader, CommittedRecord
 from kafkaio.slices import EARLIEST
+from schemas.errors import StateError
 from schemas.settings import KafkaSettings
 from spark_jobs.sinks.files.manifest import Manifests
 
@@ -69,13 +71,19 @@ def of_text(text: str) -> dict[str, Any]:
     return document["data"] | {"_tm_op": document["op"]} | {name: document[name] for name in OWN[1:3]}
 
 
+_SHOWN_S = 3.0
+"""Kafka answers a commit before it writes the markers that show it."""
+
+
 def messages(bootstrap_servers: str, topic: str) -> list[tuple[str | None, str | None]]:
     """Key and value of the committed messages of a topic, partition by partition; none of a topic that is not there."""
     with CommittedReader(KafkaSettings(bootstrap_servers=bootstrap_servers), "changelogs", SOON) as reader:
         partitions = reader.partitions(topic)
         reader.begin(dict.fromkeys(partitions, EARLIEST))
-        records = sorted(reader.read_to(reader.ends(partitions)), key=lambda record: record.partition)
-    return [(_text(record.key), _text(record.value)) for record in records]
+        records: list[CommittedRecord] = []
+        with suppress(StateError):  # a dead writer has left a transaction open; one that is committed is shown before that
+            records.extend(reader.read_to(dict.fromkeys(partitions, OPEN_END), _SHOWN_S))
+    return [(_text(record.key), _text(record.value)) for record in sorted(records, key=lambda record: record.partition)]
 
 
 def _text(data: bytes | None) -> str | None:
