@@ -53,7 +53,7 @@ lint: .venv/.installed-all
 	@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || true
 	@touch $@
 
-# Tests wait for servers half of the time: four workers keep two cores busy, each with databases of its own, a file on one of them.
+# Tests wait for servers half of the time: four workers keep two cores busy, each with servers of its own, a file on one of them.
 WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 import pytest
 from deltalake import DeltaTable
 
-from devservers import Database, Kafka, Registry, start_kafka
+from devservers import Database, Kafka, Registry
 from devservers._guard import children_of
 from devservers.processes import GuardedProcess
 from tests.chaos.proxy import Proxy
@@ -157,13 +157,6 @@ class Command:
             assert time.monotonic() - begun < ENDED_WITHIN_S, f"children are left: {children}"
             time.sleep(0.05)
         return self.process.status, took
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A broker that no other test notices when it freezes."""
-    with start_kafka(tmp_path_factory.mktemp("frozen"), properties={"broker.session.timeout.ms": "120000"}) as broker:
-        yield broker
 
 
 @pytest.fixture

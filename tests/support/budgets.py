@@ -18,7 +18,7 @@ from typing import Final
 
 BUDGETS: Final = Path(__file__).parents[1] / "budget.toml"
 SHARED: Final = "(servers)"
-"""Servers of a whole session: their start, and all they use if its workers share them. No folder pays for being the first."""
+"""Where the start of what a whole session uses is counted: no folder pays for being the first."""
 NAMED: Final = 5
 _CALCULATIONS: Final = 7
 
@@ -74,8 +74,7 @@ def by_folder(costs: Iterable[Cost]) -> dict[str, list[Cost]]:
     """Group the costs, the dearest test of each folder first."""
     grouped: dict[str, list[Cost]] = defaultdict(list)
     for cost in costs:
-        if cost.test != SHARED:
-            grouped[cost.folder].append(cost)
+        grouped[cost.folder].append(cost)
     return {folder: sorted(found, key=lambda cost: -cost.cpu_s) for folder, found in sorted(grouped.items())}
 
 
@@ -91,7 +90,7 @@ def table(costs: Iterable[Cost], budgets: Budgets, slowness: float) -> list[str]
     shared = sum(cost.shared_s for cost in costs)
     total = shared + sum(cost.cpu_s for cost in costs)
     lines.append(f"{SHARED:<14}{'':>7}{shared:>9.1f}{'-':>9}")
-    lines.append(f"{'all':<14}{sum(cost.test != SHARED for cost in costs):>7}{total:>9.1f}{budgets.run_s * slowness:>9.0f}")
+    lines.append(f"{'all':<14}{len(costs):>7}{total:>9.1f}{budgets.run_s * slowness:>9.0f}")
     return lines
 
 

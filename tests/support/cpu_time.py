@@ -175,11 +175,6 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Any:
         fixturedef.addfinalizer(lambda: ending.enter_context(shared_start()))
 
 
-def count_shared(cpu_s: float) -> None:
-    """Count what servers of the whole run have used."""
-    _costs.append(Cost(budgets.SHARED, 0.0, cpu_s))
-
-
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Collect the costs, where tests run in workers: from these."""
     if report.when == "teardown":

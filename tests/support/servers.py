@@ -1,7 +1,5 @@
 """Real servers for tests: each is started once per pytest process, on first use, and stopped at its end.
 
-The workers of a run share one broker and one registry, which the process that began the run starts while they collect.
-
 Fixtures: `mysql80`, `mysql97`, `mysql57`, `mariadb114`, `postgres17`, `kafka`, `registry`, and `fresh_database`, a function
 that makes an empty schema on a server and drops it after the test. The functions behind them
 (`database(name)`, `kafka_server()`, `registry_server()`) serve parametrised tests. A test that kills or
@@ -14,7 +12,6 @@ import itertools
 import os
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -31,16 +28,14 @@ from devservers import (
     Postgres,
     Registry,
     start_database,
+    start_kafka,
     start_postgres,
     start_registry,
 )
-from devservers.processes import START_SECONDS
-from schemas.overriding import override
 from schemas.settings import KafkaSettings
-from tests.support.cpu_time import count_shared, of_tree, shared_start
+from tests.support.cpu_time import shared_start
 
 _RUN_FOLDER = "TIDEMARK_TEST_FOLDER"
-_HEAP_MIB = 1024  # thousands of topics of all workers
 _numbers = itertools.count(1)
 _started: list[Database | Kafka | Postgres | Registry] = []
 
@@ -143,83 +138,23 @@ def own_database(name: str, owner: str) -> Database:
 
 @cache
 def kafka_server() -> Kafka:
-    """The run's broker. In a worker it is another process's: its address is known, its process is not."""
-    if _in_worker():
-        return Kafka(run_folder(), port=_port_of("kafka"))
+    """The session's broker."""
     # one that stands still for longer than nine seconds would be fenced by its own controller: no partition has a leader
     patience = {"broker.session.timeout.ms": "120000"}
-    with shared_start():
-        server = _Broker(run_folder(), record_classes=True, properties=patience, heap_mib=_HEAP_MIB).start()
+    with shared_start(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # a third of its CPU was the optimising compiler
+        server = start_kafka(run_folder(), record_classes=True, properties=patience)
     _started.append(server)
     return server
 
 
 @cache
 def registry_server() -> Registry:
-    """The run's schema registry; in a worker as `kafka_server`."""
-    if _in_worker():
-        return Registry(run_folder(), port=_port_of("registry"))
+    """The session's schema registry."""
     with shared_start():
         server = start_registry(run_folder(), record_classes=True)
     _started.append(server)
     return server
-
-
-class _Broker(Kafka):
-    """A broker for many tests of little data each."""
-
-    @override
-    def _environment(self) -> dict[str, str]:
-        # a third of its CPU was the optimising compiler
-        return {**super()._environment(), "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-
-
-def _in_worker() -> bool:
-    return "PYTEST_XDIST_WORKER" in os.environ
-
-
-def _port_file(server: str) -> Path:
-    return shared_folder() / f"{server}.port"
-
-
-def _port_of(server: str) -> int:
-    """Wait until the process that began the run has started a server, and return its port."""
-    file, deadline = _port_file(server), time.monotonic() + 2 * START_SECONDS
-    while not file.exists():
-        assert time.monotonic() < deadline, f"the {server} that all workers share was not started"
-        time.sleep(0.05)
-    return int(file.read_text("utf-8"))
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Start the servers that the workers of a run share, while these collect."""
-    if not getattr(session.config.option, "numprocesses", 0) or _in_worker():
-        return
-    threads = [threading.Thread(target=_share, args=(start,), daemon=True) for start in (kafka_server, registry_server)]
-    for thread in threads:
-        thread.start()
-
-    def end() -> None:
-        for thread in threads:
-            thread.join()
-        _end_servers()
-
-    session.config.add_cleanup(end)
-
-
-def _share(start: Callable[[], Kafka | Registry]) -> None:
-    server = start()
-    file = _port_file(server.name)
-    unfinished = file.with_suffix(".new")
-    unfinished.write_text(str(server.port), "utf-8")
-    unfinished.rename(file)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Count the servers that the workers shared."""
-    if getattr(session.config.option, "numprocesses", 0) and not _in_worker():
-        count_shared(sum(of_tree(server.pid) for server in _started if server.running))
 
 
 def new_database(server: Database) -> str:
@@ -250,10 +185,6 @@ def unique_name(prefix: str) -> str:
 @pytest.fixture(scope="session", autouse=True)
 def _servers_end_with_the_session() -> Iterator[None]:
     yield
-    _end_servers()
-
-
-def _end_servers() -> None:
     while _started:
         server = _started.pop()
         if not isinstance(server, Kafka | Registry):
