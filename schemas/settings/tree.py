@@ -129,7 +129,7 @@ def _check_ordered(settings: Settings) -> Iterator[str]:
         return
     key, records = "order.group", settings.records
     if settings.format.type != "avro":
-        yield problem(key, f"format.type is {settings.format.type}, and tasks read Avro: set format.registry, and type: avro")
+        yield problem(key, f"format.type is {settings.format.type}, and commit records need Avro: set format.registry, type: avro")
     if records.unwrap:
         yield problem(key, "records.unwrap: flat rows have no position; turn it off")
     if records.column_include_list or records.column_exclude_list:

@@ -16,19 +16,12 @@ from typing import Any, Final
 import pytest
 from pymysqlreplication import BinLogStreamReader
 
-from devservers import Kafka, Postgres, Registry, start_registry
+from devservers import Kafka, Postgres, Registry
 from schemas.findings import Finding, Severity
 from tests.doctor.doctored_site import Site, site_of
 from tests.support.servers import own_database
 from tidemark import cli
 from tidemark.doctor.area_findings import MOST, listed
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    """A registry whose rule for all subjects may change: no other test uses it."""
-    with start_registry(tmp_path_factory.mktemp("registry")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module", params=["mysql80"])

@@ -1,4 +1,4 @@
-"""A broker for one suite alone."""
+"""A broker for tests: small data, a short life."""
 
 from __future__ import annotations
 

@@ -28,12 +28,12 @@ from devservers import (
     Postgres,
     Registry,
     start_database,
-    start_kafka,
     start_postgres,
     start_registry,
 )
 from schemas.settings import KafkaSettings
 from tests.support.cpu_time import shared_start
+from tests.support.own_broker import own_kafka
 
 _RUN_FOLDER = "TIDEMARK_TEST_FOLDER"
 _numbers = itertools.count(1)
@@ -141,9 +141,8 @@ def kafka_server() -> Kafka:
     """The session's broker."""
     # one that stands still for longer than nine seconds would be fenced by its own controller: no partition has a leader
     patience = {"broker.session.timeout.ms": "120000"}
-    with shared_start(), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # a third of its CPU was the optimising compiler
-        server = start_kafka(run_folder(), record_classes=True, properties=patience)
+    with shared_start():
+        server = own_kafka(run_folder(), record_classes=True, properties=patience)
     _started.append(server)
     return server
 
