@@ -17,9 +17,17 @@ from schemas.settings.service_section import ServiceSettings, SignalSettings
 from schemas.settings.sink_section import SinkSettings, SparkSettings
 from schemas.settings.snapshot_section import PauseWhen, SnapshotFlags, SnapshotSettings, StartBehaviour
 from schemas.settings.source_section import SourceSettings, StartAtSettings, TlsSettings
+from schemas.settings.task_section import (
+    ApplySettings,
+    TaskSettings,
+    TaskSource,
+    TaskTarget,
+    task_from_mapping,
+)
 from schemas.settings.tree import Settings, from_mapping, parse_text, why_no_merge
 
 __all__ = [
+    "ApplySettings",
     "CharsMaskSettings",
     "Described",
     "FormatSettings",
@@ -45,6 +53,9 @@ __all__ = [
     "SparkSettings",
     "StartAtSettings",
     "StartBehaviour",
+    "TaskSettings",
+    "TaskSource",
+    "TaskTarget",
     "TlsSettings",
     "TransformSettings",
     "UdfSettings",
@@ -55,5 +66,6 @@ __all__ = [
     "json_schema",
     "parse_text",
     "secret_keys",
+    "task_from_mapping",
     "why_no_merge",
 ]

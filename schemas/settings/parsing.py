@@ -7,7 +7,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, is_dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args, get_origin
@@ -43,6 +43,14 @@ def build_members(kind: type, value: object, path: str, problems: Problems) -> d
     return built
 
 
+def check_members(built: Mapping[str, Any], checks: Mapping[str, Callable[[Any], None]], problems: Problems) -> None:
+    """Note all problems that the checks of sections report; `built` has the sections that were read without an error."""
+    for section, check in checks.items():
+        if section in built:
+            with problems.noted():
+                check(built[section])
+
+
 def _refuse_key(key: str, given: object, known: Mapping[str, object], path: str) -> typing.NoReturn:
     name = _key_alone(key)
     if given is None and name != key:
@@ -54,8 +62,8 @@ def _member(kind: type, item: Field[Any], value: object, path: str) -> object:
     """Return the value of one key; an error about a secret does not show it."""
     reason = item.metadata["unavailable"].get(str(value).lower())
     if reason is not None:
-        choices = ", ".join(get_args(hints_of(kind)[item.name]))
-        refuse(path, f"{value!r} is unavailable: {reason}. There are {choices}")
+        choices = get_args(hints_of(kind)[item.name])
+        refuse(path, f"{value!r} is unavailable: {reason}. There {'are' if choices[1:] else 'is'} {', '.join(choices)}")
     try:
         return _convert(hints_of(kind)[item.name], value, path)
     except ConfigError as error:

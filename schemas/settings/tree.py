@@ -19,7 +19,7 @@ from schemas.settings.declaration import Problems, checking, problem, refuse, se
 from schemas.settings.format_section import FormatSettings, check_format
 from schemas.settings.kafka_section import KafkaSettings, check_kafka
 from schemas.settings.order_section import OrderSettings
-from schemas.settings.parsing import build_members, from_text, member_type
+from schemas.settings.parsing import build_members, check_members, from_text, member_type
 from schemas.settings.records_section import RecordSettings, check_records
 from schemas.settings.route_section import UdfSettings, check_udfs
 from schemas.settings.service_section import ServiceSettings, SignalSettings, check_service, check_signal
@@ -162,10 +162,7 @@ def from_mapping(mapping: Mapping[str, object]) -> Settings:
             sinks.append(with_folder(sink, local_path(sink.folder, key)))
     if len(sinks) == len(built.get("sinks", ())):
         built["sinks"] = tuple(sinks)
-    for section, check in _CHECKS.items():
-        if section in built:
-            with problems.noted():
-                check(built[section])
+    check_members(built, _CHECKS, problems)
     problems.raise_all()
     settings = Settings(**{"format": FormatSettings(type="json"), **built})
     if settings.source.server_id is None:

@@ -1,0 +1,152 @@
+"""The settings of a replication task: sources that are read, and one target.
+
+They are a tree beside `tree.Settings`, with a YAML file of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from schemas.settings.declaration import Problems, check_patterns, checking, found_by, problem, setting
+from schemas.settings.format_section import FormatSettings, check_format
+from schemas.settings.kafka_section import KafkaSettings, check_kafka
+from schemas.settings.parsing import build_members, check_members
+from schemas.settings.service_section import ServiceSettings, check_service
+from schemas.settings.source_section import TlsSettings
+from schemas.settings.text_forms import host, plain, topic_part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSource:
+    """A source whose changes are applied."""
+
+    name: str = setting(help="`name` of the producer that publishes the source", form=topic_part)
+    tables: tuple[str, ...] = setting(
+        (),
+        help="regular expressions on `database.table`, anchored, upper and lower case alike; by default all tables that the "
+        "producer publishes",
+    )
+    exclude_tables: tuple[str, ...] = setting((), help="tables left out though `tables` names them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTarget:
+    """The server that the changes are applied to."""
+
+    type: Literal["mysql", "mariadb", "tidb"] = setting(help="the kind of the server; `tidb` is not tested on a real server")
+    host: str = setting(help="host name or address of the server", form=host)
+    port: int = setting(3306, help="TCP port of the server", minimum=1, maximum=65535)
+    user: str = setting("tidemark", help="user with rights on the replicated tables and on `tidemark_meta`", form=plain)
+    password: str = setting("", help="the user's password; better: `password_file`", secret=True)
+    password_file: str | None = setting(
+        None, help="file whose first line is the password, read again for each connection", file=True
+    )
+    connect_timeout_s: int = setting(
+        10,
+        help="seconds to wait for a connection, and for each answer of the server until the session is set up",
+        minimum=1,
+        maximum=3600,
+    )
+    tls: TlsSettings = setting(TlsSettings(), help="encryption of the connections")
+    consistency: Literal["eventual", "transaction"] = setting(
+        "eventual",
+        help="`eventual`: a large batch is several transactions of the target; `transaction`: each batch is one",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplySettings:
+    """How changes are applied."""
+
+    driver_rows: int = setting(
+        2_000,
+        help="rows of a batch up to which the task applies it itself, in one transaction of the target",
+        minimum=1,
+        maximum=100_000,
+    )
+    txn_rows: int = setting(2_000, help="rows of one transaction of the target in a larger batch", minimum=1, maximum=100_000)
+    max_delay_ms: int = setting(
+        200, help="milliseconds after which a batch is applied, even if more rows could join it", minimum=0, maximum=60_000
+    )
+    safe_mode: bool = setting(
+        default=False, help="apply changes so that rows which are missing, or present already, are no error"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings:
+    """Everything that can be set for a task."""
+
+    task: str = setting(help="name of the task", form=topic_part)
+    mode: Literal["all", "incremental"] = setting(
+        "all",
+        help="`all`: load the tables, then follow their changes; `incremental`: follow changes alone",
+        unavailable={"full": "a task that ends after the load is not built yet"},
+    )
+    order: Literal["source"] = setting(
+        "source",
+        help="`source`: the transactions of a source are applied in their commit order",
+        unavailable={"global": "one order over several sources is not built yet"},
+    )
+    group: str | None = setting(None, help="`order.group` of the sources", form=topic_part)
+    sources: tuple[TaskSource, ...] = setting(help="the sources that are read; one today")
+    kafka: KafkaSettings = setting(KafkaSettings(), help="the cluster that the producers publish to")
+    format: FormatSettings = setting(help="the schema registry of the producers: `registry`, and `registry_access`")
+    target: TaskTarget = setting(help="the server that the changes are applied to")
+    apply: ApplySettings = setting(ApplySettings(), help="how changes are applied")
+    service: ServiceSettings = setting(ServiceSettings(), help="the HTTP endpoint of the task")
+
+
+def task_from_mapping(mapping: Mapping[str, object]) -> TaskSettings:
+    """Return the settings of a task, checked and with defaults filled in.
+
+    Raises one `ConfigError` with all problems, each with the path of its key.
+    """
+    problems = Problems()
+    built = build_members(TaskSettings, mapping, "", problems)
+    check_members(built, _CHECKS, problems)
+    problems.raise_all()
+    return TaskSettings(**{**built, "format": replace(built["format"], type="avro")})
+
+
+@checking
+def _check_sources(sources: Sequence[TaskSource]) -> Iterator[str]:
+    """Raise `ConfigError` for sources that a task cannot read, and for patterns that are not regular expressions."""
+    names = [source.name for source in sources]
+    if not names:
+        yield problem("sources", "no source is named; give one, for example [{name: shop}]")
+    if len(set(names)) > 1:
+        yield problem("sources", f"a task reads one source today; {', '.join(names)} need a task each")
+    for number, source in enumerate(sources):
+        if source.name in names[:number]:
+            yield problem(f"sources.{number}.name", f"{source.name!r} is given twice; name all its tables in one entry")
+        yield from found_by(check_patterns, f"sources.{number}.tables", source.tables)
+        yield from found_by(check_patterns, f"sources.{number}.exclude_tables", source.exclude_tables)
+
+
+@checking
+def _check_avro(wire: FormatSettings) -> Iterator[str]:
+    """Raise `ConfigError` for records that are not Avro."""
+    if wire.type == "json":
+        yield problem("format.type", "a task reads Avro only; set format.registry, and type: avro, for the producer, too")
+    elif wire.registry is None:
+        yield problem("format.registry", "is missing: the URL of the schema registry that the producer uses")
+    else:
+        yield from found_by(check_format, wire)
+
+
+@checking
+def _check_target(target: TaskTarget) -> Iterator[str]:
+    if target.password and target.password_file is not None:
+        yield problem("target.password_file", "password and password_file are both given; keep the file")
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "sources": _check_sources,
+    "kafka": check_kafka,
+    "format": _check_avro,
+    "target": _check_target,
+    "service": check_service,
+}
