@@ -33,7 +33,7 @@ from devservers.processes import free_port
 from producer.stream.reader_progress import LogProgress
 from schemas.errors import FencedError, KafkaAccessError, PublishError
 from schemas.position import Position
-from schemas.settings import from_mapping
+from schemas.settings import from_mapping, task_from_mapping
 from tests.support import guarded_kafka
 from tests.support.lost_clients import LostClient
 from tests.support.own_broker import own_kafka
@@ -58,7 +58,7 @@ def run(term):
     raise SourceError("another reader uses the server id")
 
 document = {"name": sys.argv[1], "source": {"tables": ["a.b"]}, "kafka": json.loads(sys.argv[2])}
-standby.run_when_leading(from_mapping(document), threading.Event(), run)
+standby.run_when_leading(standby.Leadership.of_producer(from_mapping(document), threading.Event()), run)
 """
 
 
@@ -119,7 +119,9 @@ def test_one_leads_where_the_topic_was_made_with_more_partitions(kafka: Kafka, p
         term.wait()
         leading.remove(term)
 
-    members = [threading.Thread(target=run_when_leading, args=(settings, stop, run)) for _ in range(2)]
+    members = [
+        threading.Thread(target=run_when_leading, args=(Leadership.of_producer(settings, stop), run)) for _ in range(2)
+    ]
     for member in members:
         member.start()
     assert led.wait(120)
@@ -158,8 +160,22 @@ def test_a_producer_that_is_done_is_not_started_again(kafka: Kafka, patient: Non
         if len(starts) > 1:
             stop.set()
 
-    run_when_leading(from_mapping(document), stop, run)
+    run_when_leading(Leadership.of_producer(from_mapping(document), stop), run)
     assert len(starts) == 1
+
+
+def test_a_task_leads_beside_the_producer_of_its_source(kafka: Kafka, patient: None) -> None:
+    source, section = unique_name("standby"), {"bootstrap_servers": kafka.bootstrap_servers}
+    registry = {"registry": "http://127.0.0.1:1"}
+    settings = from_mapping({"name": source, "source": {"tables": ["a.b"]}, "kafka": section})
+    task = task_from_mapping(
+        {"task": source, "sources": [{"name": source}], "kafka": section, "format": registry, "target": {"type": "mysql", "host": "a"}}
+    )
+    led = list[threading.Event]()
+    with Leadership.of_producer(settings, threading.Event()) as producers:
+        assert producers.wait() is not None
+        run_when_leading(Leadership.of_task(task, threading.Event()), led.append)
+    assert len(led) == 1
 
 
 def test_one_whose_client_has_lost_every_broker_leads_with_another(
@@ -185,7 +201,7 @@ def test_one_whose_client_has_lost_every_broker_leads_with_another(
     stop, led = threading.Event(), list[threading.Event]()
     limit = threading.Timer(120, stop.set)
     limit.start()
-    run_when_leading(from_mapping(document), stop, led.append)
+    run_when_leading(Leadership.of_producer(from_mapping(document), stop), led.append)
     limit.cancel()
     assert led
     assert len(made) == 2
@@ -198,7 +214,7 @@ def test_a_client_that_answers_when_kafka_is_back_is_kept(failures: int, kafka: 
         "source": {"tables": ["a.b"]},
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
     }
-    leadership = Leadership(from_mapping(document), threading.Event())
+    leadership = Leadership.of_producer(from_mapping(document), threading.Event())
     member = leadership._member
     member._consumer = cast("Any", Recovers(member._consumer, failures))
     leadership._rejoin_if_cut_off()
@@ -214,7 +230,7 @@ def test_an_error_that_nobody_expects_ends_the_wait_of_a_standby(kafka: Kafka) -
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
     }
     stop = threading.Event()
-    leadership = Leadership(from_mapping(document), stop)
+    leadership = Leadership.of_producer(from_mapping(document), stop)
     leadership._member._consumer = cast("Any", Breaks(leadership._member._consumer))
     limit = threading.Timer(120, stop.set)
     limit.start()
@@ -315,7 +331,7 @@ def test_a_standby_with_a_wrong_password_ends_with_a_clear_error() -> None:
     ends = threading.Timer(240, stop.set)
     ends.start()
     with pytest.raises(KafkaAccessError, match="Kafka refuses us"):
-        run_when_leading(from_mapping(document), stop, lambda _term: None)
+        run_when_leading(Leadership.of_producer(from_mapping(document), stop), lambda _term: None)
     ends.cancel()
 
 
@@ -343,7 +359,7 @@ def test_a_password_of_kafka_that_is_rotated_keeps_nobody_from_leading(asking_ka
         leads.release()
         term.wait()
 
-    waits = threading.Thread(target=run_when_leading, args=(from_mapping(document), stop, run))
+    waits = threading.Thread(target=run_when_leading, args=(Leadership.of_producer(from_mapping(document), stop), run))
     waits.start()
     try:
         assert leads.acquire(timeout=180)

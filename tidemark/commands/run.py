@@ -52,7 +52,7 @@ def execute(arguments: argparse.Namespace) -> int:
         hangups.give_to(reloads)
         service = _serve(settings, stack) if settings.service.port else None
         if arguments.standby:
-            from tidemark.process.standby import run_when_leading
+            from tidemark.process.standby import Leadership, run_when_leading
 
             def lead(term: threading.Event) -> None:
                 if service is not None:
@@ -66,7 +66,7 @@ def execute(arguments: argparse.Namespace) -> int:
             if service is not None:
                 service.note_standby()
             app.warm_up()
-            run_when_leading(settings, stop, lead)
+            run_when_leading(Leadership.of_producer(settings, stop), lead)
         else:
             run_producer(settings, stop, service, reloads)
     return 0

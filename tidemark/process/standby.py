@@ -1,10 +1,11 @@
-"""Which of several producers runs: one leads, the others wait to take over.
+"""Which of several producers, or of several processes of a task, runs: one leads, the others wait to take over.
 
 All of them are members of one consumer group on a topic of one partition (`<name>.notifications`); the one that has it, the
 first where there are more, leads. A member that dies or freezes is missed by Kafka after six seconds, and the partition
 goes to another.
-That only decides who *tries*: two that both think they lead are distinguished by the transactional id, which fences the
-older one before the newer reads where to continue. Nobody writes twice, whatever this module does.
+That only decides who *tries*: two producers that both think they lead are distinguished by the transactional id, which fences
+the older one before the newer reads where to continue; the target of a task does so by an epoch. Nobody writes twice, whatever
+this module does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from schemas import topics
 from schemas.errors import FencedError, KafkaAccessError, PublishError, SecretError, SourceError
 
 if TYPE_CHECKING:
-    from schemas.settings import Settings
+    from schemas.settings import KafkaSettings, Settings, TaskSettings
 
 log = structlog.get_logger(__name__)
 
@@ -37,26 +38,40 @@ _HEARD_S: Final = 2 * SESSION_MS / 1000
 
 
 class Leadership:
-    """Membership in the group of a name's producers, while entered. `stop` ends every term."""
+    """Membership in a consumer group of which one member leads, while entered. `stop` ends every term.
 
-    def __init__(self, settings: Settings, stop: threading.Event) -> None:
-        self._settings = settings
-        self._topic = topics.notifications_topic(settings.name, settings.kafka.topic_delimiter)
-        self._admin = TopicAdmin(settings.kafka)
+    `source` is the name of the producer whose topic of notifications the group shares.
+    """
+
+    def __init__(self, kafka: KafkaSettings, group: str, source: str, stop: threading.Event) -> None:
+        self._kafka = kafka
+        self._group = group
+        self._topic = topics.notifications_topic(source, kafka.topic_delimiter)
+        self._admin = TopicAdmin(kafka)
         self._member = self._new_member()
-        self._stop = stop
+        self.stop = stop
         self._left = threading.Event()
         self._changed = threading.Condition()
         self._term: threading.Event | None = None
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
 
+    @classmethod
+    def of_producer(cls, settings: Settings, stop: threading.Event) -> Self:
+        """Return the membership of a producer."""
+        return cls(settings.kafka, f"{settings.name}-leader", settings.name, stop)
+
+    @classmethod
+    def of_task(cls, settings: TaskSettings, stop: threading.Event) -> Self:
+        """Return the membership of a process of a task."""
+        return cls(settings.kafka, f"{settings.task}-task-leader", settings.sources[0].name, stop)
+
     def _new_member(self) -> GroupMember:
         """Return one with the credentials as they are now."""
-        return GroupMember(self._settings.kafka, f"{self._settings.name}-leader", self._topic, SESSION_MS)
+        return GroupMember(self._kafka, self._group, self._topic, SESSION_MS)
 
     def __enter__(self) -> Self:
-        while not self._stop.is_set():  # as a producer alone, it waits for a Kafka that is unreachable
+        while not self.stop.is_set():  # as a producer alone, it waits for a Kafka that is unreachable
             try:
                 self._admin.ensure({self._topic: 1})
                 break
@@ -64,7 +79,7 @@ class Leadership:
                 raise
             except PublishError as error:
                 log.warning("standby.waits_for_kafka", reason=str(error))
-                self._stop.wait(_RETRY_S)
+                self.stop.wait(_RETRY_S)
         self._member.join(self._won, self._lost)
         self._thread.start()
         return self
@@ -80,11 +95,11 @@ class Leadership:
         `PublishError` where the thread that keeps the membership has ended by an error: this one would never lead.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._term is not None or self._stop.is_set() or self._failure is not None, None)
-            if self._stop.is_set():
+            self._changed.wait_for(lambda: self._term is not None or self.stop.is_set() or self._failure is not None, None)
+            if self.stop.is_set():
                 return None
             if self._failure is not None:
-                message = f"the membership in the group of producers ended by an error: {self._failure!r}; the log has the trace"
+                message = f"the membership in the group {self._group} ended by an error: {self._failure!r}; the log has the trace"
                 raise PublishError(message) from self._failure
             return self._term
 
@@ -116,7 +131,7 @@ class Leadership:
             except PublishError as error:
                 log.warning("standby.kafka_says", error=str(error))
                 self._left.wait(_RETRY_S)
-            if self._stop.is_set():
+            if self.stop.is_set():
                 self._end_term()
 
     def _rejoin(self) -> None:
@@ -138,7 +153,7 @@ class Leadership:
         if self._reaches_kafka(self._member):
             return
         try:
-            if not self._reaches_kafka(TopicAdmin(self._settings.kafka)):
+            if not self._reaches_kafka(TopicAdmin(self._kafka)):
                 return  # it is Kafka that cannot be reached
             if self._reaches_kafka(self._member):
                 return  # it could not a moment before, either
@@ -154,7 +169,7 @@ class Leadership:
         return self._ends() or client.answers(self._topic, _ANSWERS_S) or self._ends()
 
     def _ends(self) -> bool:
-        return self._stop.is_set() or self._left.is_set()
+        return self.stop.is_set() or self._left.is_set()
 
     def _join_with(self, member: GroupMember) -> None:
         self._member.close()
@@ -185,17 +200,16 @@ def _leads(partitions: list[int]) -> bool:
     return 0 in partitions
 
 
-def run_when_leading(
-    settings: Settings, stop: threading.Event, run: Callable[[threading.Event], None]
-) -> None:
-    """Call `run` with the event that ends it whenever this producer leads, until `stop` is set or `run` is done.
+def run_when_leading(leadership: Leadership, run: Callable[[threading.Event], None]) -> None:
+    """Call `run` with the event that ends it whenever this process leads, until `stop` is set or `run` is done.
 
-    It is done when it returns although this producer still leads (`snapshot.mode: initial_only`). One that finds
+    It is done when it returns although this process still leads (`snapshot.mode: initial_only`). One that finds
     itself fenced waits again, and so does one that has lost its place otherwise by the time an error of the source comes:
     frozen for a while, it hears from the source that another one reads there before Kafka reports it. Every other error
     of `run` is raised.
     """
-    with Leadership(settings, stop) as leadership:
+    stop = leadership.stop
+    with leadership:
         log.info("standby.waits", session_s=SESSION_MS / 1000)
         while (term := leadership.wait()) is not None:
             log.info("standby.leads")
