@@ -9,8 +9,8 @@ with the other rule.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -35,6 +35,9 @@ class Token:
     `double_quoted` marks a STRING in `"`: if the sql_mode is not known, the position decides whether it is a name. `has_escapes`
     says that its text depends on how backslashes count, which is not known. Bit and hex literals (`b'101'`, `x'4F'`, `0x4F`) are
     NUMBERs as written.
+
+    `start` and `end` are offsets into the text that was tokenised, of the token as written: quotes and prefixes are included. Equal
+    tokens may have different offsets.
     """
 
     kind: Kind
@@ -42,6 +45,8 @@ class Token:
     upper: str = ""
     double_quoted: bool = False
     has_escapes: bool = False
+    start: int = field(default=0, compare=False)
+    end: int = field(default=0, compare=False)
 
     def is_punctuation(self, text: str) -> bool:
         """Return whether it is that punctuation character."""
@@ -93,7 +98,7 @@ def tokenise(sql: str, flavour: str, sql_mode: int | None = None) -> list[Token]
     else:
         raw, ansi = bool(sql_mode & _NO_BACKSLASH_ESCAPES), bool(sql_mode & _ANSI_QUOTES)
         pattern = ((_BACKSLASHES, _NO_BACKSLASHES), (_ANSI_BACKSLASHES, _ANSI_NO_BACKSLASHES))[ansi][raw]
-        tokens = [replace(token, has_escapes=False) for token in _scan(sql, flavour, pattern)]
+        tokens = [replace(token, has_escapes=False) if token.has_escapes else token for token in _scan(sql, flavour, pattern)]
     while tokens and tokens[-1].is_punctuation(";"):
         tokens.pop()
     return tokens
@@ -107,6 +112,15 @@ def without_set_statement(tokens: list[Token]) -> list[Token]:
     return tokens[at + 1 :]
 
 
+def replaced(sql: str, changes: Iterable[tuple[Token, str]]) -> str:
+    """Return the statement with other text in place of some of its tokens; a new text is SQL as written, with its quotes."""
+    parts, at = list[str](), 0
+    for token, text in sorted(changes, key=lambda change: change[0].start):
+        parts += (sql[at : token.start], text)
+        at = token.end
+    return "".join((*parts, sql[at:]))
+
+
 def scan(sql: str, flavour: str) -> Iterator[Token]:
     """Yield the tokens of a statement one by one, for those who need only the first few."""
     return _scan(sql, flavour, _BACKSLASHES)
@@ -118,7 +132,8 @@ def unescape(text: str) -> str:
 
 
 def _scan(sql: str, flavour: str, pattern: re.Pattern[str]) -> Iterator[Token]:
-    executed = at = name_end = 0
+    executed = at = 0
+    name_end = -1
     while at < len(sql):
         match = pattern.match(sql, at)
         if match is None:
@@ -133,11 +148,12 @@ def _scan(sql: str, flavour: str, pattern: re.Pattern[str]) -> Iterator[Token]:
         elif group == "close" and executed:
             executed -= 1
         elif group == "number" and match[0][0] == "." and name_end == match.start():
-            yield Token(Kind.PUNCTUATION, ".")  # `db.5`: behind a name it is a name, too
-            yield Token(Kind.WORD, match[0][1:], match[0][1:].upper())
+            behind = match.start() + 1
+            yield Token(Kind.PUNCTUATION, ".", start=match.start(), end=behind)  # `db.5`: behind a name it is a name, too
+            yield Token(Kind.WORD, match[0][1:], match[0][1:].upper(), start=behind, end=at)
         elif group not in ("space", "comment"):
             name_end = at if group in ("word", "name") else 0
-            yield _token(group, match[0], backslashes=pattern in _WITH_BACKSLASHES)
+            yield _token(match, backslashes=pattern in _WITH_BACKSLASHES)
 
 
 def _end_of_comment(sql: str, at: int) -> int:
@@ -145,19 +161,19 @@ def _end_of_comment(sql: str, at: int) -> int:
     return len(sql) if end < 0 else end + 2
 
 
-def _token(group: str | None, text: str, *, backslashes: bool) -> Token:
+def _token(match: re.Match[str], *, backslashes: bool) -> Token:
+    group, text, (start, end) = match.lastgroup, match[0], match.span()
     if group == "word":
-        return Token(Kind.WORD, text, text.upper())
+        return Token(Kind.WORD, text, text.upper(), start=start, end=end)
     if group == "name":
-        return Token(Kind.NAME, text[1:-1].replace(text[0] * 2, text[0]))
+        return Token(Kind.NAME, text[1:-1].replace(text[0] * 2, text[0]), start=start, end=end)
     if group == "string":
         text = text.lstrip("nN")
         quote = text[0]
         inside = _unquote(text[1:-1], quote, backslashes=backslashes)
-        return Token(Kind.STRING, inside, double_quoted=quote == '"', has_escapes="\\" in text)
-    if group in ("number", "literal"):
-        return Token(Kind.NUMBER, text)
-    return Token(Kind.PUNCTUATION, text)
+        return Token(Kind.STRING, inside, double_quoted=quote == '"', has_escapes="\\" in text, start=start, end=end)
+    kind = Kind.NUMBER if group in ("number", "literal") else Kind.PUNCTUATION
+    return Token(kind, text, start=start, end=end)
 
 
 def _unquote(inside: str, quote: str, *, backslashes: bool) -> str:
