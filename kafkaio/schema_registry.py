@@ -118,6 +118,14 @@ class HttpRegistry:
             self._known[subject] = found
         return found
 
+    def text_of(self, ident: int) -> str:
+        """Return the text of the schema with an id; `RegistryError` for an unknown id, and the errors of `versions`."""
+        document = self._get(f"schemas/ids/{ident}")
+        if document is None:
+            message = f"the registry at {self.url} has no schema with id {ident}: was it replaced by another?"
+            raise RegistryError(message)
+        return str(document["schema"])
+
     def _version(self, path: str) -> RegisteredSchema | None:
         document = self._get(path)
         if document is None:

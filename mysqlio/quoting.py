@@ -16,3 +16,8 @@ def qualified(*names: str) -> str:
 def text_literal(text: str) -> str:
     """Return a text as a literal that no setting of the session changes."""
     return f"_utf8mb4 X'{text.encode().hex()}'"
+
+
+def quoted_bytes(data: bytes) -> bytes:
+    """Return bytes in quotes, for a session in UTF-8 whose sql_mode lacks NO_BACKSLASH_ESCAPES: shorter than hex digits."""
+    return b"'%b'" % data.replace(b"\\", b"\\\\").replace(b"'", b"''")

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from pymysql import converters
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import WriteRowsEvent
@@ -22,7 +21,7 @@ from producer.source.dump import StreamStart
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.types.column_defaults import decimal_digits
 from schemas.types.column_facts import ADDRESS_TYPES, SPATIAL_TYPES
-from tests.codec.kinds import KINDS, Kind, character_kinds, character_pool, exact_decimal, named
+from tests.codec.kinds import Kind, character_kinds, character_pool, exact_decimal
 from tests.codec.oracle import (
     Reader,
     chunk_records,
@@ -34,13 +33,13 @@ from tests.codec.oracle import (
     session,
     values_of,
 )
+from tests.codec.random_tables import RandomTable, tables
 from tests.support.servers import database, drop_database, new_database
 
 FORMATS: tuple[Literal["avro", "json", "json_schema"], ...] = ("avro", "json", "json_schema")
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 EXAMPLES = (2, pytest.param(3, marks=pytest.mark.slow)) if JIT else (1,)
 ROWS = 100 if JIT else 10
-WIDTH = 15  # columns of a table
 WITH_SECOND_OPINION = JIT
 _BITS = {
     ColumnType.TINYINT: 8,
@@ -55,55 +54,6 @@ _BITS = {
 _UNTOLD = frozenset(
     {ColumnType.TIMESTAMP, ColumnType.JSON, ColumnType.YEAR, ColumnType.VECTOR, *SPATIAL_TYPES, *ADDRESS_TYPES}
 )
-
-
-class RandomTable:
-    """Columns and rows of one example; the first column is the key."""
-
-    def __init__(
-        self, kinds: tuple[Kind, ...], nullable: tuple[bool, ...], rows: tuple[tuple[Any, ...], ...]
-    ) -> None:
-        self.kinds, self.nullable, self.rows = kinds, nullable, rows
-
-    def __repr__(self) -> str:
-        return f"<{len(self.kinds)} columns, {len(self.rows)} rows>"
-
-    def schema(self, database_name: str, name: str) -> TableSchema:
-        columns = [
-            named(kind, f"c{index}", nullable=nullable)
-            for index, (kind, nullable) in enumerate(zip(self.kinds, self.nullable, strict=True))
-        ]
-        return TableSchema(database_name, name, (Column("id", ColumnType.INT, False), *columns), ("id",))
-
-    def ddl(self, name: str) -> str:
-        columns = ", ".join(
-            f"c{index} {kind.sql} {'NULL' if nullable else 'NOT NULL'}"
-            + (" DEFAULT '1999-01-01'" if kind.column.type is ColumnType.TIMESTAMP and not nullable else "")
-            for index, (kind, nullable) in enumerate(zip(self.kinds, self.nullable, strict=True))
-        )
-        return f"CREATE TABLE {name} (id INT PRIMARY KEY, {columns}) ROW_FORMAT=DYNAMIC"
-
-
-@st.composite
-def tables(draw: st.DrawFn, server: str) -> list[RandomTable]:
-    """All column kinds of a server, dealt to random tables; values come from a pool per column, rows mix the pools."""
-    random = Random(draw(st.integers(0, 2**32)))
-    offered = [kind for kind in KINDS if server in kind.servers]
-    random.shuffle(offered)
-    return [_table(draw, random, offered[first : first + WIDTH]) for first in range(0, len(offered), WIDTH)]
-
-
-def _table(draw: st.DrawFn, random: Random, kinds: list[Kind]) -> RandomTable:
-    nullable = tuple(random.random() < 0.6 for _ in kinds)
-    pools = [draw(st.lists(kind.values, min_size=3, max_size=9)) for kind in kinds]
-    rows = tuple(
-        tuple(
-            None if null and random.random() < 0.15 else random.choice(pool)
-            for pool, null in zip(pools, nullable, strict=True)
-        )
-        for _ in range(ROWS)
-    )
-    return RandomTable(tuple(kinds), nullable, rows)
 
 
 def normal(column: Column, found: Any, fmt: str) -> Any:
@@ -304,7 +254,7 @@ def test_binlog_chunk_and_select_agree_for_random_tables(server_name: str, offer
         phases=(Phase.generate,),  # shrinking against a server takes minutes; the message names the cell
         suppress_health_check=list(HealthCheck),
     )
-    @given(found=tables(offered))
+    @given(found=tables(offered, ROWS))
     def run(found: list[RandomTable]) -> None:
         nonlocal opinions
         for table in found:

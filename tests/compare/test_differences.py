@@ -15,8 +15,9 @@ from conformance.difference import is_same, is_same_value
 from conformance.fit import Misfits
 from conformance.intended_differences import DIFFERENCES
 from conformance.schema_differences import UNSIGNED_TYPE
+from schemas.applied.avro_decoding import parsed
 from schemas.names import NameMode, adjusted_schema_name
-from tidemark.api.record_decoding import Decoder, Record, Wire, parsed
+from tidemark.api.record_decoding import Decoder, Record, Wire
 
 DAY = "2020-01-02"
 SMILE = "\U0001f600"

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
-import struct
 import urllib.error
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-import fastavro
-
+from schemas.applied.avro_decoding import AvroDecoder
 from schemas.applied.registry_access import RegistryAccess
-from schemas.errors import DecodeError, RegistryError
+from schemas.errors import RegistryError
 
 PAYLOAD: Final = b',"payload":'
-FRAME: Final = struct.Struct(">bI")
 TIMEOUT_S: Final = 15.0
-_TIMES: Final = frozenset({"date", "time", "timestamp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ class Decoder:
         self._registry = registry
         self._access = access or RegistryAccess()
         self._block = cache(json.loads)
-        self._avro = cache(self._fetched)
+        self._avro = AvroDecoder(self._fetched)
 
     def decode(self, data: bytes | None) -> Any:
         """Decode schema and payload; None for null, and for a null in Connect's JSON.
@@ -70,7 +65,8 @@ class Decoder:
         if data is None:
             return None
         if data[:1] == b"\0":
-            return self._from_avro(data)
+            value = self._avro.decode(data)
+            return {"schema": self._avro.schema(value.schema_id), "payload": value.payload}
         head, separator, tail = data.partition(PAYLOAD)
         if separator and head.startswith(b'{"schema":'):
             with contextlib.suppress(ValueError):  # a flat row may have columns of these names
@@ -82,38 +78,14 @@ class Decoder:
             payload = data.decode("utf-8", "backslashreplace")
         return {"schema": None, "payload": payload}
 
-    def _from_avro(self, data: bytes) -> Any:
-        if len(data) < FRAME.size:
-            raise DecodeError(f"{len(data)} bytes that begin as Avro's wire format and end before the schema's id")
-        _, ident = FRAME.unpack_from(data)
-        schema, parsed = self._avro(ident)
-        try:
-            payload = fastavro.schemaless_reader(io.BytesIO(data[FRAME.size :]), parsed, None)
-        except (EOFError, ValueError, IndexError, UnicodeDecodeError) as error:
-            raise DecodeError(f"the bytes do not fit the schema with id {ident}: {error!r}") from error
-        return {"schema": schema, "payload": payload}
-
-    def _fetched(self, ident: int) -> tuple[Any, Any]:
-        """Return the schema of an id as the registry holds it, and parsed."""
+    def _fetched(self, ident: int) -> str:
+        """Return the text of the schema with an id, as the registry has it."""
         if self._registry is None:
             raise RegistryError("records are Avro: name their schema registry (format.registry, or --registry)")
         url = f"{self._registry.rstrip('/')}/schemas/ids/{ident}"
         try:
             with self._access.open(url, TIMEOUT_S) as answer:
-                schema = json.loads(json.load(answer)["schema"])
+                return str(json.load(answer)["schema"])
         except (OSError, ValueError, KeyError) as error:
             reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)
             raise RegistryError(f"the registry does not report the schema with id {ident} ({url}): {reason}") from error
-        return schema, parsed(schema)
-
-
-def parsed(schema: Any) -> Any:
-    """Return an Avro schema to read by: times stay numbers, since Python's know no year 0 and no 25:00:00."""
-    return fastavro.parse_schema(_without_times(schema))
-
-
-def _without_times(node: Any) -> Any:
-    if isinstance(node, dict):
-        is_time = str(node.get("logicalType", "")).partition("-")[0] in _TIMES
-        return {name: _without_times(value) for name, value in node.items() if not (is_time and name == "logicalType")}
-    return [_without_times(item) for item in node] if isinstance(node, list) else node
