@@ -19,6 +19,7 @@ from structlog.contextvars import bound_contextvars
 from kafkaio.schema_registry import HttpRegistry, SchemaRegistry
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError, EndingError, RetriableSinkError, SinkError, TidemarkError
+from schemas.overriding import override
 from schemas.settings import Settings, why_no_merge
 from schemas.settings.sink_section import folder_key
 from schemas.sink_figures import SinkFigures
@@ -29,6 +30,7 @@ from spark_jobs.jobs.liveness_file import LivenessFile
 from spark_jobs.jobs.own_session import own_session
 from spark_jobs.jobs.plan_check import require_plan
 from spark_jobs.jobs.preflight import require_writable
+from spark_jobs.jobs.runner import Attempt
 from spark_jobs.jobs.shared_folder import SharedFolder
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.jobs.trigger_pace import TriggerPace, interval_of
@@ -47,6 +49,7 @@ from spark_jobs.store.sink_layout import PROGRESS, SinkLayout
 
 log = structlog.get_logger()
 
+_IDLE: Final = "the merge job is starting, waits for the sink's lock or for Kafka, or is ending"
 _MOST_ROUNDS: Final = 10
 _LINES_OF_SPARK: Final = 3
 _TOPICS_NAMED: Final = 5
@@ -120,8 +123,8 @@ def _asks_kafka(query: StreamingQuery, after_s: float = 0.0) -> bool:
     return str(query.status["message"]).startswith(_ASKS_KAFKA)
 
 
-class MergeJob:
-    """One run of the merge job. `run` blocks; `stop` may be called from any thread or signal handler."""
+class MergeJob(Attempt):
+    """One run of the merge job, whose rounds are the batches of queries. `run` blocks."""
 
     def __init__(
         self,
@@ -144,16 +147,14 @@ class MergeJob:
         self._layout = SinkLayout.of(settings.sink)
         self._checkpoint = checkpoint_of(self._layout)
         self._sink = sink or open_sink(settings, self._layout, self._checkpoint)
+        super().__init__(_IDLE, threading.Event())
         self._liveness = LivenessFile(self._layout.liveness)
         self._old_files = OldFiles(self._sink, self._layout.files, settings.sink.vacuum_hours)
-        self._stop = threading.Event()
         self._stopped_s: float | None = None
         self._batch_runs = threading.Lock()
         self._ends = threading.Event()
         self._leaves_query = False
         self._retries = False
-        self._queries = False
-        self._lasting = ""
         self._problem: BaseException | None = None
         self._state: MergeState | None = None
         self._merger: BatchMerger | None = None
@@ -182,40 +183,30 @@ class MergeJob:
             set_aside=None if sources is None else sum(record.set_aside is not None for record in sources),
         )
 
+    @override
     def stop(self) -> None:
         """End after the batch that is running, if any; one that takes longer than two seconds is run again at the next start."""
         self._stopped_s = self._stopped_s or time.monotonic()
-        self._stop.set()
+        super().stop()
 
+    @override
     def wait(self, seconds: float, reason: str, since_ms: int) -> None:
-        """Wait between two attempts, or until it is stopped; the liveness record has the reason, and when it came up first."""
         with self._liveness.waiting(reason, since_ms):
-            self._stop.wait(seconds)
+            super().wait(seconds, reason, since_ms)
 
+    @override
     def retries_after(self, reason: str, since_ms: int) -> None:
-        """Be an attempt after one that failed: it is not ready for that reason until a batch succeeds, or there is none to run."""
-        self._lasting = reason
+        super().retries_after(reason, since_ms)
         self._liveness.lasts(reason, since_ms)
 
-    def _note_success(self) -> None:
-        if self._lasting:
-            self._lasting = ""
-            self._liveness.succeeded()
+    @override
+    def note_success(self) -> None:
+        super().note_success()
+        self._liveness.succeeded()
 
-    @property
-    def has_succeeded(self) -> bool:
-        """Whether no attempt before this one has a failure that lasts."""
-        return not self._lasting
-
+    @override
     def note_end(self, reason: str, begun_ms: int) -> None:
-        """Keep the last line of a job that ended, perhaps before it had the sink's lock (`LivenessFile.note_end`)."""
         self._liveness.note_end(reason, begun_ms)
-
-    def not_ready(self) -> str | None:
-        """Return why no batch can run at the moment; None while the query runs."""
-        if self._lasting:
-            return self._lasting
-        return None if self._queries else "the merge job is starting, waits for the sink's lock or for Kafka, or is ending"
 
     def run(self, *, until_caught_up: bool) -> None:
         """Run to the end. An error that ended the query is raised, ours as it was."""
@@ -337,7 +328,7 @@ class MergeJob:
                             self._shared.require()
                         merger(records, batch_id)
                         self._liveness.note_stages(merger.stages.recent)
-                        self._note_success()
+                        self.note_success()
                     if merger.state is not None and not self._stop.is_set():
                         self._old_files.offer(spark, merger.state.targets)
                 except BaseException as error:
@@ -350,7 +341,7 @@ class MergeJob:
 
         writer = stream(spark, self._settings).writeStream.foreachBatch(guarded).trigger(**trigger)
         query = writer.option("checkpointLocation", str(self._layout.checkpoint)).start()
-        self._queries = True
+        self._is_ready = True
         try:
             self._wait(query, WallClock() if "processingTime" in trigger else None, pace)
         except StreamingQueryException as error:
@@ -361,7 +352,7 @@ class MergeJob:
                 log.warning("merge.query_left", reason=reason_of(error))  # it is raised after the batch
             raise
         finally:
-            self._queries = False
+            self._is_ready = False
             pace.close()
             self._end(query)
 
@@ -378,7 +369,7 @@ class MergeJob:
                     return
                 asks.look(query)
                 if self._lasting and self._is_idle(query):
-                    self._note_success()
+                    self.note_success()
                 if clock is not None:
                     pace.look(query)
                 if self._must_leave(query, clock):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final, NoReturn, Protocol
 
 import structlog
@@ -33,17 +33,14 @@ from schemas.lasting import logged_errors
 from schemas.overriding import override
 from schemas.settings import Settings
 from schemas.sink_figures import SinkFigures
-from schemas.waiting import WAITS
 from spark_jobs.jobs.jvm_start import LostClassError, has_jvm_ended, jvm_ended, without_class
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.own_session import own_session
+from spark_jobs.jobs.runner import FIRST_PAUSE_S, Runner
 from spark_jobs.spark_errors import lost_class, reason_of
 
 log = structlog.get_logger()
 
-FIRST_PAUSE_S: Final = 2.0
-LONGEST_PAUSE_S: Final = 60.0
-_STEADY_S: Final = 300.0
 _LOOKS_S: Final = 0.5
 _OF_THE_JVM: Final = (PySparkException, Py4JError, OSError)
 
@@ -136,16 +133,22 @@ class MergeJobs(Merging):
     ) -> None:
         self._settings = settings
         self._make = make
-        self._first_pause_s = first_pause_s
         self._stop = threading.Event()
         self._changed = threading.Lock()
-        self._jobs: dict[str, MergeJob] = {}
-        self._waits: dict[str, str] = {}
-        self._failures: Counter[str] = Counter()
+        self._runners = {name: self._runner(name, first_pause_s) for name in settings}
         self.ended: dict[str, Exception] = {}
         self._lost_class: LostClassError | None = None
         self._checked = {name: MergeJob(one) for name, one in settings.items()}
         self._begun_ms = time.time_ns() // 1_000_000
+
+    def _runner(self, name: str, first_pause_s: float) -> Runner[MergeJob]:
+        def log_retry(reason: str, seconds: float) -> None:
+            log.warning("merge.sink_again", sink=name, reason=reason, seconds=seconds)
+
+        def is_retried(error: Exception) -> bool:
+            return may_pass(error) and not has_jvm_ended()
+
+        return Runner(self._stop, is_retried, log_retry, reason_of, (TidemarkError, *_OF_THE_JVM), first_pause_s)
 
     @property
     @override
@@ -153,9 +156,9 @@ class MergeJobs(Merging):
         return {name: self._figures(name) for name in self._settings}
 
     def _figures(self, name: str) -> SinkFigures:
-        job = self._jobs.get(name)
-        found = SinkFigures() if job is None else job.figures
-        return replace(found, not_ready=self._why_not(name), failures=self._failures[name])
+        runner = self._runners[name]
+        figures = SinkFigures() if runner.attempt is None else runner.attempt.figures
+        return replace(figures, not_ready=self._why_not(name), failures=runner.failures)
 
     @property
     @override
@@ -163,19 +166,17 @@ class MergeJobs(Merging):
         return {name: self._why_not(name) for name in self._settings}
 
     def _why_not(self, name: str) -> str | None:
-        ended, waits, job = self.ended.get(name), self._waits.get(name), self._jobs.get(name)
+        ended, runner = self.ended.get(name), self._runners[name]
         if ended is not None:
             return f"it ended: {reason_of(ended)}"
-        if waits is not None:
-            return waits
-        return "the merge job is starting" if job is None else job.not_ready()
+        return "the merge job is starting" if runner.attempt is None else runner.not_ready
 
     @override
     def stop(self) -> None:
         """End each after the batch that is running, if any (`MergeJob.stop`)."""
         self._stop.set()
-        for job in self._jobs.copy().values():
-            job.stop()
+        for runner in self._runners.values():
+            runner.stop()
 
     def run(self, *, until_caught_up: bool, spark: SparkSession | None = None) -> None:
         """Run until all sinks have ended. `SinkError` when one needs a person and no other is left, or not all caught up."""
@@ -203,14 +204,14 @@ class MergeJobs(Merging):
     def _run(self, spark: SparkSession, *, until_caught_up: bool) -> None:
         def serve(name: str, settings: Settings) -> None:
             try:
-                self._serve(name, settings, spark.newSession(), until_caught_up=until_caught_up)
+                make = partial(self._make, settings, spark.newSession())
+                self._runners[name].run(make, partial(self._merge, until_caught_up=until_caught_up))
             except BaseException as error:  # raised by the thread that waits, with those of the others
                 if not isinstance(error, Exception):
                     self._note_end(name, SinkError(f"the job ended by {type(error).__name__}: {error}"))  # a panic in Rust
                     raise
-                if name in self._jobs:
-                    with logged_errors(log.exception, "merge.liveness_not_written"):  # its folder may be what failed
-                        self._jobs[name].note_end(reason_of(error), self._begun_ms)
+                with logged_errors(log.exception, "merge.liveness_not_written"):  # its folder may be what failed
+                    self._runners[name].note_end(reason_of(error))
                 ended = jvm_ended(settings.spark) if isinstance(error, _OF_THE_JVM) else None
                 if ended is None or not self._stop.is_set():
                     self._note_end(name, ended or error)
@@ -237,43 +238,17 @@ class MergeJobs(Merging):
         reasons = "; ".join(f"{name}: {reason_of(error)}" for name, error in self.ended.items())
         raise SinkError(reasons) from next(iter(self.ended.values()))
 
-    def _serve(self, name: str, settings: Settings, spark: SparkSession, *, until_caught_up: bool) -> None:
-        """Run the job of a sink, and again after each error that may pass."""
-        pause_s, since_ms = self._first_pause_s, 0
-        while True:
-            job = self._make(settings, spark)
-            if name in self._waits:
-                job.retries_after(self._waits[name], since_ms)
-            self._jobs[name] = job
-            if self._stop.is_set():
-                job.note_end(self._waits.get(name, ""), self._begun_ms)
-                return
-            self._waits.pop(name, None)
-            began = time.monotonic()
-            try:
-                job.run(until_caught_up=until_caught_up)
-                if until_caught_up and not self._stop.is_set():
-                    _require_nothing_set_aside(job)
-            except (TidemarkError, *_OF_THE_JVM) as error:
-                if WAITS.is_ending and may_pass(error) and not has_jvm_ended():  # a wait that the stop of the process has ended
-                    job.note_end("", self._begun_ms)
-                    return
-                if self._stop.is_set() or not may_pass(error) or has_jvm_ended():
-                    raise
-                lost = lost_class(error)
-                if lost is not None:
-                    raise without_class(lost) from error
-                pause_s = self._first_pause_s if time.monotonic() - began > _STEADY_S else pause_s
-                reason = reason_of(error)
-                since_ms = time.time_ns() // 1_000_000 if job.has_succeeded else since_ms
-                self._failures[name] += 1
-                self._waits[name] = f"it is retried in up to {pause_s:.0f} s: {reason}"
-                log.warning("merge.sink_again", sink=name, reason=reason, seconds=pause_s)
-                job.wait(pause_s, self._waits[name], since_ms)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            else:
-                job.note_end("", self._begun_ms)
-                return
+    def _merge(self, job: MergeJob, *, until_caught_up: bool) -> None:
+        """Run the job of a sink once. `LostClassError` if no retry in this JVM can help."""
+        try:
+            job.run(until_caught_up=until_caught_up)
+        except _OF_THE_JVM as error:
+            lost = None if self._stop.is_set() or has_jvm_ended() else lost_class(error)
+            if lost is None:
+                raise
+            raise without_class(lost) from error
+        if until_caught_up and not self._stop.is_set():
+            _require_nothing_set_aside(job)
 
     def _note_end(self, name: str, error: Exception) -> None:
         with self._changed:

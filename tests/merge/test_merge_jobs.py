@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from schemas.errors import ConfigError, RetriableSinkError, SinkError
 from schemas.settings import Settings
 from schemas.waiting import Waits
-from spark_jobs.jobs import merge_jobs
+from spark_jobs.jobs import merge_jobs, runner
 from spark_jobs.jobs.jvm_start import LostClassError
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.merge_jobs import MergeJobs, may_pass
@@ -240,7 +240,7 @@ def test_a_batch_that_fails_after_a_stop_is_passed_over_only_if_the_process_ends
 ) -> None:
     """A stop of the jobs alone does not hide an error that comes with it: it may be of the commit that was running."""
     waits = Waits()
-    monkeypatch.setattr(merge_jobs, "WAITS", waits)
+    monkeypatch.setattr(runner, "WAITS", waits)
 
     def make(settings: Settings, _: SparkSession) -> MergeJob:
         job = MergeJob(settings)
