@@ -41,4 +41,6 @@ def commit_records(
     clock = SourceClock(here, resumption.offset.epoch, settings.order.heartbeat_ms / 1000)
     resources.callback(clock.stop)
     clock.start()
-    return CommitSeal(topic, publisher, clock, resumption.offset, resumption.lost)
+    signals = settings.source.signal_names
+    signal_topic = topics.change_topic(settings.name, *signals, settings.kafka.topic_delimiter) if signals else ""
+    return CommitSeal(topic, publisher, clock, resumption.offset, resumption.lost, signal_topic)

@@ -13,6 +13,7 @@ transactions by these records alone. Positions are texts of `schemas.position`; 
     continues        after a failover: the position of the open transaction in the log of the new server
     chunks           rows of snapshots among the rows of the spans (`snapshot.merge: producer`)
     complete         tables of snapshot requests of which all rows are in this record or an earlier one
+    signals          the topic of the signal table, if the spans have it: its rows are for the producer, and for no target
     reset            why reading did not resume at the last offset: the log between was not published
     end              the source is closed: no record follows
 
@@ -127,6 +128,7 @@ class CommitRecord:
     continues: Continued | None = json_field(None, omits_default=True)
     chunks: tuple[ChunkRows, ...] = json_field((), required=True)
     complete: tuple[CompleteTable, ...] = json_field((), required=True)
+    signals: str = json_field("", omits_default=True)
     reset: str = json_field("", omits_default=True)
     is_last: bool = json_field(default=False, name="end", omits_default=True)
 
@@ -135,6 +137,8 @@ class CommitRecord:
             _refuse(self.n, "its number, its part of the log or its promise cannot be")
         if self.rows.keys() != self.spans.keys() or any(count < 1 for count in self.rows.values()):
             _refuse(self.n, "rows and spans are of other topics")
+        if self.signals and self.signals not in self.rows:
+            _refuse(self.n, "the topic of signals is not among those that have rows")
         if any(not 0 <= first <= end for spans in self.spans.values() for first, end in spans.values()):
             _refuse(self.n, "a span ends before it begins")
         if any(count > sum(end - first for first, end in self.spans[topic].values()) for topic, count in self.rows.items()):

@@ -189,6 +189,17 @@ class SchemaChange:
 
 
 @dataclass(frozen=True, slots=True)
+class StatementSession:
+    """How the session of a statement reads it: its default database, and the bits of its sql_mode, None if not reported."""
+
+    JSON: ClassVar = Form(refuses_unknown=True)
+    HEADER: ClassVar = "tidemark.session"
+
+    database: str = ""
+    sql_mode: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeOrigin:
     """The position of a statement: `ts_us` is the source's time, `pos` where its event begins."""
 

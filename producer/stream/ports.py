@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from schemas.position import Position
+from schemas.schema_changes import StatementSession
 
 if TYPE_CHECKING:
     import numpy as np
@@ -232,6 +233,7 @@ class LoggedStatement:
     origin: ChangeOrigin
     written_s: int
     is_in_kafka: bool
+    session: StatementSession
 
 
 class StatementHandler(Protocol):

@@ -11,7 +11,7 @@ from producer.catalog.effects import changes_of, doubt_of_error, doubted, ignore
 from producer.catalog.statements import parse_statement
 from producer.stream.ports import LoggedStatement
 from schemas.errors import SourceError, UnsupportedTypeError, is_of_one_table
-from schemas.schema_changes import ChangeOrigin
+from schemas.schema_changes import ChangeOrigin, StatementSession
 
 if TYPE_CHECKING:
     from producer.binlog.events import QueryEvent
@@ -66,6 +66,7 @@ class Statements:
             origin=origin,
             written_s=int(batch.timestamps[index]),
             is_in_kafka=transaction.in_kafka > 0,  # of CREATE ... SELECT, which is one transaction
+            session=StatementSession(query.database, query.sql_mode),
         )
         for handler in self._handlers:
             handler.statement(statement)

@@ -16,7 +16,7 @@ class OrderSettings:
         None,
         help="name of the sources whose transactions a reader brings into one order: the producer writes a commit record "
         "with each Kafka transaction, in the topic `<name>.commits`. A table that cannot be published then stops the producer, "
-        "whatever `on_table_error` says",
+        "whatever `on_table_error` says; truncates are published, and signals are heard from Kafka, too",
         form=topic_part,
     )
     heartbeat_ms: int = setting(

@@ -122,6 +122,19 @@ def why_no_merge(settings: Settings) -> tuple[str, ...]:
     return tuple(problems)
 
 
+def _ordered(settings: Settings) -> Settings:
+    """Return the settings with what a reader in order needs: it asks for snapshots in Kafka, and truncates follow the source."""
+    if settings.order.group is None:
+        return settings
+    heard = tuple(dict.fromkeys((*settings.signal.channels, "kafka")))
+    skipped = tuple(op for op in settings.records.skipped_operations if op != "t") or ("none",)
+    return replace(
+        settings,
+        signal=replace(settings.signal, channels=heard),
+        records=replace(settings.records, skipped_operations=skipped),
+    )
+
+
 @checking
 def _check_ordered(settings: Settings) -> Iterator[str]:
     """Raise `ConfigError` if rows that are published in order are not whole rows, or some of them are not published."""
@@ -164,7 +177,7 @@ def from_mapping(mapping: Mapping[str, object]) -> Settings:
         built["sinks"] = tuple(sinks)
     check_members(built, _CHECKS, problems)
     problems.raise_all()
-    settings = Settings(**{"format": FormatSettings(type="json"), **built})
+    settings = _ordered(Settings(**{"format": FormatSettings(type="json"), **built}))
     if settings.source.server_id is None:
         settings = replace(settings, source=replace(settings.source, server_id=_derived_server_id(settings.name)))
     _check_whole(settings)

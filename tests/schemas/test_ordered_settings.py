@@ -18,6 +18,15 @@ def test_sources_in_an_order_publish_whole_rows_in_avro() -> None:
     assert (settings.order.group, settings.order.heartbeat_ms) == ("shops", 1_000)
 
 
+def test_sources_in_an_order_publish_truncates_and_hear_signals_from_kafka() -> None:
+    ordered = from_mapping({**SOURCE, "format": AVRO, "order": {"group": "shops"}})
+    assert not ordered.records.skips("t")
+    assert ordered.signal.channels == ("source", "kafka")
+    alone = from_mapping({**SOURCE, "format": AVRO})
+    assert alone.records.skips("t")
+    assert alone.signal.channels == ("source",)
+
+
 @pytest.mark.parametrize(
     ("sections", "reason"),
     [

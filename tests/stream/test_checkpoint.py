@@ -25,6 +25,7 @@ from schemas.errors import PublishError
 from schemas.identity import SourceId
 from schemas.markers import MARKER_KEY, FloorMarker, parse_marker
 from schemas.position import Position
+from schemas.schema_changes import StatementSession
 from tests.support.log_handlers import MemoryParticipant, MemoryPublisher, MemoryStore
 
 START = LogOffset(0, "binlog.000001", 4, "", "server")
@@ -277,7 +278,7 @@ class Emptied:
         origin = SimpleNamespace(position=AFTER.position)
         parsed = parse_statement("TRUNCATE TABLE t", "d")
         changes = changes_of(parsed, "mysql")
-        self.participant.statement(LoggedStatement(parsed, changes, origin, 0, is_in_kafka=False))  # type: ignore[arg-type]
+        self.participant.statement(LoggedStatement(parsed, changes, origin, 0, is_in_kafka=False, session=StatementSession()))  # type: ignore[arg-type]
 
     def written(self, scene: Scene) -> int:
         markers = [parse_marker(one.value) for one in scene.publisher.visible if one.key == MARKER_KEY]

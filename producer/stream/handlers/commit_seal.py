@@ -65,11 +65,15 @@ class SpanSource(Protocol):
 class CommitSeal(CheckpointParticipant):
     """The seal of the log reader's Kafka transactions. Owned by the log reader's thread.
 
-    `committed` is the offset that this start resumes at, `reset` why it does not resume at the end of the one before it.
+    `committed` is the offset that this start resumes at, `reset` why it does not resume at the end of the one before it, `signals`
+    the topic of the signal table.
     """
 
-    def __init__(self, topic: str, publisher: SpanSource, clock: ServerClock, committed: LogOffset, reset: str = "") -> None:
+    def __init__(
+        self, topic: str, publisher: SpanSource, clock: ServerClock, committed: LogOffset, reset: str = "", signals: str = ""
+    ) -> None:
         self._topic = topic
+        self._signals = signals
         self._publisher = publisher
         self._clock = clock
         self._state = committed.stream or StreamState()
@@ -166,6 +170,7 @@ class CommitSeal(CheckpointParticipant):
             open=opened,
             continues=self._continues,
             complete=_completed(works),
+            signals=self._signals if self._signals in rows else "",
             reset=self._reset,
         )
         return replace(record, chunks=self._closed_chunks(RowTimes(record))) if self._chunks else record

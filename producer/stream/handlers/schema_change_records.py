@@ -7,6 +7,7 @@ of the state topic, so that a restart knows both at its position in the log.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ from schemas.schema_changes import (
     ChangeOrigin,
     DefaultCharsets,
     SchemaChange,
+    StatementSession,
     TableModel,
     change_key,
     change_value,
@@ -48,7 +50,8 @@ _NOT_VISIBLE: Final = frozenset({1044, 1049, 1051, 1142, 1143, 1146, 1227})
 class SchemaChanges(CheckpointParticipant):
     """A writer of the records of every statement. Owned by the log reader's thread.
 
-    Queries to the server use `connect`, which is entered for each of them.
+    Queries to the server use `connect`, which is entered for each of them. With `sessions` a record of a statement of the log has
+    the header `tidemark.session`, for those who run it again.
     """
 
     def __init__(
@@ -61,7 +64,9 @@ class SchemaChanges(CheckpointParticipant):
         *,
         comments: bool = False,
         lower_case_names: bool = False,
+        sessions: bool = False,
     ) -> None:
+        self._sessions = sessions
         self._prefix = prefix
         self._comments = comments
         self._connector = connector
@@ -114,7 +119,8 @@ class SchemaChanges(CheckpointParticipant):
         """Write the records of a statement of the log, unless they are in Kafka."""
         changes = self._models.apply(statement.parsed)
         if not statement.is_in_kafka:
-            self._write(changes, statement.origin)
+            session = json.dumps(encode(statement.session)).encode()
+            self._write(changes, statement.origin, [(StatementSession.HEADER, session)] if self._sessions else None)
 
     @override
     def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
@@ -127,14 +133,16 @@ class SchemaChanges(CheckpointParticipant):
             documents[DefaultCharsets.KEY] = encode(DefaultCharsets(charsets))
         return CheckpointWork(documents=documents)
 
-    def _write(self, changes: Iterable[SchemaChange], origin: ChangeOrigin) -> None:
+    def _write(
+        self, changes: Iterable[SchemaChange], origin: ChangeOrigin, headers: list[tuple[str, bytes]] | None = None
+    ) -> None:
         for change in changes:
             now_ms = time.time_ns() // 1_000_000
             value = change_value(
                 change, origin, self._prefix, self._connector, now_ms, comments=self._comments
             )
             key, body = self._encoder.encode(change_key(change), value)
-            self._publisher.produce(self._encoder.topic, body, key, partition=0)
+            self._publisher.produce(self._encoder.topic, body, key, 0, headers)
 
 
 class DescribingServer:
