@@ -126,9 +126,7 @@ def _greeted(access: ServerAccess, options: Mapping[str, Any]) -> Connection:
             connect_timeout=access.connect_timeout_s,
             read_timeout=access.connect_timeout_s,
             write_timeout=access.connect_timeout_s,
-            client_flag=CLIENT.MULTI_STATEMENTS,
-            **_tls_options(access),
-            **options,
+            **{**_tls_options(access), **options, "client_flag": CLIENT.MULTI_STATEMENTS | options.get("client_flag", 0)},
         )
     except ServerError as error:
         if error.args[:1] != (CR.CR_SERVER_LOST,) or not isinstance(error.__context__, TimeoutError):

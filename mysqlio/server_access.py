@@ -9,6 +9,7 @@ from schemas.errors import AccessDeniedError, SecretError
 from schemas.secrets import secret_of
 from schemas.settings import SinkSettings, SourceSettings, TlsSettings
 from schemas.settings.database_url import DatabaseUrl, parse_url
+from schemas.settings.task_section import TaskTarget
 
 _CONNECT_TIMEOUT_S: Final = 10
 
@@ -27,16 +28,17 @@ class ServerAccess:
     section: str = "source"
 
     @classmethod
-    def of(cls, source: SourceSettings) -> ServerAccess:
-        """Return the access of the server that is read."""
+    def of(cls, server: SourceSettings | TaskTarget) -> ServerAccess:
+        """Return the access of the server that is read, or of the target of a task."""
         return cls(
-            host=source.host,
-            port=source.port,
-            user=source.user,
-            password=source.password,
-            password_file=source.password_file,
-            tls=source.tls,
-            connect_timeout_s=source.connect_timeout_s,
+            host=server.host,
+            port=server.port,
+            user=server.user,
+            password=server.password,
+            password_file=server.password_file,
+            tls=server.tls,
+            connect_timeout_s=server.connect_timeout_s,
+            section="target" if isinstance(server, TaskTarget) else "source",
         )
 
     @classmethod

@@ -120,6 +120,14 @@ def parse_signal(signal_id: str, signal_type: str, data: str | None) -> Command:
     return parser(signal_id, _document(data))
 
 
+def signal_document(ident: str, kind: str, data: str | None) -> str:
+    """Return a signal as topic, file and HTTP endpoint take it; `data` is JSON, "" for none of its members."""
+    document: dict[str, Any] = {"id": ident, "type": kind}
+    if data is not None:
+        document["data"] = json.loads(data) if data.strip() else {}
+    return json.dumps(document, ensure_ascii=False)
+
+
 def channel_signal(text: str, fallback_id: str) -> tuple[str, str, str | None]:
     """Id, type and data of a signal as Kafka topic and file carry it: `{"id": …, "type": …, "data": {…}}`.
 

@@ -71,7 +71,7 @@ class ApplySettings:
         200, help="milliseconds after which a batch is applied, even if more rows could join it", minimum=0, maximum=60_000
     )
     safe_mode: bool = setting(
-        default=False, help="apply changes so that rows which are missing, or present already, are no error"
+        default=False, help="apply changes so that it passes over rows which are missing, or present already"
     )
 
 

@@ -102,6 +102,10 @@ class RowDecoder:
             exact.foreign_key_checks != 0,
         )
 
+    def payload(self, value: bytes) -> Any:
+        """Return the payload of any other value. Errors as `decode`."""
+        return self._avro.decode(value).payload
+
     def _columns(
         self, schema_id: int, table: TableSchema, filled: frozenset[str] = frozenset(), modes: ValueModes = PRECISE
     ) -> tuple[RowColumn, ...]:

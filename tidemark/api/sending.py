@@ -14,7 +14,7 @@ import secrets
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from schemas import signals
 from schemas.errors import ConfigError, PublishError, SignalError
@@ -121,7 +121,7 @@ def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> 
     topic = settings.signal.topic(settings.name)
     client = RecordWriter(settings.kafka, {"message.timeout.ms": int(_DELIVERY_S * 1000)})
     try:
-        client.produce(topic, _document(signal_id, kind, data).encode(), settings.name, 0)
+        client.produce(topic, signals.signal_document(signal_id, kind, data).encode(), settings.name, 0)
         with waiting("kafka", settings.kafka.bootstrap_servers, f"the signal to be taken by {topic}"):
             client.flush(_DELIVERY_S + 5.0)
     except PublishError as error:
@@ -132,7 +132,7 @@ def append(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
     """Append a line to the signal file, in one write. Raises `ConfigError` if the file cannot be written."""
     _require_heard("file", settings)
     path = Path(settings.signal.file or "")
-    line = _document(signal_id, kind, data).encode() + b"\n"
+    line = signals.signal_document(signal_id, kind, data).encode() + b"\n"
     try:
         with path.open("a+b", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
@@ -161,7 +161,7 @@ def post(
         headers["Authorization"] = f"Bearer {token}"
     if not base.startswith(("http://", "https://")):
         raise ConfigError(f"--url {base!r}: expected http://host:port")
-    body = _document(signal_id, kind, data).encode()
+    body = signals.signal_document(signal_id, kind, data).encode()
     request = urllib.request.Request(base.rstrip("/") + SIGNALS_PATH, body, headers)  # noqa: S310 - checked above
     try:
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is a neighbour, or this machine
@@ -180,14 +180,6 @@ def _require_heard(channel: str, settings: Settings) -> None:
     if channel not in settings.signal.channels:
         heard = ", ".join(settings.signal.channels)
         raise ConfigError(f"signal.channels: {channel} is not among them, so nobody would hear the signal; there are {heard}")
-
-
-def _document(signal_id: str, kind: str, data: str | None) -> str:
-    """Return the signal as topic, file and endpoint take it."""
-    document: dict[str, Any] = {"id": signal_id, "type": kind}
-    if data is not None:
-        document["data"] = json.loads(data) if data.strip() else {}
-    return json.dumps(document, ensure_ascii=False)
 
 
 def _address(service: ServiceSettings) -> str:

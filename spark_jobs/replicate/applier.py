@@ -1,0 +1,166 @@
+"""The apply of one source: Kafka transactions enter, transactions of the target with their progress leave.
+
+Rows are applied in the order of the log, at most `driver_rows` in one transaction of the target, which also commits how far the
+source is applied. DdlStatements are run one by one between such transactions (`ddl_statements`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from mysqlio.information_schema import read_table_facts
+from mysqlio.server_errors import server_code
+from schemas.errors import RetriableSourceError, SinkError, SourceError
+from spark_jobs.replicate.log_order import RowEvent
+from spark_jobs.replicate.row_statements import Draft, RowStatement, TableStatements, merged
+
+if TYPE_CHECKING:
+    from schemas.settings.task_section import ApplySettings
+    from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
+    from spark_jobs.replicate.ddl_statements import DdlStatements
+    from spark_jobs.replicate.log_order import LogOrder
+    from spark_jobs.replicate.row_values import RowDecoder
+    from spark_jobs.replicate.stream_reader import KafkaTransaction
+
+log = structlog.get_logger()
+
+_IDLE_S: Final = 10.0
+"""How far a source without changes is read is written so often: a start reads no more of commit records than that."""
+_PACKET_BYTES: Final = 4 << 20
+
+
+class Applier:
+    """The apply of a source. `follows` returns whether a table is one of the task. Use it in one thread."""
+
+    def __init__(
+        self,
+        target: ApplyTarget,
+        source: str,
+        state: SourceState,
+        order: LogOrder,
+        decoder: RowDecoder,
+        statements: DdlStatements,
+        follows: Callable[[str, str], bool],
+        settings: ApplySettings,
+    ) -> None:
+        self.state = state
+        self._target = target
+        self._source = source
+        self._order = order
+        self._decoder = decoder
+        self._statements = statements
+        self._follows = follows
+        self._settings = settings
+        self._tables: dict[tuple[str, str], TableStatements] = {}
+        self._written_s = 0.0
+        self.rows = 0
+        """Rows that this object has applied."""
+
+    def apply(self, transactions: Sequence[KafkaTransaction]) -> None:
+        """Apply Kafka transactions, which follow `state`. `SinkError`: the target does not take a row or a statement."""
+        waiting: list[RowEvent] = []
+        state = self.state
+        for transaction in transactions:
+            done = state.done
+            for index, event in enumerate(self._order.events(transaction)):
+                if index < done:
+                    continue
+                state = replace(state, offset=transaction.offset, n=transaction.commit.n, done=index + 1)
+                if not isinstance(event, RowEvent) or event.op == "t":
+                    self._flush(waiting, replace(state, done=index))
+                    waiting = []
+                    state = self._statements.run(event, state)
+                    self._tables.clear()
+                    self.state = state
+                elif self._is_wanted(event):
+                    waiting.append(event)
+                    if len(waiting) >= self._settings.driver_rows:
+                        self._flush(waiting, replace(state, position=event.position))
+                        waiting = []
+            complete = {one.table for one in transaction.commit.complete if one.request == state.request}
+            loading = tuple(name for name in state.loading if name not in complete)
+            if loading != state.loading:
+                self._flush(waiting, state)
+                waiting = []
+            state = replace(state.behind(transaction), loading=loading)
+        if waiting or state.loading != self.state.loading or time.monotonic() - self._written_s > _IDLE_S:
+            self._flush(waiting, state)
+
+    def _is_wanted(self, event: RowEvent) -> bool:
+        return self._follows(*event.table) and (event.op != "r" or event.request == self.state.request)
+
+    def _flush(self, events: Sequence[RowEvent], state: SourceState) -> None:
+        """Commit rows, and the state behind them. What is loading is as it was before."""
+        if state == self.state and not events:
+            return
+        statements = merged([(event, self._drafts(event)) for event in events])
+        with self._target.transaction():
+            for packet in _packets(statements):
+                self._run(packet)
+            self._target.put_state(self._source, state)
+        self.state, self._written_s = state, time.monotonic()
+        self.rows += len(events)
+
+    def _drafts(self, event: RowEvent) -> Sequence[Draft]:
+        name = ".".join(event.table)
+        is_strict = not (self._settings.safe_mode or name in self.state.loading or event.op == "r")
+        return self._table(event.table).drafts(event, is_strict=is_strict)
+
+    def _table(self, table: tuple[str, str]) -> TableStatements:
+        known = self._tables.get(table)
+        if known is None:
+            facts = read_table_facts(self._target.connection, *table)
+            if facts is None:
+                message = (
+                    f"the target has no table {'.'.join(table)}, of which source {self._source} has rows: create it there, or "
+                    f"leave it out with exclude_tables"
+                )
+                raise SinkError(message)
+            schema = facts.schema
+            filled = frozenset(column.name for column in schema.columns if column.filled_by == "expression")
+            decoder = self._decoder
+            known = TableStatements(schema, lambda ident: decoder.columns(ident, schema, filled))
+            self._tables[table] = known
+        return known
+
+    def _run(self, packet: Sequence[RowStatement]) -> None:
+        try:
+            counts = self._target.execute_many([one.sql for one in packet])
+        except RetriableSourceError:
+            raise
+        except SourceError as error:
+            at = int(error.__cause__.__notes__[0]) if error.__cause__ is not None else 0
+            raise self._refused(packet[at], f"{error} ({server_code(error)})") from error
+        for statement, count in zip(packet, counts, strict=True):
+            if statement.rows is not None and count != statement.rows:
+                raise self._refused(statement, f"{count} rows were there of {statement.rows}")
+
+    def _refused(self, statement: RowStatement, reason: str) -> SinkError:
+        first, last = statement.first, statement.last
+        where = first.position if first is last else f"{first.position} to {last.position}"
+        message = (
+            f"source {self._source}, {where}: the target does not take {_WORDS[first.op]} in {'.'.join(first.table)}: {reason}. "
+            "Nothing behind it is applied. Was the target written by somebody else? Mend its rows, or read the table again"
+        )
+        return SinkError(message)
+
+
+_WORDS: Final = {"c": "an insert", "u": "an update", "d": "a delete", "r": "a row of the snapshot", "t": "a truncate"}
+
+
+def _packets(statements: Sequence[RowStatement]) -> list[list[RowStatement]]:
+    """Return the statements in packets that a server takes."""
+    packets: list[list[RowStatement]] = []
+    size = 0
+    for statement in statements:
+        if not packets or size + len(statement.sql) > _PACKET_BYTES:
+            packets.append([])
+            size = 0
+        packets[-1].append(statement)
+        size += len(statement.sql) + 1
+    return packets

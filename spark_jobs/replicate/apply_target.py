@@ -1,0 +1,205 @@
+"""The target of a task: connections, the tables that keep how far it is, and transactions that commit rows with that.
+
+Database `tidemark_meta` of the target:
+
+    task     one row per task: its epoch, which each start raises, and why it pauses
+    source   one row per task and source: how far the log is applied, and which tables are read still
+    ddl      the statement of the log that runs now (`ddl_statements`)
+
+A transaction of rows locks the row of `task` and compares the epoch. So a start that comes later waits for it, and a process that
+wakes up behind that start finds another epoch: `FencedError`. What is kept of a source commits with the rows that it counts.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from mysqlio.connection import close_quietly, connect
+from mysqlio.quoting import qualified
+from mysqlio.server_errors import ServerError, source_errors
+from schemas.errors import ConfigError, FencedError
+from schemas.json_codec import Form, decode, encode, json_field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mysqlio.connection import Connection
+    from mysqlio.server_access import ServerAccess
+    from spark_jobs.replicate.stream_reader import KafkaTransaction
+
+META: Final = "tidemark_meta"
+FOUND_ROWS: Final = 2
+"""CLIENT_FOUND_ROWS: an UPDATE counts the rows that it matches, also those that it leaves as they are."""
+SESSION: Final = (
+    (
+        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO', "
+        "time_zone = '+00:00', lock_wait_timeout = 60, innodb_lock_wait_timeout = 60, completion_type = 0, autocommit = 1, "
+        "net_read_timeout = 600, net_write_timeout = 600, wait_timeout = 28800"
+    ),
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+)
+_NAME: Final = "VARCHAR(249) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
+_TEXT: Final = "LONGTEXT CHARACTER SET utf8mb4"
+_OF_A_SOURCE: Final = f"task {_NAME}, name {_NAME}, {{}} {_TEXT} NOT NULL, PRIMARY KEY (task, name)"
+_TABLES: Final = {
+    "task": f"name {_NAME} PRIMARY KEY, epoch BIGINT NOT NULL, problem {_TEXT}",
+    "source": _OF_A_SOURCE.format("state"),
+    "ddl": _OF_A_SOURCE.format("intent"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """How far a source is applied.
+
+    The commit record at `offset`, of number `n`, is next; the first `done` of its records, in the order of the log, are applied. Of
+    the topic of statements everything before `ddl_offset` is. `loading` are the tables that `request` reads still: in them rows may
+    be missing. Statements before `begin` are history: they make the tables that the target lacked then, so they are not run
+    for tables of `kept`. The position is for people.
+    """
+
+    JSON: ClassVar = Form(head=lambda _: {"v": 1})
+
+    offset: int
+    n: int
+    done: int = 0
+    position: str = ""
+    ddl_offset: int = 0
+    begin: str = ""
+    kept: tuple[str, ...] = ()
+    request: str = ""
+    is_asked: bool = False
+    loading: tuple[str, ...] = json_field((), required=True)
+
+    def behind(self, transaction: KafkaTransaction) -> SourceState:
+        """Return the state behind a Kafka transaction, which is applied whole."""
+        commit = transaction.commit
+        return replace(self, offset=transaction.offset + 1, n=commit.n + 1, done=0, position=commit.to.text)
+
+
+@dataclass(slots=True)
+class ApplyTarget:
+    """The database that a task applies to: one connection. Use it in one thread.
+
+    Errors come from `mysqlio`: `RetriableSourceError` if another attempt may help.
+    """
+
+    access: ServerAccess
+    task: str
+    epoch: int = 0
+    _connection: Connection | None = field(default=None, init=False)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection; it is opened at its first use."""
+        if self._connection is None:
+            self._connection = connect(self.access, SESSION, client_flag=FOUND_ROWS)
+        return self._connection
+
+    def close(self) -> None:
+        """Give the connection up; the next use opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            close_quietly(connection)
+
+    # ---- take over
+
+    def take_over(self) -> None:
+        """Make the tables of `tidemark_meta`, and raise the epoch: a process that applied this task before is fenced."""
+        self.execute("CREATE DATABASE IF NOT EXISTS tidemark_meta")
+        for name, columns in _TABLES.items():
+            self.execute(f"CREATE TABLE IF NOT EXISTS tidemark_meta.{name} ({columns}) ENGINE=InnoDB")
+        with self._transaction():
+            self.execute(
+                "INSERT INTO tidemark_meta.task (name, epoch) VALUES (%s, 1) ON DUPLICATE KEY UPDATE epoch = epoch + 1", self.task
+            )
+            self.epoch = int(self.rows("SELECT epoch FROM tidemark_meta.task WHERE name = %s", self.task)[0][0])
+
+    # ---- statements
+
+    def execute(self, sql: str, *values: Any) -> int:
+        """Run a statement; return the number of rows it matched."""
+        with self._asking() as connection, connection.cursor() as cursor:
+            return cursor.execute(sql, values or None)
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        with self._asking() as connection, connection.cursor() as cursor:
+            cursor.execute(sql, values or None)
+            return list(cursor.fetchall())
+
+    def execute_many(self, statements: list[bytes]) -> list[int]:
+        """Run statements in one packet; return the rows that each matched. An error has the number of its statement as a note."""
+        counts: list[int] = []
+        with self._asking() as connection:
+            try:
+                counts.append(connection.query(b";".join(statements)))
+                while len(counts) < len(statements):
+                    counts.append(connection.next_result())
+            except ServerError as error:
+                error.add_note(str(len(counts)))
+                raise
+        return counts
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run statements in one transaction of this epoch; `FencedError` if another process has taken the task over."""
+        with self._transaction():
+            rows = self.rows("SELECT epoch FROM tidemark_meta.task WHERE name = %s FOR UPDATE", self.task)
+            if not rows or int(rows[0][0]) != self.epoch:
+                message = f"another process has taken over task {self.task}: this one ends"
+                raise FencedError(message)
+            yield
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self.execute("START TRANSACTION")
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            self.close()  # rolls back; whether a COMMIT without an answer counts, the state says
+            raise
+
+    @contextmanager
+    def _asking(self) -> Iterator[Connection]:
+        with source_errors(self.access.address, self.access.section):
+            yield self.connection
+
+    # ---- state
+
+    def states(self) -> Mapping[str, SourceState]:
+        """Return the state of each source that this task has begun."""
+        rows = self.rows("SELECT name, state FROM tidemark_meta.source WHERE task = %s", self.task)
+        return {str(name): decode(SourceState, json.loads(state)) for name, state in rows}
+
+    def put_state(self, source: str, state: SourceState) -> None:
+        """Write the state of a source, within a transaction."""
+        self.execute("REPLACE INTO tidemark_meta.source VALUES (%s, %s, %s)", self.task, source, json.dumps(encode(state)))
+
+    def require_usable(self) -> None:
+        """Raise `ConfigError` if the server only reads."""
+        read_only = self.rows("SELECT @@global.read_only, @@global.log_bin")[0][0]
+        if int(read_only):
+            message = f"target: {self.access.address} is read-only (@@read_only): a task has to write there"
+            raise ConfigError(message)
+
+    def exists(self, database: str, table: str) -> bool:
+        """Return whether there is such a table."""
+        listed = self.rows(
+            "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s", database, table
+        )
+        return bool(listed)
+
+    def has_database(self, database: str) -> bool:
+        """Return whether there is such a database."""
+        return bool(self.rows("SELECT 1 FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = %s", database))
+
+    def definition(self, database: str, table: str) -> str:
+        """Return SHOW CREATE TABLE; "" without such a table."""
+        if not self.exists(database, table):
+            return ""
+        return str(self.rows(f"SHOW CREATE TABLE {qualified(database, table)}")[0][1])

@@ -1,0 +1,171 @@
+"""DdlStatements of the log, run once on the target: intent, statement, mark.
+
+A statement ends the transaction it is in, so it cannot commit with the state. Therefore:
+
+1. an intent is committed: the statement, and a digest of its table before it;
+2. the statement runs;
+3. the state behind it is committed, and the intent removed.
+
+A start that finds an intent compares the table: as before, the statement runs; otherwise it has run. A statement that leaves its
+table as it is may run twice. Nobody else may alter a table of the task meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import structlog
+
+from mysqlio.quoting import qualified, quoted
+from schemas.errors import RetriableSourceError, SinkError, SourceError
+from schemas.json_codec import Form, decode, encode
+from spark_jobs.replicate.apply_target import META
+from spark_jobs.replicate.log_order import RowEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
+    from spark_jobs.replicate.log_order import StatementEvent
+
+log = structlog.get_logger()
+
+_COUNTER: Final = re.compile(r" AUTO_INCREMENT=\d+")
+_MODES: Final = {1 << 0: "REAL_AS_FLOAT", 1 << 1: "PIPES_AS_CONCAT", 1 << 2: "ANSI_QUOTES", 1 << 3: "IGNORE_SPACE",
+                 1 << 20: "NO_BACKSLASH_ESCAPES"}  # fmt: skip
+"""Bits of sql_mode that say how a text is read. Others say which values are refused: the source took those that it has."""
+_OF_A_COPY: Final = re.compile(r"\s+START\s+TRANSACTION\s*;?\s*\Z", re.IGNORECASE)
+"""The end of CREATE TABLE ... SELECT in the log of MySQL 8.0.21 and later: the rows are in the same transaction."""
+_SHOWN: Final = 300
+_SYSTEM: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema", META})
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A statement at `offset` of its topic that runs now, or has run; `before` is the digest of its table before it."""
+
+    JSON: ClassVar = Form(head=lambda _: {"v": 1})
+
+    offset: int
+    sql: str
+    before: str
+
+
+class DdlStatements:
+    """Runs the statements of one source on the target. `follows` returns whether a table is one of the task."""
+
+    def __init__(self, target: ApplyTarget, source: str, follows: Callable[[str, str], bool]) -> None:
+        self._target = target
+        self._source = source
+        self._follows = follows
+        self._databases: dict[str, str] = {}
+
+    def run(self, event: StatementEvent | RowEvent, state: SourceState) -> SourceState:
+        """Run a statement of the log, or a truncate; return the state behind it, which is committed if anything was run.
+
+        `SinkError`: the target refuses it.
+        """
+        if isinstance(event, RowEvent):
+            return self._truncate(event, state) if self._follows(*event.table) else state
+        if event.offset < state.ddl_offset:
+            return state
+        behind = replace(state, ddl_offset=event.offset + 1, position=event.position)
+        return self._run_once(event, behind) if self._is_wanted(event) else behind
+
+    # ---- which statements are run
+
+    def _is_wanted(self, event: StatementEvent) -> bool:
+        """Return whether a statement is run here. A description is, if it is of a table that is missing."""
+        if event.table is None:
+            if event.sql.upper().startswith("CREATE DATABASE"):
+                self._databases[event.database] = event.sql
+            is_ours = bool(event.database) and event.database.lower() not in _SYSTEM and self._follows(event.database, "")
+            return is_ours and not event.is_description
+        if not self._follows(*event.table):
+            return False
+        return not event.is_description or (event.kind == "CREATE" and not self._target.exists(*event.table))
+
+    # ---- intent, statement, mark
+
+    def _run_once(self, event: StatementEvent, behind: SourceState) -> SourceState:
+        intent = self._intent(event)
+        if intent is None:
+            intent = Intent(event.offset, event.sql, self._digest(event))
+            with self._target.transaction():
+                text = json.dumps(encode(intent))
+                self._target.execute("REPLACE INTO tidemark_meta.ddl VALUES (%s, %s, %s)", self._target.task, self._source, text)
+            self._execute(event)
+        elif self._digest(event) == intent.before:
+            self._execute(event)
+        with self._target.transaction():
+            self._target.put_state(self._source, behind)
+            self._target.execute("DELETE FROM tidemark_meta.ddl WHERE task = %s AND name = %s", self._target.task, self._source)
+        log.info("task.statement", position=event.position, sql=event.sql[:_SHOWN])
+        return behind
+
+    def _intent(self, event: StatementEvent) -> Intent | None:
+        """Return the intent of an earlier process for this statement."""
+        asked = "SELECT intent FROM tidemark_meta.ddl WHERE task = %s AND name = %s"
+        rows = self._target.rows(asked, self._target.task, self._source)
+        intent = decode(Intent, json.loads(rows[0][0])) if rows else None
+        return intent if intent is not None and intent.offset == event.offset else None
+
+    def _digest(self, event: StatementEvent) -> str:
+        """Return the digest of the statement's table, or database, as it is now."""
+        if event.table is not None:
+            definition = _COUNTER.sub("", self._target.definition(*event.table))
+        else:
+            listed = self._target.rows(
+                "SELECT DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = %s", event.database
+            )
+            definition = str(listed)
+        return hashlib.sha256(definition.encode()).hexdigest()
+
+    def _execute(self, event: StatementEvent) -> None:
+        """Run the statement in a session that reads it as its own did."""
+        names = [name for bit, name in _MODES.items() if (event.session.sql_mode or 0) & bit]
+        mode = ",".join(["ALLOW_INVALID_DATES", "NO_ENGINE_SUBSTITUTION", *names])
+        sql = _OF_A_COPY.sub("", event.sql) if event.kind == "CREATE" else event.sql
+        with self._said(event.position, sql):
+            if event.table is not None and event.kind == "CREATE":
+                self._create_database(event.table[0])
+            self._use(event.session.database)
+            self._target.execute("SET SESSION sql_mode = %s", mode)
+            self._target.execute(sql)
+        self._target.close()  # with what was set
+
+    def _create_database(self, database: str) -> None:
+        if not self._target.has_database(database):
+            self._target.execute(self._databases.get(database, f"CREATE DATABASE IF NOT EXISTS {quoted(database)}"))
+
+    def _use(self, database: str) -> None:
+        if database and self._target.has_database(database):
+            self._target.execute(f"USE {quoted(database)}")
+
+    def _truncate(self, event: RowEvent, state: SourceState) -> SourceState:
+        """Empty a table, and commit the state behind it. Until then nothing behind it is applied, so it may run twice."""
+        with self._said(event.position, f"TRUNCATE TABLE {'.'.join(event.table)}"):
+            self._target.execute("SET SESSION foreign_key_checks = 0")
+            self._target.execute(f"TRUNCATE TABLE {qualified(*event.table)}")
+            self._target.execute("SET SESSION foreign_key_checks = 1")
+        with self._target.transaction():
+            self._target.put_state(self._source, state)
+        return state
+
+    @contextmanager
+    def _said(self, position: str, sql: str) -> Iterator[None]:
+        try:
+            yield
+        except RetriableSourceError:
+            raise
+        except SourceError as error:
+            message = (
+                f"source {self._source}, {position}: the target refuses a statement: {error}. Nothing behind it is applied. "
+                f"The statement: {sql[:_SHOWN]}"
+            )
+            raise SinkError(message) from error

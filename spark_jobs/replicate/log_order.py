@@ -1,0 +1,155 @@
+"""The records of a Kafka transaction in the order of the log (pure but for decoding): records enter, events leave.
+
+Rows and statements are sorted by their position. The rows of a chunk come at the place that the commit record gives them: before
+the transaction there. Of a changed key the two records have one position, and become one event.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from schemas.errors import StateError
+from schemas.json_codec import decode
+from schemas.schema_changes import StatementSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kafkaio.committed_reader import CommittedRecord
+    from schemas.commit_records import CommitRecord
+    from spark_jobs.replicate.row_values import Row, RowDecoder
+    from spark_jobs.replicate.stream_reader import KafkaTransaction
+
+_RANKS: Final = {"r": 0, "ddl": 1, "t": 1, "d": 2, "u": 2, "c": 3}
+"""Of events at one position: the delete of a changed key comes before its insert."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowEvent:
+    """A change of one row of `table` (database, table); `op` is Debezium's letter. `request` asked for a row of a snapshot."""
+
+    position: str
+    op: str
+    table: tuple[str, str]
+    schema_id: int
+    before: Row | None
+    after: Row | None
+    checks_keys: bool
+    request: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementEvent:
+    """A statement of the log at `offset` of its topic; `table` is the one that it changes, None for a database.
+
+    `is_description`: it says how a table is, and was not run there.
+    """
+
+    position: str
+    offset: int
+    sql: str
+    database: str
+    table: tuple[str, str] | None
+    kind: str
+    session: StatementSession
+    is_description: bool
+
+
+Event = RowEvent | StatementEvent
+
+
+class _Placed(NamedTuple):
+    position: str
+    rank: int
+    offset: int
+    event: Event
+
+
+class LogOrder:
+    """Sorts the records of the Kafka transactions of one source. `statements` is the topic of its DDL."""
+
+    def __init__(self, decoder: RowDecoder, statements: str) -> None:
+        self._decoder = decoder
+        self._statements = statements
+
+    def events(self, transaction: KafkaTransaction) -> list[Event]:
+        """Return the events of a Kafka transaction, without rows of the signal table. Errors as the decoder's."""
+        commit = transaction.commit
+        chunks = {(one.table, one.file, one.pos): (one.at.text, one.request) for one in commit.chunks}
+        placed = sorted(
+            (
+                self._placed(record, chunks, commit)
+                for record in transaction.records
+                if record.value is not None and record.topic != commit.signals
+            ),
+            key=lambda one: one[:3],
+        )
+        return list(_joined([one.event for one in placed]))
+
+    def statement(self, record: CommittedRecord) -> StatementEvent:
+        """Return the statement of a record of the topic of statements."""
+        value = self._decoder.payload(record.value or b"")
+        source, changes = value["source"], value["tableChanges"]
+        header = next((text for name, text in record.headers if name == StatementSession.HEADER), None)
+        database = value["databaseName"] or ""
+        session = StatementSession(database) if header is None else decode(StatementSession, json.loads(header))
+        return StatementEvent(
+            position=source["sequence"],
+            offset=record.offset,
+            sql=value["ddl"] or "",
+            database=database,
+            table=_table_of(changes[0]["id"]) if changes else None,
+            kind=changes[0]["type"] if changes else "",
+            session=session,
+            is_description=source["snapshot"] == "true",
+        )
+
+    def _placed(
+        self, record: CommittedRecord, chunks: dict[tuple[str, str, int], tuple[str, str]], commit: CommitRecord
+    ) -> _Placed:
+        if record.topic == self._statements:
+            statement = self.statement(record)
+            return _Placed(statement.position, _RANKS["ddl"], record.offset, statement)
+        change = self._decoder.decode(record.value or b"", record.headers)
+        source: Any = change.source
+        position, request, table = source["sequence"], "", (source["db"], source["table"])
+        if change.op == "r":
+            name = ".".join(table)
+            chunk = chunks.get((name, source["file"], source["pos"]))
+            if chunk is None:
+                message = f"commit record {commit.n} names no chunk for rows of {name} at {source['file']}:{source['pos']}"
+                raise StateError(message)
+            position, request = chunk
+        row = RowEvent(
+            position, change.op, table, change.schema_id, change.before, change.after, change.foreign_key_checks, request
+        )
+        return _Placed(position, _RANKS[change.op], record.offset, row)
+
+
+def _joined(events: Sequence[Event]) -> Iterator[Event]:
+    """Yield the events; the delete and the insert of a changed key as one update."""
+    waiting: RowEvent | None = None
+    for event in events:
+        if waiting is not None:
+            if isinstance(event, RowEvent) and event.op == "c" and event.position == waiting.position:
+                yield RowEvent(
+                    event.position, "u", event.table, event.schema_id, waiting.before, event.after, event.checks_keys
+                )
+                waiting = None
+                continue
+            yield waiting
+            waiting = None
+        if isinstance(event, RowEvent) and event.op == "d":
+            waiting = event
+        else:
+            yield event
+    if waiting is not None:
+        yield waiting
+
+
+def _table_of(ident: str) -> tuple[str, str]:
+    """Return database and table of an id of Debezium's schema changes: `"shop"."orders"`."""
+    database, _, table = ident.partition('"."')
+    return database[1:], table[:-1]

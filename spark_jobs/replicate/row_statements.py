@@ -1,0 +1,169 @@
+"""Statements of rows: events of one table enter, SQL for MySQL and MariaDB leaves (pure).
+
+A row is found by the primary key of the target, else by its first unique key without NULL, else by all of its columns. Consecutive
+inserts are one statement of many rows, and so are deletes by key; the order of the source is kept otherwise. A row whose key stays
+is never deleted and inserted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mysqlio.quoting import qualified, quoted
+from schemas.types.column_facts import TEXT_TYPES, Semantic, semantic_of
+
+if TYPE_CHECKING:
+    from schemas.columns import Column, TableSchema
+    from spark_jobs.replicate.log_order import RowEvent
+    from spark_jobs.replicate.row_values import Row, RowColumn
+
+STATEMENT_BYTES: Final = 1 << 20
+"""Of a statement of many rows, if no row is longer."""
+
+
+class RowStatement(NamedTuple):
+    """A statement, how many rows it has to match (None: any number), and the event at its begin and at its end."""
+
+    sql: bytes
+    rows: int | None
+    first: RowEvent
+    last: RowEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A statement to which more rows may be added: `head`, the rows with `,` between them, `tail`."""
+
+    head: bytes
+    tail: bytes
+    row: bytes
+    is_counted: bool
+    may_grow: bool
+
+
+class TableStatements:
+    """The statements of one table of the target. `columns_of` returns the columns of the records with a schema id."""
+
+    def __init__(self, table: TableSchema, columns_of: Callable[[int], Sequence[RowColumn]]) -> None:
+        self._name = qualified(table.database, table.name).encode()
+        self._columns_of = columns_of
+        self._key = table.primary_key or table.unique_key
+        self._kinds = {column.name: column for column in table.columns}
+        self._heads: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
+
+    def drafts(self, event: RowEvent, *, is_strict: bool) -> list[Draft]:
+        """Return the statements of an event. Unless `is_strict`, rows may be missing, or there already."""
+        before, after = event.before, event.after
+        if event.op == "d":
+            return [self._delete(event, before, is_strict=is_strict)]
+        if event.op == "u" and is_strict:
+            return [self._update(event, before, after)]
+        inserts = [self._insert(event, after, is_strict=is_strict and event.op == "c")]
+        if event.op == "u" and self._is_moved(event, before, after):
+            return [self._delete(event, before, is_strict=False), *inserts]
+        return inserts
+
+    def _insert(self, event: RowEvent, row: Row | None, *, is_strict: bool) -> Draft:
+        assert row is not None
+        columns = self._columns_of(event.schema_id)
+        head, tail = self._insert_head(event.schema_id, columns, is_strict=is_strict)
+        values = b"(%b)" % b",".join([column.literal(row) for column in columns])
+        return Draft(head, tail, values, is_counted=is_strict, may_grow=True)
+
+    def _insert_head(self, schema_id: int, columns: Sequence[RowColumn], *, is_strict: bool) -> tuple[bytes, bytes]:
+        head = self._heads.get((schema_id, is_strict))
+        if head is None:
+            names = [quoted(column.name).encode() for column in columns]
+            start = b"INSERT INTO %b (%b) VALUES " % (self._name, b",".join(names))
+            updates = b",".join(b"%b=VALUES(%b)" % (name, name) for name in names)
+            head = start, b"" if is_strict else b" ON DUPLICATE KEY UPDATE " + updates
+            self._heads[schema_id, is_strict] = head
+        return head
+
+    def _delete(self, event: RowEvent, row: Row | None, *, is_strict: bool) -> Draft:
+        assert row is not None
+        if not self._key:
+            sql = b"DELETE FROM %b WHERE %b LIMIT 1" % (self._name, self._found(event, row))
+            return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False)
+        names = b",".join(quoted(name).encode() for name in self._key)
+        head = b"DELETE FROM %b WHERE (%b) IN (" % (self._name, names)
+        return Draft(head, b")", b"(%b)" % b",".join(self._key_literals(event, row)), is_counted=is_strict, may_grow=True)
+
+    def _update(self, event: RowEvent, before: Row | None, after: Row | None) -> Draft:
+        assert before is not None
+        assert after is not None
+        columns = self._columns_of(event.schema_id)
+        changed = [column for column in columns if before[column.field] != after[column.field]] or columns[:1]
+        assigned = b",".join(b"%b=%b" % (quoted(one.name).encode(), one.literal(after)) for one in changed)
+        sql = b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._name, assigned, self._found(event, before))
+        return Draft(sql, b"", b"", is_counted=True, may_grow=False)
+
+    def _is_moved(self, event: RowEvent, before: Row | None, after: Row | None) -> bool:
+        assert before is not None
+        assert after is not None
+        return self._key_literals(event, before) != self._key_literals(event, after) if self._key else True
+
+    def _key_literals(self, event: RowEvent, row: Row) -> list[bytes]:
+        by_name = {column.name: column for column in self._columns_of(event.schema_id)}
+        return [by_name[name].literal(row) for name in self._key]
+
+    def _found(self, event: RowEvent, row: Row) -> bytes:
+        """Return the condition that finds the row with these values."""
+        if self._key:
+            literals = self._key_literals(event, row)
+            return b" AND ".join(b"%b=%b" % (quoted(one).encode(), value) for one, value in zip(self._key, literals, strict=True))
+        columns = self._columns_of(event.schema_id)
+        return b" AND ".join(_same(self._kinds[column.name], column.literal(row)) for column in columns)
+
+
+def _same(column: Column, literal: bytes) -> bytes:
+    """Return the condition that a column has exactly a value: no collation, and of JSON the document."""
+    name = quoted(column.name).encode()
+    if literal == b"NULL":
+        return name + b" IS NULL"
+    if semantic_of(column) is Semantic.JSON:
+        return b"%b=CAST(%b AS JSON)" % (name, literal)
+    if column.type in TEXT_TYPES:
+        return b"BINARY CONVERT(%b USING utf8mb4)=BINARY %b" % (name, literal)
+    return b"%b=%b" % (name, literal)
+
+
+def merged(statements: Sequence[tuple[RowEvent, Sequence[Draft]]]) -> list[RowStatement]:
+    """Return the statements of events in order; consecutive ones of one head are one statement of many rows."""
+    made: list[_Open] = []
+    for event, drafts in statements:
+        for draft in drafts:
+            if not made or not made[-1].fits(draft):
+                made.append(_Open(draft, event))
+            made[-1].add(draft, event)
+    return [one.ended() for one in made]
+
+
+class _Open:
+    """A statement to which rows are added."""
+
+    def __init__(self, draft: Draft, first: RowEvent) -> None:
+        self._draft = draft
+        self._rows: list[bytes] = []
+        self._bytes = len(draft.head)
+        self._first = self._last = first
+
+    def fits(self, draft: Draft) -> bool:
+        """Return whether the row of a draft may be added."""
+        own = self._draft
+        is_alike = own.may_grow and draft.may_grow and (draft.head, draft.tail) == (own.head, own.tail)
+        return is_alike and self._bytes + len(draft.row) <= STATEMENT_BYTES
+
+    def add(self, draft: Draft, event: RowEvent) -> None:
+        """Add the row of a draft."""
+        self._rows.append(draft.row)
+        self._bytes += len(draft.row) + 1
+        self._last = event
+
+    def ended(self) -> RowStatement:
+        """Return the statement."""
+        draft = self._draft
+        count = len(self._rows) if draft.is_counted else None
+        return RowStatement(draft.head + b",".join(self._rows) + draft.tail, count, self._first, self._last)
