@@ -64,7 +64,7 @@ class Leadership:
     @classmethod
     def of_task(cls, settings: TaskSettings, stop: threading.Event) -> Self:
         """Return the membership of a process of a task."""
-        return cls(settings.kafka, f"{settings.task}-task-leader", settings.sources[0].name, stop)
+        return cls(settings.kafka, f"tidemark-task-{settings.task}-leader", settings.sources[0].name, stop)
 
     def _new_member(self) -> GroupMember:
         """Return one with the credentials as they are now."""
