@@ -1,12 +1,13 @@
 """`python -m tests.fuzz [SECONDS [SEED [TARGET]]]`: damaged bytes and nonsense at every door, for so long at each, or at one of them.
 
-Events of a real server's log, events of foreign tables, signals, configuration, HTTP, properties of Debezium's connectors. What may come
+Events of a real server's log, events of foreign tables, signals, configuration, task files, HTTP, properties of Debezium's connectors. What may come
 of it is the error meant for it; anything else is a crash, printed with what caused it. `clauses` are DDL statements with one token more, on each of
 three servers, for a third of the time: a statement that is accepted is understood as the server does, or is said to be unclear; else it is a misreading.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import socket
@@ -41,7 +42,7 @@ from tidemark.process import config
 Try = Callable[[random.Random], str]
 """One attempt; the words of a crash, "" for none."""
 
-_TARGETS: Final = ("events", "foreign tables", "signals", "configuration", "requests", "properties", "clauses")
+_TARGETS: Final = ("events", "foreign tables", "signals", "configuration", "task files", "requests", "properties", "clauses")
 _MAGIC: Final = 4
 _SERVERS: Final = ("mysql57", "mysql80", "mariadb114")
 _STATEMENTS: Final = (
@@ -110,7 +111,8 @@ def main(arguments: list[str]) -> int:
             "events": lambda rng: _event(rng, log),
             "foreign tables": _foreign,
             "signals": _signal,
-            "configuration": lambda rng: _configuration(rng, Path(folder)),
+            "configuration": lambda rng: _configuration(rng, Path(folder), _PRODUCER, config.load),
+            "task files": lambda rng: _configuration(rng, Path(folder), _TASK, config.load_task),
             "requests": lambda rng: _request(rng, service.port),
             "properties": _properties,
         }
@@ -269,24 +271,35 @@ def _signal(rng: random.Random) -> str:
     return ""
 
 
-def _configuration(rng: random.Random, folder: Path) -> str:
+_PRODUCER: Final[dict[str, Any]] = {
+    "name": "shop",
+    "source": {
+        "host": "h",
+        "user": "u",
+        "password": "p",
+        "tables": ["shop\\..*"],
+        "signal_table": "shop.s",
+    },
+    "kafka": {"bootstrap_servers": "k:9092"},
+    "format": {"type": "json"},
+    "snapshot": {"mode": "initial"},
+    "records": {},
+    "sink": {"path": "lake"},
+    "service": {"port": 0},
+}
+_TASK: Final[dict[str, Any]] = {
+    "task": "copy",
+    "sources": [{"name": "shop"}],
+    "kafka": {"bootstrap_servers": "k:9092"},
+    "format": {"registry": "http://r:8081"},
+    "target": {"type": "mysql", "host": "h", "password": "p", "tls": {"mode": "disabled"}},
+    "apply": {"driver_rows": 10},
+}
+
+
+def _configuration(rng: random.Random, folder: Path, base: Mapping[str, Any], load: Callable[..., object]) -> str:
     """A YAML file: settings, or a `ConfigError`."""
-    good: dict[str, Any] = {
-        "name": "shop",
-        "source": {
-            "host": "h",
-            "user": "u",
-            "password": "p",
-            "tables": ["shop\\..*"],
-            "signal_table": "shop.s",
-        },
-        "kafka": {"bootstrap_servers": "k:9092"},
-        "format": {"type": "json"},
-        "snapshot": {"mode": "initial"},
-        "records": {},
-        "sink": {"path": "lake"},
-        "service": {"port": 0},
-    }
+    good = copy.deepcopy({**base})
     for _ in range(rng.randrange(1, 5)):
         section = rng.choice([*good, str(_value(rng, 9))])
         inner = good.get(section)
@@ -305,12 +318,12 @@ def _configuration(rng: random.Random, folder: Path) -> str:
     else:
         path.write_text(text, "utf-8")
     environment = {
-        f"TIDEMARK_{rng.choice(('NAME', 'SOURCE__PORT', 'KAFKA', 'X__Y'))}": str(_value(rng, 9)).replace(
+        f"TIDEMARK_{rng.choice(('NAME', 'SOURCE__PORT', 'TARGET__PORT', 'KAFKA', 'X__Y'))}": str(_value(rng, 9)).replace(
             "\x00", ""
         )
     }
     try:
-        config.load(path, environment if rng.random() < 0.3 else {})
+        load(path, environment if rng.random() < 0.3 else {})
     except ConfigError:
         return ""
     except Exception as error:  # noqa: BLE001 - that is what is looked for

@@ -25,14 +25,14 @@ class Described:
     bounds: tuple[int | None, int | None] = (None, None)
 
 
-def secret_keys() -> frozenset[str]:
+def secret_keys(tree: type = Settings) -> frozenset[str]:
     """Return the paths of all keys with secrets, as the configuration reference has them."""
-    return frozenset(item.path for item in describe() if item.secret)
+    return frozenset(item.path for item in describe(tree) if item.secret)
 
 
-def file_keys() -> frozenset[str]:
+def file_keys(tree: type = Settings) -> frozenset[str]:
     """Return the paths of all keys that name a file: a secret's, a certificate's, a key's."""
-    return frozenset(item.path for item in describe() if item.file)
+    return frozenset(item.path for item in describe(tree) if item.file)
 
 
 def bounds_of(path: str) -> tuple[int, int]:
@@ -43,9 +43,9 @@ def bounds_of(path: str) -> tuple[int, int]:
     return lowest, highest
 
 
-def describe() -> tuple[Described, ...]:
+def describe(tree: type = Settings) -> tuple[Described, ...]:
     """Return every key, in the order of the tree: the configuration reference is generated from them."""
-    return tuple(_describe(Settings, ""))
+    return tuple(_describe(tree, ""))
 
 
 def _describe(kind: type, path: str) -> Iterator[Described]:
@@ -74,12 +74,12 @@ def _default_text(item: Field[Any]) -> str:
     return f"`{json.dumps(item.default)}`" if not isinstance(item.default, str) else f"`{item.default}`"
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of the configuration file: what it refuses, `from_mapping` refuses too.
+def json_schema(tree: type = Settings) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of the YAML file of a tree: what it refuses, `from_mapping` refuses too.
 
     Checks that go beyond one value are not in it.
     """
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_object_schema(Settings)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_object_schema(tree)}
 
 
 def _object_schema(kind: type) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class TaskSettings:
     format: FormatSettings = setting(help="the schema registry of the producers: `registry`, and `registry_access`")
     target: TaskTarget = setting(help="the server that the changes are applied to")
     apply: ApplySettings = setting(ApplySettings(), help="how changes are applied")
-    service: ServiceSettings = setting(ServiceSettings(), help="the HTTP endpoint of the task")
+    service: ServiceSettings = setting(ServiceSettings(), help="the HTTP endpoint of the task: `port` has `/livez` and `/readyz`")
 
 
 def task_from_mapping(mapping: Mapping[str, object]) -> TaskSettings:

@@ -184,13 +184,13 @@ def from_mapping(mapping: Mapping[str, object]) -> Settings:
     return settings
 
 
-def parse_text(path: Sequence[str], text: str) -> object:
-    """Return the value that a text (an environment variable) gives to the key at `path`.
+def parse_text(path: Sequence[str], text: str, tree: type = Settings) -> object:
+    """Return the value that a text (an environment variable) gives to the key at `path` of a tree.
 
     Lists are JSON or separated by commas, mappings and sinks are JSON. Raises `ConfigError` for an unknown
     key and for text that is not of the key's type.
     """
-    kind: object = Settings
+    kind: object = tree
     for depth, part in enumerate(path):
         kind = member_type(kind, part, ".".join(path[: depth + 1]), tuple(path[:depth]))
     return from_text(kind, text, ".".join(path))

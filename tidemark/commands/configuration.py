@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from schemas.settings import Described, describe, json_schema
-from tidemark.commands.action import Action, add_output, emit, json_text, nothing_more
+from schemas.settings import Described, Settings, TaskSettings, describe, json_schema
+from tidemark.commands.action import Action, add_output, emit, json_text
 from tidemark.process import config
-
-if TYPE_CHECKING:
-    from schemas.settings import Settings
 
 HELP: Final = "check the file of settings, look up what a setting means, print the JSON Schema of the file"
 
@@ -35,14 +32,22 @@ def _refused_options(settings: Settings) -> tuple[str, ...]:
     return tuple(f"kafka.options.{name}: {reason}" for name, reason in refused_options(settings.kafka.options))
 
 
+def _configure_schema(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--task", dest="tree", action="store_const", const=TaskSettings, default=Settings, help="of a file for `tidemark task run`"
+    )
+
+
 def _configure_reference(parser: argparse.ArgumentParser) -> None:
+    _configure_schema(parser)
     parser.add_argument("keys", nargs="*", metavar="KEY", help="only keys that contain this text, for example source.tables")
     add_output(parser)
 
 
 def _reference(arguments: argparse.Namespace) -> int:
     """Print the settings; 1 where a text is in no key."""
-    described = [one for one in describe() if not arguments.keys or any(key.lower() in one.path for key in arguments.keys)]
+    texts = [key.lower() for key in arguments.keys] or [""]
+    described = [one for one in describe(arguments.tree) if any(text in one.path for text in texts)]
     none = f"no key contains {' or '.join(map(repr, arguments.keys))}; `tidemark config reference` prints all"
     emit(arguments, [asdict(one) for one in described], "\n\n".join(map(_text, described)) or none)
     return 0 if described else 1
@@ -55,9 +60,9 @@ def _text(one: Described) -> str:
     return f"{one.path}  ({kind}, {default})\n    {one.help}\n    {variable}"
 
 
-def _schema(_arguments: argparse.Namespace) -> int:
+def _schema(arguments: argparse.Namespace) -> int:
     """Print the JSON Schema, for an editor."""
-    print(json_text(json_schema(), indent=2))
+    print(json_text(json_schema(arguments.tree), indent=2))
     return 0
 
 
@@ -66,5 +71,5 @@ ACTIONS: Final[dict[str, Action]] = {
     "reference": Action(
         "print what each setting is, with its default and its variable", _configure_reference, _reference, has_settings=False
     ),
-    "schema": Action("print the JSON Schema of the file, for an editor", nothing_more, _schema, has_settings=False),
+    "schema": Action("print the JSON Schema of the file, for an editor", _configure_schema, _schema, has_settings=False),
 }

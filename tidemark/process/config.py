@@ -10,9 +10,10 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 from yaml.composer import ComposerError
@@ -21,10 +22,11 @@ from schemas import settings as tree
 from schemas.errors import ConfigError
 from schemas.overriding import override
 from schemas.secrets import secret_of
-from schemas.settings import Settings, text_forms, why_no_merge
+from schemas.settings import Settings, TaskSettings, text_forms, why_no_merge
 
 PREFIX = "TIDEMARK_"
 DEFAULT_PATH = "tidemark.yaml"
+_Tree = TypeVar("_Tree", Settings, TaskSettings)
 _TOP_LEVEL = tuple(Settings.__dataclass_fields__)
 # A text without quotes that begins with * or ! is a name to YAML, which then shows it.
 _NAMES: Final = re.compile(r"\b(alias|tag|handle) ['\"].*", re.DOTALL)
@@ -56,14 +58,29 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Sett
     Raises `ConfigError` when the file cannot be read or parsed, when a key is unknown, and when a value is
     not of the key's type: one error with everything that is wrong. No message contains a password.
     """
-    mapping = _read_yaml(Path(path))
+    return _load(path, environment, Settings, tree.from_mapping, "name the file with --config, the README has an example")
+
+
+def load_task(path: str | Path, environment: Mapping[str, str] | None = None) -> TaskSettings:
+    """Load the settings of a task as `load` does; variables that only a producer has are ignored."""
+    return _load(path, environment, TaskSettings, tree.task_from_mapping, "`tidemark config reference --task` prints the keys")
+
+
+def _load(
+    path: str | Path,
+    environment: Mapping[str, str] | None,
+    kind: type[_Tree],
+    from_mapping: Callable[[Mapping[str, object]], _Tree],
+    remedy: str,
+) -> _Tree:
+    mapping = _read_yaml(Path(path), remedy)
     problems = tree.Problems()
     with problems.noted():
-        overlay(mapping, os.environ if environment is None else environment)
+        overlay(mapping, os.environ if environment is None else environment, kind)
     with problems.noted():
-        _resolve_files(mapping, Path(path).parent)
+        _resolve_files(mapping, Path(path).parent, kind)
     with problems.noted():
-        settings = tree.from_mapping(mapping)
+        settings = from_mapping(mapping)
     problems.raise_all()
     return settings
 
@@ -80,34 +97,36 @@ def problems_of_file(path: str | Path, environment: Mapping[str, str] | None = N
     return tuple(problems)
 
 
-def overlay(mapping: dict[str, object], environment: Mapping[str, str]) -> None:
+def overlay(mapping: dict[str, object], environment: Mapping[str, str], kind: type = Settings) -> None:
     """Lay the `TIDEMARK_*` variables that are settings over a mapping, in place.
 
     A variable without `__` is a setting only when it names a top-level key: `TIDEMARK_CACHE` and the like
     belong to the process. One that nearly names a top-level key is refused, as it is a slip of the pen.
+    A tree of another kind ignores variables of the producer's keys that it does not have.
     Raises one `ConfigError` with every variable that is wrong.
     """
     problems = tree.Problems()
+    known = [item.name for item in fields(kind)]
     for variable in sorted(environment):
-        if not variable.startswith(PREFIX):
-            continue
         keys = tuple(variable.removeprefix(PREFIX).lower().split("__"))
+        if not variable.startswith(PREFIX) or (keys[0] in _TOP_LEVEL and keys[0] not in known):
+            continue
         with problems.noted():
-            if len(keys) == 1 and keys[0] not in _TOP_LEVEL:
-                _refuse_near_miss(variable, keys[0])
+            if len(keys) == 1 and keys[0] not in known:
+                _refuse_near_miss(variable, keys[0], known)
                 continue
             try:
-                _put(mapping, keys, tree.parse_text(keys, environment[variable]))
+                _put(mapping, keys, tree.parse_text(keys, environment[variable], kind))
             except ConfigError as error:
                 raise ConfigError(f"environment variable {variable}: {error}") from None
     problems.raise_all()
 
 
-def _read_yaml(path: Path) -> dict[str, object]:
+def _read_yaml(path: Path, remedy: str) -> dict[str, object]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"no configuration at {path}: name the file with --config, the README has an example") from None
+        raise ConfigError(f"no configuration at {path}: {remedy}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the configuration {path}: {error}") from None
     try:
@@ -130,8 +149,8 @@ def _without_excerpt(error: Exception) -> str:
     return "unreadable"
 
 
-def _refuse_near_miss(variable: str, key: str) -> None:
-    close = difflib.get_close_matches(key, _TOP_LEVEL, n=1, cutoff=0.8)
+def _refuse_near_miss(variable: str, key: str, known: Sequence[str]) -> None:
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
     if close:
         raise ConfigError(f"environment variable {variable}: did you mean {PREFIX}{close[0].upper()}?")
 
@@ -163,13 +182,13 @@ def _put(mapping: dict[str, object], keys: tuple[str, ...], value: object) -> No
             raise ConfigError(f"the file has a plain value at {'.'.join(keys[:depth])}")
 
 
-def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
+def _resolve_files(mapping: dict[str, object], folder: Path, kind: type) -> None:
     """Have names of files and folders begin at the YAML file's folder, and refuse a secret's file that cannot be read.
 
     The files are read when they are needed, so that a rotated secret holds without a restart.
     """
     problems = tree.Problems()
-    for path in sorted(tree.file_keys()):
+    for path in sorted(tree.file_keys(kind)):
         *parents, key = path.split(".")
         node: object = mapping
         for parent in parents:
@@ -228,7 +247,7 @@ def forget_secrets() -> None:
 
     A section in one variable (`TIDEMARK_KAFKA__SASL='{...}'`) may hold some.
     """
-    secrets = {secret.replace("[]", "") for secret in tree.secret_keys()}
+    secrets = {secret.replace("[]", "") for secret in tree.secret_keys() | tree.secret_keys(TaskSettings)}
     for variable in [name for name in os.environ if name.startswith(PREFIX)]:
         keys = variable.removeprefix(PREFIX).lower().split("__")
         path = ".".join(key for key in keys if not key.isdigit())  # without places in lists

@@ -1,0 +1,60 @@
+"""`tidemark task`: the changes of a source, applied to the tables of another server."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from contextlib import ExitStack
+from typing import Final
+
+from tidemark.api.health import HealthServer
+from tidemark.commands.action import Action
+from tidemark.process import config
+from tidemark.process.shutdown import stop_on_signals
+
+HELP: Final = "apply the changes of a source to the tables of another server"
+_NOT_READY: Final = "it is starting, or waits to take over from another process of the task"
+
+
+def _configure_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task", metavar="FILE", help="YAML file of the task; TIDEMARK_* variables win over it")
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="be one of several processes of this task, all started so: one runs, the others take over when it ends or dies",
+    )
+    parser.add_argument("--until-caught-up", action="store_true", help="end when the changes that Kafka holds now are applied")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Apply changes until SIGTERM or SIGINT, or until caught up; exit code 0."""
+    settings = config.load_task(arguments.task)
+    stop, leads = threading.Event(), threading.Event()
+    with ExitStack() as stack:
+        stack.enter_context(stop_on_signals(stop))
+        if settings.service.port:
+            listens_at = settings.service.host, settings.service.port
+            stack.enter_context(HealthServer("service.port", *listens_at, lambda: None if leads.is_set() else _NOT_READY))
+        from spark_jobs.replicate.task import (
+            run_task,  # takes seconds, in which a signal is an orderly end, too
+        )
+
+        def lead(term: threading.Event) -> None:
+            leads.set()
+            try:
+                run_task(settings, term, until_caught_up=arguments.until_caught_up)
+            finally:
+                leads.clear()
+
+        if arguments.standby:
+            from tidemark.process.standby import Leadership, run_when_leading
+
+            run_when_leading(Leadership.of_task(settings, stop), lead)
+        else:
+            lead(stop)
+    return 0
+
+
+ACTIONS: Final[dict[str, Action]] = {
+    "run": Action("apply the changes of the task's source until stopped", _configure_run, _run, has_settings=False),
+}
