@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
 from devservers import Kafka
 from devservers.processes import free_port
 from producer.stream.reader_progress import LogProgress
-from schemas.errors import FencedError, KafkaAccessError, PublishError
+from schemas.errors import FencedError, KafkaAccessError, PublishError, SinkError
 from schemas.position import Position
 from schemas.settings import from_mapping, task_from_mapping
 from tests.support import guarded_kafka
@@ -39,7 +39,7 @@ from tests.support.lost_clients import LostClient
 from tests.support.own_broker import own_kafka
 from tests.support.servers import unique_name
 from tidemark import cli
-from tidemark.process.standby import Leadership, run_when_leading
+from tidemark.process.leadership import Leadership, run_when_leading
 
 ROOT = Path(__file__).parents[2]
 JAAS = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
@@ -48,9 +48,9 @@ PRODUCER = """
 import json, sys, threading
 from schemas.errors import SourceError
 from schemas.settings import from_mapping
-from tidemark.process import standby
+from tidemark.process import leadership
 
-standby._HEARD_S = 120.0
+leadership._HEARD_S = 120.0
 
 def run(term):
     print("leads", flush=True)
@@ -58,7 +58,7 @@ def run(term):
     raise SourceError("another reader uses the server id")
 
 document = {"name": sys.argv[1], "source": {"tables": ["a.b"]}, "kafka": json.loads(sys.argv[2])}
-standby.run_when_leading(standby.Leadership.of_producer(from_mapping(document), threading.Event()), run)
+leadership.run_when_leading(leadership.Leadership.of_producer(from_mapping(document), threading.Event()), run)
 """
 
 
@@ -95,7 +95,7 @@ def test_a_frozen_leader_that_the_source_turns_away_waits_for_its_turn_again(kaf
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody loses its place because the machine stands still for a moment."""
-    monkeypatch.setattr("tidemark.process.standby.SESSION_MS", 120_000)
+    monkeypatch.setattr("tidemark.process.leadership.SESSION_MS", 120_000)
 
 
 def test_one_leads_where_the_topic_was_made_with_more_partitions(kafka: Kafka, patient: None) -> None:
@@ -178,11 +178,38 @@ def test_a_task_leads_beside_the_producer_of_its_source(kafka: Kafka, patient: N
     assert len(led) == 1
 
 
+def test_an_error_that_comes_with_the_loss_of_the_leadership_ends_no_process(kafka: Kafka, patient: None) -> None:
+    """The server of a task may report the new leader by an error of its own, before Kafka does."""
+    document = {
+        "name": unique_name("standby"),
+        "source": {"tables": ["a.b"]},
+        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+    }
+    stop, starts = threading.Event(), list[threading.Event]()
+    leadership = Leadership.of_producer(from_mapping(document), stop)
+
+    def run(term: threading.Event) -> None:
+        starts.append(term)
+        if len(starts) < 2:
+            leadership._end_term()
+            leadership._member.refusal = "so that it joins the group again"
+            raise SinkError("the session was ended")
+
+    limit = threading.Timer(120, stop.set)
+    limit.start()
+    run_when_leading(leadership, run, (SinkError,))
+    limit.cancel()
+    assert len(starts) == 2
+    starts.clear()
+    with pytest.raises(SinkError, match="the session was ended"):
+        run_when_leading(Leadership.of_producer(from_mapping(document), threading.Event()), run)
+
+
 def test_one_whose_client_has_lost_every_broker_leads_with_another(
     kafka: Kafka, patient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No other is there: nobody else would ever lead."""
-    monkeypatch.setattr("tidemark.process.standby._ASKS_EACH_S", 0.5)
+    monkeypatch.setattr("tidemark.process.leadership._ASKS_EACH_S", 0.5)
     new_member, made = Leadership._new_member, list[object]()
 
     def lost_at_first(leadership: Leadership) -> Any:

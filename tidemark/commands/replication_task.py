@@ -47,7 +47,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 leads.clear()
 
         if arguments.standby:
-            from tidemark.process.standby import Leadership, run_when_leading
+            from tidemark.process.leadership import Leadership, run_when_leading
 
             run_when_leading(Leadership.of_task(settings, stop), lead)
         else:

@@ -52,7 +52,7 @@ def execute(arguments: argparse.Namespace) -> int:
         hangups.give_to(reloads)
         service = _serve(settings, stack) if settings.service.port else None
         if arguments.standby:
-            from tidemark.process.standby import Leadership, run_when_leading
+            from tidemark.process.leadership import Leadership, run_when_leading
 
             def lead(term: threading.Event) -> None:
                 if service is not None:

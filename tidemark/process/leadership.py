@@ -34,7 +34,7 @@ _RETRY_S: Final = 1.0
 _ASKS_EACH_S: Final = 30.0
 _ANSWERS_S: Final = 3.0
 _HEARD_S: Final = 2 * SESSION_MS / 1000
-"""As long as that Kafka has to report that another one leads, when the source has reported it already."""
+"""As long as that Kafka has to report that another one leads, when an error has reported it already."""
 
 
 class Leadership:
@@ -200,13 +200,14 @@ def _leads(partitions: list[int]) -> bool:
     return 0 in partitions
 
 
-def run_when_leading(leadership: Leadership, run: Callable[[threading.Event], None]) -> None:
-    """Call `run` with the event that ends it whenever this process leads, until `stop` is set or `run` is done.
+def run_when_leading(
+    leadership: Leadership, run: Callable[[threading.Event], None], errors: tuple[type[Exception], ...] = (SourceError,)
+) -> None:
+    """Call `run` with the event that ends it whenever this process leads, until it is to stop or `run` is done.
 
-    It is done when it returns although this process still leads (`snapshot.mode: initial_only`). One that finds
-    itself fenced waits again, and so does one that has lost its place otherwise by the time an error of the source comes:
-    frozen for a while, it hears from the source that another one reads there before Kafka reports it. Every other error
-    of `run` is raised.
+    It is done when it returns although this process still leads (`snapshot.mode: initial_only`). After `FencedError` this process
+    waits to lead again. So it does after one of `errors` if it no longer leads: frozen for a while, it may learn of the new leader
+    by such an error of a server before Kafka reports it. Every other error of `run` is raised.
     """
     stop = leadership.stop
     with leadership:
@@ -220,7 +221,7 @@ def run_when_leading(leadership: Leadership, run: Callable[[threading.Event], No
             except FencedError as error:
                 log.warning("standby.fenced", reason=str(error))
                 stop.wait(_RETRY_S)
-            except SourceError as error:
+            except errors as error:
                 if not term.wait(_HEARD_S):
                     raise
                 log.warning("standby.fenced", reason=str(error))
