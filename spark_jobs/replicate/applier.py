@@ -57,54 +57,55 @@ class Applier:
         self._follows = follows
         self._settings = settings
         self._tables: dict[tuple[str, str], TableStatements] = {}
+        self._waiting: list[RowEvent] = []
+        self._loading = state.loading  # as the target has it
         self._written_s = 0.0
         self.rows = 0
         """Rows that this object has applied."""
 
     def apply(self, transactions: Sequence[KafkaTransaction]) -> None:
-        """Apply Kafka transactions, which follow `state`. `SinkError`: the target does not take a row or a statement."""
-        waiting: list[RowEvent] = []
-        state = self.state
+        """Apply Kafka transactions, which follow `state`. `SinkError`: the target does not take a row or a statement.
+
+        After an error `state` may be ahead of the target, whose own state counts.
+        """
         for transaction in transactions:
-            done = state.done
-            for index, event in enumerate(self._order.events(transaction)):
-                if index < done:
-                    continue
-                state = replace(state, offset=transaction.offset, n=transaction.commit.n, done=index + 1)
-                if not isinstance(event, RowEvent) or event.op == "t":
-                    self._flush(waiting, replace(state, done=index))
-                    waiting = []
-                    state = self._statements.run(event, state)
-                    self._tables.clear()
-                    self.state = state
-                elif self._is_wanted(event):
-                    waiting.append(event)
-                    if len(waiting) >= self._settings.driver_rows:
-                        self._flush(waiting, replace(state, position=event.position))
-                        waiting = []
-            complete = {one.table for one in transaction.commit.complete if one.request == state.request}
-            loading = tuple(name for name in state.loading if name not in complete)
-            if loading != state.loading:
-                self._flush(waiting, state)
-                waiting = []
-            state = replace(state.behind(transaction), loading=loading)
-        if waiting or state.loading != self.state.loading or time.monotonic() - self._written_s > _IDLE_S:
-            self._flush(waiting, state)
+            self._apply(transaction)
+        if self._waiting or self.state.loading != self._loading or time.monotonic() - self._written_s > _IDLE_S:
+            self._flush()
+
+    def _apply(self, transaction: KafkaTransaction) -> None:
+        events = self._order.events(transaction)
+        for index, event in enumerate(events):
+            if index < self.state.done:
+                continue
+            if not isinstance(event, RowEvent) or event.op == "t":
+                self._flush(index)
+                self.state = self._statements.run(event, replace(self.state, done=index + 1))
+                self._tables.clear()
+            elif self._is_wanted(event):
+                self._waiting.append(event)
+                if len(self._waiting) >= self._settings.driver_rows:
+                    self._flush(index + 1)
+        complete = {one.table for one in transaction.commit.complete if one.request == self.state.request}
+        if not complete.isdisjoint(self.state.loading):
+            self._flush(len(events))  # with the rows that may be missing
+        loading = tuple(name for name in self.state.loading if name not in complete)
+        self.state = replace(self.state.behind(transaction), loading=loading)
 
     def _is_wanted(self, event: RowEvent) -> bool:
         return self._follows(*event.table) and (event.op != "r" or event.request == self.state.request)
 
-    def _flush(self, events: Sequence[RowEvent], state: SourceState) -> None:
-        """Commit rows, and the state behind them. What is loading is as it was before."""
-        if state == self.state and not events:
-            return
-        statements = merged([(event, self._drafts(event)) for event in events])
+    def _flush(self, done: int = 0) -> None:
+        """Commit the rows that wait, with the state behind them: so many records of the present Kafka transaction are applied."""
+        self.state = replace(self.state, done=done)
+        statements = merged([(event, self._drafts(event)) for event in self._waiting])
         with self._target.transaction():
             for packet in _packets(statements):
                 self._run(packet)
-            self._target.put_state(self._source, state)
-        self.state, self._written_s = state, time.monotonic()
-        self.rows += len(events)
+            self._target.put_state(self._source, self.state)
+        self._loading, self._written_s = self.state.loading, time.monotonic()
+        self.rows += len(self._waiting)
+        self._waiting = []
 
     def _drafts(self, event: RowEvent) -> Sequence[Draft]:
         name = ".".join(event.table)

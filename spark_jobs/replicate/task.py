@@ -18,20 +18,27 @@ from kafkaio.schema_registry import HttpRegistry
 from mysqlio.server_access import ServerAccess
 from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
+from schemas.errors import (
+    KafkaAccessError,
+    KafkaRefusalError,
+    PublishError,
+    RegistryUnavailableError,
+    RetriableSourceError,
+)
 from schemas.settings.declaration import compiled
+from spark_jobs.jobs.runner import Attempt, Runner
 from spark_jobs.replicate.applier import Applier
 from spark_jobs.replicate.apply_target import ApplyTarget
 from spark_jobs.replicate.ddl_statements import DdlStatements
 from spark_jobs.replicate.loading import SourceTopics, begun
 from spark_jobs.replicate.log_order import LogOrder
 from spark_jobs.replicate.row_values import RowDecoder
-from spark_jobs.replicate.stream_reader import StreamReader
+from spark_jobs.replicate.stream_reader import KafkaTransaction, StreamReader
 
 if TYPE_CHECKING:
     import threading
 
     from schemas.settings.task_section import TaskSettings, TaskSource
-    from spark_jobs.replicate.stream_reader import KafkaTransaction
 
 log = structlog.get_logger()
 
@@ -42,41 +49,57 @@ _BUFFER_BYTES: Final = 32 << 20
 def run_task(settings: TaskSettings, stop: threading.Event, *, until_caught_up: bool = False) -> None:
     """Apply the changes of the task's source until `stop` is set; with `until_caught_up` until all that Kafka has now is applied.
 
-    `FencedError`: another process has taken the task over. `SinkError`: the target does not take a row or a statement. Kafka, the
-    registry and the server of the target have errors of their own.
+    What may pass is retried after a pause. `FencedError`: another process has taken the task over. `SinkError`: the target does not
+    take a row or a statement. Kafka, the registry and the server of the target have errors of their own.
     """
     target = ApplyTarget(ServerAccess.of(settings.target), settings.task)
+    (source,) = settings.sources
+    runner: Runner[SourceTask] = Runner(stop, _may_pass, _log_retry)
     with closing(target):
-        target.require_usable()
-        target.take_over()
-        log.info("task.started", task=settings.task, epoch=target.epoch)
-        for source in settings.sources:
-            SourceTask(settings, source, target).run(stop, until_caught_up=until_caught_up)
+        runner.run(lambda: SourceTask(settings, source, target, stop), lambda task: task.run(until_caught_up=until_caught_up))
 
 
-class SourceTask:
-    """The apply of one source of a task, from its state in the target on."""
+def _may_pass(error: Exception) -> bool:
+    is_of_kafka = isinstance(error, PublishError) and not isinstance(error, (KafkaAccessError, KafkaRefusalError))
+    return is_of_kafka or isinstance(error, (RetriableSourceError, RegistryUnavailableError, OSError))
 
-    def __init__(self, settings: TaskSettings, source: TaskSource, target: ApplyTarget) -> None:
+
+def _log_retry(reason: str, pause_s: float) -> None:
+    log.warning("task.retried", reason=reason, pause_s=pause_s)
+
+
+class SourceTask(Attempt):
+    """One attempt at a source of a task, from its state in the target on."""
+
+    def __init__(self, settings: TaskSettings, source: TaskSource, target: ApplyTarget, stop: threading.Event) -> None:
+        super().__init__("the task is starting", stop)
         self._settings = settings
         self._source = source
         self._target = target
+        self._group = f"tidemark-task-{settings.task}"
         registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
         self._decoder = RowDecoder(registry.text_of)
         self._order = LogOrder(self._decoder, topics.schema_change_topic(source.name))
-        self._topics = SourceTopics(settings.kafka, source.name, f"tidemark-task-{settings.task}")
+        self._topics = SourceTopics(settings.kafka, source.name, self._group)
 
-    def run(self, stop: threading.Event, *, until_caught_up: bool) -> None:
+    def run(self, *, until_caught_up: bool) -> None:
         """Apply until stopped, or until caught up."""
+        if not self._target.epoch:  # a process that was fenced does not come back
+            self._target.require_usable()
+            self._target.take_over()
+            log.info("task.started", task=self._settings.task, epoch=self._target.epoch)
         applier = self._begun()
         end = self._topics.newest_commit()[0] if until_caught_up else None
-        state, apply = applier.state, self._settings.apply
-        group = f"tidemark-task-{self._settings.task}"
-        with closing(StreamReader(self._settings.kafka, self._source.name, group, state.offset, state.n, _BUFFER_BYTES)) as reader:
-            while not stop.is_set() and (end is None or applier.state.offset <= end or applier.state.loading):
-                batch = self._batch(reader, apply.driver_rows, apply.max_delay_ms / 1000)
+        state = applier.state
+        with closing(
+            StreamReader(self._settings.kafka, self._source.name, self._group, state.offset, state.n, _BUFFER_BYTES)
+        ) as reader:
+            self._is_ready = True
+            while not self._stop.is_set() and (end is None or applier.state.offset <= end or applier.state.loading):
+                batch = self._batch(reader)
                 if batch:
                     applier.apply(batch)
+                    self.note_success()
 
     def _begun(self) -> Applier:
         """Return the applier, behind the history of the tables that the target lacked when the task began."""
@@ -100,15 +123,12 @@ class SourceTask:
         is_named = not source.tables or any(compiled(pattern).fullmatch(name) for pattern in source.tables)
         return is_named and not any(compiled(pattern).fullmatch(name) for pattern in source.exclude_tables)
 
-    @staticmethod
-    def _batch(reader: StreamReader, rows: int, delay_s: float) -> list[KafkaTransaction]:
-        """Return the Kafka transactions that are there, up to so many rows; of a busy source what comes within the delay."""
-        first = reader.next(_WAITS_S)
-        if first is None:
-            return []
-        batch, count, deadline = [first], len(first.records), time.monotonic() + delay_s
-        while count < rows and time.monotonic() < deadline:
-            another = reader.next(0.0)
+    def _batch(self, reader: StreamReader) -> list[KafkaTransaction]:
+        """Return the Kafka transactions that are there, up to `driver_rows`; of a busy source what comes within the delay."""
+        settings = self._settings.apply
+        batch, count, deadline = list[KafkaTransaction](), 0, time.monotonic() + settings.max_delay_ms / 1000
+        while not batch or (count < settings.driver_rows and time.monotonic() < deadline):
+            another = reader.next(0.0 if batch else _WAITS_S)
             if another is None:
                 break
             batch.append(another)
