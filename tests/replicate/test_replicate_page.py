@@ -1,0 +1,73 @@
+"""`docs/replicate.md`: its settings, its statements and its command lead to a replica."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from devservers import Database
+from schemas.settings import from_mapping
+from tests.docs.doc_blocks import ROOT, page_of
+from tests.integration.test_ordered_stream import mapping_of
+from tests.replicate.test_task_processes import source  # noqa: F401 - a fixture
+from tests.support.producers import SIGNAL, Source, running
+from tests.support.servers import database, unique_name
+
+PASSWORD = "Page-1-page"
+
+
+def blocks(language: str) -> list[str]:
+    return [block.text for block in page_of(ROOT / "docs" / "replicate.md").blocks if block.language == language]
+
+
+def rows(server: Database, schema: str, table: str) -> list[tuple[Any, ...]]:
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {table} ORDER BY 1")
+        return list(cursor.fetchall())
+
+
+@pytest.mark.parametrize("name", ["mysql97", "mariadb114"])
+def test_the_page_leads_to_a_replica_with_the_rights_that_it_names(
+    name: str, source: Source, registry: Any, tmp_path: Path  # noqa: F811
+) -> None:
+    target, user = database(name), unique_name("page").replace("-", "_")
+    order, task = map(yaml.safe_load, blocks("yaml"))
+    (sql,), (command,) = blocks("sql"), blocks("shell")
+    sql = re.sub(r"(USER|TO) tidemark", rf"\1 {user}", sql).replace("'...'", f"'{PASSWORD}'").replace("shop.", f"{source.schema}.")
+    with target.connect() as connection, connection.cursor() as cursor:
+        for statement in filter(None, map(str.strip, sql.split(";"))):
+            cursor.execute(statement)
+    (tmp_path / "password").write_text(PASSWORD, "utf-8")
+    task["sources"][0]["name"] = source.name
+    task["kafka"]["bootstrap_servers"] = source.bootstrap_servers
+    task["format"]["registry"] = registry.url
+    task["target"] |= {"host": target.host, "port": target.port, "user": user, "password_file": "password"}
+    (tmp_path / "task.yaml").write_text(yaml.safe_dump({**task, "task": user}), "utf-8")
+    source.execute(SIGNAL, "CREATE TABLE parent (id INT PRIMARY KEY, v INT)", "INSERT INTO parent VALUES (1, 1), (2, 2)")
+    run = [sys.executable, "-m", *shlex.split(command.replace("task.yaml", str(tmp_path / "task.yaml"))), "--until-caught-up"]
+    with running(from_mapping({**mapping_of(source, registry.url), **order})) as producer:
+        subprocess.run(run, cwd=ROOT, check=True, timeout=240)
+        source.execute(
+            "UPDATE parent SET v = 3 WHERE id = 1",
+            "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id))",
+            "INSERT INTO child VALUES (7, 1)",
+            "ALTER TABLE child ADD COLUMN w VARCHAR(10), ADD INDEX (w)",
+            "RENAME TABLE child TO children",
+            "CREATE TABLE gone (id INT PRIMARY KEY)",
+            "TRUNCATE TABLE gone",
+            "DROP TABLE gone",
+        )
+        producer.caught_up(source)
+        subprocess.run(run, cwd=ROOT, check=True, timeout=240)
+    for table in ("parent", "children"):
+        assert rows(target, source.schema, table) == rows(source.server, source.schema, table)
+    with target.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE {source.schema}")
+        cursor.execute(f"DROP USER {user}")
