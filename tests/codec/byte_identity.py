@@ -43,7 +43,7 @@ from tests.codec.oracle import (
     session,
     values_of,
 )
-from tests.codec.test_the_server_is_the_oracle import RandomTable, tables
+from tests.codec.random_tables import RandomTable, tables
 
 ZONES: Final = ("+00:00", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "-12:00")
 CHARSETS: Final = ("utf8mb4", "latin1", "utf8mb4", "gbk", "utf8mb4", "cp1251")  # of the connection, beside each zone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from random import Random
 from typing import Any
 
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from schemas.columns import Column, ColumnType, TableSchema
 from tests.codec.kinds import KINDS, Kind, named
 
+JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
+ROWS = 100 if JIT else 10
 WIDTH = 15  # columns of a table
 
 
@@ -41,7 +44,7 @@ class RandomTable:
 
 
 @st.composite
-def tables(draw: st.DrawFn, server: str, rows: int) -> list[RandomTable]:
+def tables(draw: st.DrawFn, server: str, rows: int = ROWS) -> list[RandomTable]:
     """All column kinds of a server, dealt to random tables; values come from a pool per column, rows mix the pools."""
     random = Random(draw(st.integers(0, 2**32)))
     offered = [kind for kind in KINDS if server in kind.servers]

@@ -31,7 +31,7 @@ from tests.codec.oracle import (
     session,
     values_of,
 )
-from tests.codec.test_the_server_is_the_oracle import RandomTable, tables
+from tests.codec.random_tables import RandomTable, tables
 from tests.support.servers import database, drop_database, new_database
 
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"

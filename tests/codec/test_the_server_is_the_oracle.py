@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from random import Random
@@ -33,13 +32,11 @@ from tests.codec.oracle import (
     session,
     values_of,
 )
-from tests.codec.random_tables import RandomTable, tables
+from tests.codec.random_tables import JIT, ROWS, RandomTable, tables
 from tests.support.servers import database, drop_database, new_database
 
 FORMATS: tuple[Literal["avro", "json", "json_schema"], ...] = ("avro", "json", "json_schema")
-JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 EXAMPLES = (2, pytest.param(3, marks=pytest.mark.slow)) if JIT else (1,)
-ROWS = 100 if JIT else 10
 WITH_SECOND_OPINION = JIT
 _BITS = {
     ColumnType.TINYINT: 8,
@@ -254,7 +251,7 @@ def test_binlog_chunk_and_select_agree_for_random_tables(server_name: str, offer
         phases=(Phase.generate,),  # shrinking against a server takes minutes; the message names the cell
         suppress_health_check=list(HealthCheck),
     )
-    @given(found=tables(offered, ROWS))
+    @given(found=tables(offered))
     def run(found: list[RandomTable]) -> None:
         nonlocal opinions
         for table in found:

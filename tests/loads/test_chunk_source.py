@@ -32,7 +32,8 @@ from schemas.position import Position
 from schemas.settings import Settings
 from spark_jobs.loads import chunk_source
 from spark_jobs.loads.chunk_source import TableChunks
-from tests.codec.test_the_server_is_the_oracle import RandomTable, _literal, tables
+from tests.codec.random_tables import RandomTable, tables
+from tests.codec.test_the_server_is_the_oracle import _literal
 from tests.support.chunk_writers import MemoryChunkWriter, MemoryTopics
 from tests.support.played_loads import MemoryRegistry, load_settings, pairs
 from tests.support.servers import database, drop_database, new_database
