@@ -138,7 +138,11 @@ class Wiring:
         self._progress = LogProgress(self._offset.position, alive_s=time.monotonic())
         self._cursor = LogCursor(self._offset, start.server.flavour)
         self._assembler = TransactionAssembler(
-            self._cursor, start.server.flavour, include_query=settings.records.include_query, hint=start.hint
+            self._cursor,
+            start.server.flavour,
+            include_query=settings.records.include_query,
+            hint=start.hint,
+            exact=settings.order.group is not None,
         )
         self._schema_ids = SchemaIds(start.documents)
         self._registry = SchemaIdRegistry.of(settings.format, self._schema_ids) if settings.format.type == "avro" else None
@@ -150,6 +154,7 @@ class Wiring:
             settings.records,
             settings.source.signal_names,
             self._delimiter,
+            exact=settings.order.group is not None,
         )
         self._catalog = Catalog(
             clients.questions.session, start.server.flavour, start.resumption.tracked, self._table_at_cursor

@@ -13,8 +13,9 @@ import numpy as np
 
 from rowcodec import ops
 from rowcodec.codec_kernels import GROUP, Bytes, Ints
-from rowcodec.encode import encode, find_python_cells
+from rowcodec.encode import encode, find_cells
 from rowcodec.encode_run import GTID_AT, GTID_BOUND, encode_run
+from rowcodec.exact_dates import exact_text
 from rowcodec.program import Program, compile_binlog, compile_result
 from rowcodec.scratch import Scratch, borrow, give_back
 from rowcodec.types import (
@@ -27,11 +28,17 @@ from rowcodec.types import (
     SourceConstants,
     WireSchemas,
 )
+from schemas.avro import avro_field_name
 from schemas.columns import TableSchema
 from schemas.errors import DecodeError, TidemarkError
+from schemas.exact_values import ExactValues
+from schemas.names import adjusted_field_name
 
 _MODES: Final = {"c": ops.INSERT, "u": ops.UPDATE, "d": ops.DELETE}
 _SLOTS: Final = struct.Struct(f"<{ops.SLOTS}q")
+_DELETED: Final = ord("d")
+_OLD: Final = (_DELETED, ord("u"))
+_TEMPORAL: Final = (ops.V_DATE_PACKED, ops.V_TIMESTAMP_STRUCT)
 _PREFIX_WIDTH: Final = 28
 _ROOM: Final = 16
 _DEFAULT_OPTIONS: Final = RecordOptions()
@@ -61,6 +68,9 @@ class TableCodec:
             None if layout is None else compile_binlog(table, layout, wire, constants, options)
         )
         self._has_key = bool(table.record_key)
+        self.exact = options.exact
+        names = (adjusted_field_name(column.name, constants.modes.field_names) for column in table.columns)
+        self._fields = [avro_field_name(name) for name in names]
 
     def encode_rows(self, buf: Bytes, start: int, end: int, ctx: EventContext) -> Records:
         """Encode the rows of one rows event: `start` is its first row byte, `end` its end without checksum.
@@ -72,7 +82,8 @@ class TableCodec:
             raise TidemarkError(message)
         numbers, strings = _event_slots(ctx)
         where = f"{ctx.file}:{ctx.pos}"
-        return self._run(self._binlog_program, _MODES[ctx.op], buf, start, end, numbers, strings, where)
+        checks = ctx.checks_foreign_keys
+        return self._run(self._binlog_program, _MODES[ctx.op], buf, start, end, numbers, strings, where, checks=checks)
 
     @property
     def encodes_runs(self) -> bool:
@@ -80,7 +91,10 @@ class TableCodec:
         return self._binlog_program is not None and not self._binlog_program.python_cells
 
     def encode_run(self, run: RowsOfRun) -> Records:
-        """Encode the rows of many rows events, as `encode_rows` does those of each. Raises `DecodeError` without a position."""
+        """Encode the rows of many rows events, as `encode_rows` does those of each, but without `Records.exact`.
+
+        Raises `DecodeError` without a position.
+        """
         program = self._binlog_program
         assert program is not None
         file = np.frombuffer(bytearray(run.file.encode()), np.uint8)
@@ -144,6 +158,8 @@ class TableCodec:
         numbers: tuple[int, ...],
         strings: bytes,
         where: str,
+        *,
+        checks: bool = True,
     ) -> Records:
         if not 0 <= start <= end <= buf.size:
             message = f"{self.table.full_name}: the rows lie outside the buffer"
@@ -152,7 +168,7 @@ class TableCodec:
         try:
             side, side_offsets, side_bound = _NO_SIDE, _NO_SIDE_OFFSETS, 0
             if program.python_cells:
-                found = self._locate(program, mode, buf, start, end, scratch)
+                found = self._locate(program, mode, buf, start, end, (ops.V_PYTHON, ops.V_PYTHON), scratch)
                 code = int(scratch.numbers[ops.R_CODE])
                 if code != ops.OK:
                     raise self._error(scratch.numbers, where)
@@ -180,7 +196,11 @@ class TableCodec:
                     scratch.relations,
                 )
                 if code == ops.OK:
-                    return scratch.records(self._has_key)
+                    records = scratch.records(self._has_key)
+                    if self.exact and (records.zeros or not checks):
+                        texts = self._exact_texts(program, mode, buf, start, end, records.rows, scratch)
+                        records.exact = _exact_values(mode, records, texts, checks=checks)
+                    return records
                 if not scratch.grow(code):
                     raise self._error(scratch.numbers, where)
         finally:
@@ -194,15 +214,34 @@ class TableCodec:
             name = f"{name}.{found.name} ({found.type.value})"
         return DecodeError(f"{name}: {ops.REASONS[code]}, row {int(report[ops.R_ROW])}", where)
 
+    def _exact_texts(
+        self, program: Program, mode: int, buf: Bytes, start: int, end: int, count: int, scratch: Scratch
+    ) -> list[dict[str, str]]:
+        """Return the zero and impossible dates of each image of `count` rows, by the names of their fields."""
+        rows = program.numbers[ops.HEAD_SIZE :][: len(self._fields) * ops.PROGRAM_WIDTH].reshape(-1, ops.PROGRAM_WIDTH)
+        columns = [
+            (name, op, digits)
+            for name, op, digits in zip(self._fields, rows[:, ops.OP].tolist(), rows[:, ops.ARG_A].tolist(), strict=True)
+            if _TEMPORAL[0] <= op <= _TEMPORAL[1]
+        ]
+        pairs = self._locate(program, mode, buf, start, end, _TEMPORAL, scratch).reshape(-1, 2).tolist()
+        texts: list[dict[str, str]] = [{} for _ in range(count * (2 if mode == ops.UPDATE else 1))]
+        for index, (at, size) in enumerate(pairs):
+            name, op, digits = columns[index % len(columns)]
+            text = exact_text(op, digits, buf[at : at + size].tobytes()) if size >= 0 else None
+            if text is not None:
+                texts[index // len(columns)][name] = text
+        return texts
+
     # ── the Python column path ────────────────────
 
     def _locate(
-        self, program: Program, mode: int, buf: Bytes, start: int, end: int, scratch: Scratch
+        self, program: Program, mode: int, buf: Bytes, start: int, end: int, cells: tuple[int, int], scratch: Scratch
     ) -> Ints:
-        """(offset, size) pairs of all Python cells; the scratch's report says whether all rows were found."""
+        """(offset, size) pairs of cells with these operations; the scratch's report says whether all rows were found."""
         found = np.empty(2048, np.int64)
         while True:
-            count = find_python_cells(program.numbers, mode, buf, start, end, scratch.numbers, found)
+            count = find_cells(program.numbers, mode, buf, start, end, *cells, scratch.numbers, found)
             if 2 * count <= found.size:
                 return found[: 2 * count]
             found = np.empty(2 * count, np.int64)
@@ -230,6 +269,24 @@ class TableCodec:
         block_ends = offsets[::per_row]
         bound = int(np.diff(block_ends).max()) if block_ends.size > 1 else 0
         return np.frombuffer(bytearray(b"".join(pieces) or b"\x00"), np.uint8), offsets, bound
+
+
+def _exact_values(
+    mode: int, records: Records, texts: list[dict[str, str]], *, checks: bool
+) -> dict[int, ExactValues]:
+    """Return what the envelopes of records do not say. `texts` are dates by the names of fields, of each image of the rows."""
+    exact: dict[int, ExactValues] = {}
+    images, image = 2 if mode == ops.UPDATE else 1, 0
+    for index, op in enumerate(records.ops.tolist()):
+        if not op:  # a tombstone
+            continue
+        before = texts[image] if op in _OLD else {}
+        after = texts[image + images - 1] if op != _DELETED else {}
+        if before or after or not checks:
+            exact[index] = ExactValues(before, after, int(checks))
+        if mode == ops.DELETE or op != _DELETED:  # the new row of an update with another key follows as c
+            image += images
+    return exact
 
 
 def _event_slots(ctx: EventContext) -> tuple[tuple[int, ...], bytes]:

@@ -57,7 +57,10 @@ class CodecFactory:
         records: RecordSettings | None = None,
         signal_table: tuple[str, str] | None = None,
         delimiter: str = topics.DELIMITER,
+        *,
+        exact: bool = False,
     ) -> None:
+        """`exact`: what an envelope cannot say of a row is in headers, and no update is skipped: NULL may have been a date."""
         self._prefix = prefix
         self._delimiter = delimiter
         self._connector = connector
@@ -67,7 +70,8 @@ class CodecFactory:
         self._constants = SourceConstants(SOURCE_VERSION, connector, prefix, self._modes)
         self._records = records
         self._signal_table = signal_table
-        self._options = RecordOptions() if records is None else _options(records)
+        options = RecordOptions() if records is None else _options(records)
+        self._options = replace(options, exact=exact, skip_unchanged=options.skip_unchanged and not exact)
         self._shaped: dict[TableSchema, TableSchema] = {}
         self._schemas: dict[TableSchema, WireSchemas] = {}
         self._codecs: dict[tuple[TableSchema, BinlogLayout | None], TableCodec] = {}

@@ -73,6 +73,7 @@ from rowcodec.ops import (
     R_ROW,
     R_ROWS,
     R_VALUE_BYTES,
+    R_ZEROS,
     READ,
     S_ORDINAL,
     S_ORDINAL_STEP,
@@ -219,14 +220,17 @@ def _put_image(
             o = move(out, o, side, side_offsets[slot], side_offsets[slot + 1] - side_offsets[slot])
         else:
             o = put_cell(program, row, buf, at, size, out, o, pool, tmp, limbs)
-        if (o == ZERO_DATE or o == -E_RANGE) and program[row + NULLABLE]:  # noqa: PLR1714  no tuple membership here
-            o = move(out, start, pool, program[row + NULL_AT], program[row + NULL_SIZE])
-            scratch[cell + 1] = -1
-            continue
-        if o == ZERO_DATE:
+        if o < 0:
+            is_zero = o == ZERO_DATE
+            if is_zero:
+                scratch[X_REPORT + R_ZEROS] += 1
+            if (is_zero or o == -E_RANGE) and program[row + NULLABLE]:
+                o = move(out, start, pool, program[row + NULL_AT], program[row + NULL_SIZE])
+                scratch[cell + 1] = -1
+                continue
+            if not is_zero:
+                return np.int64(o), np.int64(program[row + COLUMN])
             o = move(out, scratch[cell], pool, program[row + ZERO_AT], program[row + ZERO_SIZE])
-        elif o < 0:
-            return np.int64(o), np.int64(program[row + COLUMN])
         scratch[cell + 1] = o - scratch[cell]
     return _put_piece(program, P_CLOSE, pool, out, o), np.int64(-1)
 
@@ -558,6 +562,7 @@ def begin_records(scratch: Ints, offsets: Ints, relations: ShortInts) -> None:
     scratch[X_REPORT + R_ROWS] = 0
     scratch[X_REPORT + R_VALUE_BYTES] = 0
     scratch[X_REPORT + R_KEY_BYTES] = 0
+    scratch[X_REPORT + R_ZEROS] = 0
     offsets[0] = 0
     offsets[relations.size + 1] = 0
 
@@ -606,10 +611,10 @@ def encode(
 
 
 @entry
-def find_python_cells(
-    program: Ints, mode: Int, buf: Bytes, start: Int, end: Int, scratch: Ints, found: Ints
+def find_cells(
+    program: Ints, mode: Int, buf: Bytes, start: Int, end: Int, first_op: Int, last_op: Int, scratch: Ints, found: Ints
 ) -> Int:
-    """Locate the cells of the Python path in all images, as (offset, size) pairs in image order.
+    """Locate the cells with one of these operations in all images, as (offset, size) pairs in image order.
 
     Returns how many pairs there are, also when `found` is too small for them; the report holds the code.
     """
@@ -626,7 +631,8 @@ def find_python_cells(
             return count
         for image in range(images):
             for index in range(columns):
-                if program[program[H_ROW_AT] + index * PROGRAM_WIDTH + OP] != V_PYTHON:
+                op = program[program[H_ROW_AT] + index * PROGRAM_WIDTH + OP]
+                if op < first_op or op > last_op:
                     continue
                 if 2 * count + 1 < found.size:
                     cell = X_CELLS + 2 * (image * columns + index)

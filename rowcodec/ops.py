@@ -111,6 +111,7 @@ R_VALUE_BYTES: Final = 5
 R_KEY_BYTES: Final = 6
 R_NEED_VALUES: Final = 7
 R_NEED_KEYS: Final = 8
+R_ZEROS: Final = 9  # zero and impossible dates, for which NULL or a default was written
 REPORT: Final = 16
 
 OK: Final = 0

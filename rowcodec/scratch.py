@@ -83,6 +83,7 @@ class Scratch:
             has_key=has_key,
             ops=self.marks[capacity : capacity + count].copy(),
             related=self.relations[:count].copy(),
+            zeros=int(report[ops.R_ZEROS]),
         )
 
 

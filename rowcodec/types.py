@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.connect_types import PRECISE, ValueModes
+from schemas.exact_values import ExactValues
 
 Format = Literal["avro", "json", "json_schema"]
 
@@ -54,13 +56,15 @@ class RecordOptions:
 
     `tombstones`: a record without value follows each delete. `skip_unchanged`: an update that changes no
     written column gives no record. `transactions`: envelopes of log events have a transaction block. `unwrap`: a
-    record is a flat row (the old one of a delete) with `__deleted`, `__op` and `__source_ts_ms` instead.
+    record is a flat row (the old one of a delete) with `__deleted`, `__op` and `__source_ts_ms` instead. `exact`: what an
+    envelope cannot say is beside the records (`Records.exact`).
     """
 
     tombstones: bool = True
     skip_unchanged: bool = False
     transactions: bool = False
     unwrap: bool = False
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class EventContext:
     `position_prefix` is 28 characters (epoch, file, offset), `first_ordinal` the ordinal of the event's first
     row, `pos` where the event starts, `ts_us` the source's time, `now_ns` ours. With transaction blocks
     `transaction` is the transaction's id, `total_order` and `table_order` count the event's first record.
+    `checks_foreign_keys`: the session had foreign_key_checks=1.
     """
 
     op: Literal["c", "u", "d", "t"]
@@ -86,6 +91,7 @@ class EventContext:
     transaction: str = ""
     total_order: int = 1
     table_order: int = 1
+    checks_foreign_keys: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,8 @@ class Records:
 
     `rows` source rows gave `count` records. A tombstone has an empty slice and is_tombstone 1: its value is
     null. `ops` holds ord() of c, u, d, r, t, and 0 for a tombstone. `related` is the record whose key goes into
-    the header `__debezium.newkey` (on d and its tombstone) or `__debezium.oldkey` (on c), -1 for none.
+    the header `__debezium.newkey` (on d and its tombstone) or `__debezium.oldkey` (on c), -1 for none. `zeros` counts zero and
+    impossible dates, for which NULL or a default was written; `exact` are the values of the header `tidemark.exact`, by record.
     """
 
     count: int
@@ -149,3 +156,5 @@ class Records:
     has_key: bool
     ops: npt.NDArray[np.uint8]
     related: npt.NDArray[np.int32]
+    zeros: int = 0
+    exact: Mapping[int, ExactValues] | None = None

@@ -579,6 +579,8 @@ class RowsHeader(NamedTuple):
     present: tuple[int, ...] = ()
 
 
+NO_FOREIGN_KEY_CHECKS: Final = 2
+"""A flag of rows events: the session had foreign_key_checks=0."""
 _MISSING_COLUMNS: Final = (
     "a rows event does not hold all columns of its table: some session runs without binlog_row_image=FULL. "
     "SET GLOBAL binlog_row_image='FULL', reconnect the clients, then snapshot the changed tables again"

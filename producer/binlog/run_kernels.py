@@ -271,6 +271,7 @@ def _transaction(
     offsets: Ints,
     begin: Int,
     skips_sql: Int,
+    left_out: Int,
     slow: Ints,
     current: Ints,
     items: Table,
@@ -320,7 +321,7 @@ def _transaction(
                 own[count] = table
                 count += 1
         elif bit != 0:
-            if start + 29 > end or item == items.shape[0]:
+            if start + 29 > end or item == items.shape[0] or _little(buf, start + 25, 2) & left_out != 0:
                 return _NOT_SIMPLE
             number = _little(buf, start + 19, 6)
             table = np.int64(-1)
@@ -369,6 +370,7 @@ def find_run(
     offsets: Ints,
     begin: Int,
     skips_sql: Int,
+    left_out: Int,
     most: Int,
     most_bytes: Int,
     slow: Ints,
@@ -381,7 +383,7 @@ def find_run(
 ) -> None:
     """Find the first run of two rows events or more at or behind event `begin`; without one R_TRANSACTIONS is 0.
 
-    Rows events of tables whose id is in `slow` are in no run.
+    Rows events of tables whose id is in `slow`, and those with a flag of `left_out`, are in no run.
     """
     report[:] = 0
     index = np.int64(begin)
@@ -397,8 +399,9 @@ def find_run(
         count = report[R_TRANSACTIONS]
         known, written = report[R_TABLES], report[R_ITEMS]
         behind = _transaction(
-            buf, types, starts, ends, timestamps, server_ids, offsets, index, skips_sql, slow, current, items, tables, report
-        )
+            buf, types, starts, ends, timestamps, server_ids, offsets, index, skips_sql, left_out, slow,
+            current, items, tables, report,
+        )  # fmt: skip
         is_fitting = behind > 0
         if is_fitting and current[_C_UUID] != NO_GTID:
             groups = report[R_INTERVALS]

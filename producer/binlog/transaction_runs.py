@@ -81,10 +81,14 @@ class TransactionRun:
 
 
 class RunFinder:
-    """The search for runs in batches, and its memory. With `skips_sql` the SQL text of rows is of no interest."""
+    """The search for runs in batches, and its memory. With `skips_sql` the SQL text of rows is of no interest.
 
-    def __init__(self, *, skips_sql: bool) -> None:
+    No run has a rows event with one of the flags `left_out`.
+    """
+
+    def __init__(self, *, skips_sql: bool, left_out: int = 0) -> None:
         self._skips_sql = int(skips_sql)
+        self._left_out = left_out
         self._slow_ids: set[int] = set()
         self._slow: Ints = np.empty(0, np.int64)
         self._current: Ints = np.zeros(CURRENT, np.int64)
@@ -106,6 +110,7 @@ class RunFinder:
             batch.offsets,
             begin,
             self._skips_sql,
+            self._left_out,
             most,
             MOST_BYTES,
             self._slow,

@@ -156,7 +156,7 @@ def record_keys(records: Records, skip: int) -> Iterator[bytes]:
 def chosen(records: Records, kept: list[int]) -> Records:
     """Return the records with these indices, in that order. They are rows of a SELECT: none belongs to another."""
     values, value_offsets = _chosen(records.values, records.value_offsets.tolist(), kept)
-    keys, key_offsets = records.keys, records.key_offsets
+    keys, key_offsets, exact = records.keys, records.key_offsets, records.exact
     if records.has_key:
         keys, key_offsets = _chosen(records.keys, records.key_offsets.tolist(), kept)
     return Records(
@@ -170,6 +170,7 @@ def chosen(records: Records, kept: list[int]) -> Records:
         has_key=records.has_key,
         ops=records.ops[kept],
         related=np.full(len(kept), -1, np.int32),
+        exact=None if exact is None else {new: exact[old] for new, old in enumerate(kept) if old in exact},
     )
 
 

@@ -97,6 +97,7 @@ class TransactionAssembler:
         flavour: str,
         *,
         include_query: bool = False,
+        exact: bool = False,
         hint: RereadHint | None = None,
         memory: PendingMemory | None = None,
     ) -> None:
@@ -110,7 +111,7 @@ class TransactionAssembler:
         self._dropped = DroppedRows(self._memory)
         self._prepared = PreparedGroups()
         self._transaction: OpenTransaction | None = None
-        self.runs = RunFinder(skips_sql=not include_query)
+        self.runs = RunFinder(skips_sql=not include_query, left_out=events.NO_FOREIGN_KEY_CHECKS if exact else 0)
 
     # ---- state
 
@@ -149,10 +150,9 @@ class TransactionAssembler:
 
     def resume_point(self) -> ResumePoint:
         """Return where the log is now: the boundary, or the beginning of the open transaction."""
-        cursor = self.cursor
         if self._transaction is None:
-            return ResumePoint(*cursor.boundary, str(cursor.gtids))
-        return ResumePoint(cursor.file, self._transaction.position.offset, str(cursor.gtids))
+            return ResumePoint(*self.cursor.boundary, str(self.cursor.gtids))
+        return ResumePoint(self.cursor.file, self._transaction.position.offset, str(self.cursor.gtids))
 
     # ---- changes from outside
 

@@ -240,6 +240,7 @@ class LogPublication:
             transaction.thread,
             self._sql,
             self._now_ns(),
+            checks_foreign_keys=not event.flags & events.NO_FOREIGN_KEY_CHECKS,
         )
         if self._metadata is not None:
             context = self._metadata.numbered(context, transaction, event.route.name)

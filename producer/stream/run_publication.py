@@ -62,7 +62,7 @@ class RunPublication:
         is_numbered = run.longest < 2 and _NOT_ENCODED not in group_of
         if not is_numbered and not _number(run, [route for route, _ in planned], group_of):
             return _NOT_AT_ALL
-        events = self._encoded(run, routes, group_of, boundary.prefix[:_PREFIX_OF_FILE], file)
+        events = self._encoded(run, finder, routes, group_of, boundary.prefix[:_PREFIX_OF_FILE], file)
         if events is None:
             return _NOT_AT_ALL
         for event, (_, plan) in zip(events, routes, strict=True):
@@ -91,9 +91,18 @@ class RunPublication:
         return found if len(found) == len(tables) else fitting
 
     def _encoded(
-        self, run: TransactionRun, routes: list[tuple[Route, RunPlan]], groups: npt.NDArray[np.int64], prefix: str, file: str
+        self,
+        run: TransactionRun,
+        finder: RunFinder,
+        routes: list[tuple[Route, RunPlan]],
+        groups: npt.NDArray[np.int64],
+        prefix: str,
+        file: str,
     ) -> list[EncodedRun] | None:
-        """Return the records of each route; None where a row is damaged: read one by one, those before it are published."""
+        """Return the records of each route; None if a row is damaged: read one by one, the rows before it are published.
+
+        Also None if a record has a header of its own. Its table is in no run until the next commit: more such rows may follow.
+        """
         events: list[EncodedRun] = []
         items, count, now_ns = run.items.reshape(-1), len(run.items), self._now_ns()
         ts_ms = _last_time(run, groups) // 1000
@@ -102,7 +111,12 @@ class RunPublication:
             for group, (route, _) in enumerate(routes):
                 rows = RowsOfRun(run.batch.buf, items, count, groups, group, prefix, file, now_ns)
                 assert route.codec is not None
-                events.append(EncodedRun(route, rows, route.codec.encode_run(rows), ts_ms, first_us[group], last_us[group]))
+                records = route.codec.encode_run(rows)
+                if records.zeros and route.codec.exact:
+                    for table in run.tables[groups == group, T_ID].tolist():
+                        finder.leave_out(table)
+                    return None
+                events.append(EncodedRun(route, rows, records, ts_ms, first_us[group], last_us[group]))
         except DecodeError:
             return None
         return events

@@ -62,7 +62,7 @@ class RecordSettings:
         help="log events that are not published: `c`, `u`, `d`, `t` (truncate), or `none`; the signal table's always are",
     )
     skip_messages_without_change: bool = setting(
-        default=False, help="leave out updates that change no published column"
+        default=False, help="leave out updates that change no published column; with `order.group` all are published"
     )
 
     provide_transaction_metadata: bool = setting(

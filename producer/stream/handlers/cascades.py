@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from mysqlio.information_schema import wait_for_ddl
+from producer.binlog.events import NO_FOREIGN_KEY_CHECKS
 from producer.binlog.images import RowImages
 from producer.catalog.foreign_keys import ForeignKeys, TableTrigger, read_foreign_keys
 from producer.snapshot.child_rows import MAX_VALUES, ChildRows, Value
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-NO_FOREIGN_KEY_CHECKS: Final = 2  # a flag of rows events: the session had foreign_key_checks=0, no rule was carried out
 _NAMES_KEYS: Final = re.compile(r"REFERENCES|FOREIGN\s+KEY|CONSTRAINT|RENAME|CHANGE", re.IGNORECASE)
 _DROPS_KEY: Final = re.compile(
     r"DROP\s+(?:FOREIGN\s+KEY|CONSTRAINT)\s+(?:IF\s+EXISTS\s+)?(?:`((?:[^`]|``)+)`|(\w+))", re.IGNORECASE
