@@ -43,4 +43,6 @@ def commit_records(
     clock.start()
     signals = settings.source.signal_names
     signal_topic = topics.change_topic(settings.name, *signals, settings.kafka.topic_delimiter) if signals else ""
-    return CommitSeal(topic, publisher, clock, resumption.offset, resumption.lost, signal_topic)
+    return CommitSeal(
+        topic, publisher, clock, resumption.offset, resumption.lost, signals=signal_topic, server=server.identity
+    )

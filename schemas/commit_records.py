@@ -14,6 +14,7 @@ transactions by these records alone. Positions are texts of `schemas.position`; 
     chunks           rows of snapshots among the rows of the spans (`snapshot.merge: producer`)
     complete         tables of snapshot requests of which all rows are in this record or an earlier one
     signals          the topic of the signal table, if the spans have it: its rows are for the producer, and for no target
+    server           the server whose log was read: its UUID, or `server_id=<n>` of a MariaDB
     reset            why reading did not resume at the last offset: the log between was not published
     end              the source is closed: no record follows
 
@@ -129,6 +130,7 @@ class CommitRecord:
     chunks: tuple[ChunkRows, ...] = json_field((), required=True)
     complete: tuple[CompleteTable, ...] = json_field((), required=True)
     signals: str = json_field("", omits_default=True)
+    server: str = json_field("", omits_default=True)
     reset: str = json_field("", omits_default=True)
     is_last: bool = json_field(default=False, name="end", omits_default=True)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from mysqlio.information_schema import read_table_facts
-from mysqlio.server_errors import server_code
 from schemas.errors import RetriableSourceError, SinkError, SourceError
 from spark_jobs.replicate.log_order import RowEvent
 from spark_jobs.replicate.row_statements import Draft, RowStatement, TableStatements, merged
@@ -29,9 +28,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_PACKET_BYTES: Final = 4 << 20
 _IDLE_S: Final = 10.0
 """How far a source without changes is read is written so often: a start reads no more of commit records than that."""
-_PACKET_BYTES: Final = 4 << 20
+_CHECKS: Final = {True: b"SET SESSION foreign_key_checks=1", False: b"SET SESSION foreign_key_checks=0"}
 
 
 class Applier:
@@ -100,7 +100,7 @@ class Applier:
         self.state = replace(self.state, done=done)
         statements = merged([(event, self._drafts(event)) for event in self._waiting])
         with self._target.transaction():
-            for packet in _packets(statements):
+            for packet in _packets(statements, self._target.packet_bytes):
                 self._run(packet)
             self._target.put_state(self._source, self.state)
         self._loading, self._written_s = self.state.loading, time.monotonic()
@@ -108,9 +108,9 @@ class Applier:
         self._waiting = []
 
     def _drafts(self, event: RowEvent) -> Sequence[Draft]:
-        name = ".".join(event.table)
-        is_strict = not (self._settings.safe_mode or name in self.state.loading or event.op == "r")
-        return self._table(event.table).drafts(event, is_strict=is_strict)
+        loading = self.state.loading
+        is_strict = not (self._settings.safe_mode or ".".join(event.table) in loading or event.op == "r")
+        return self._table(event.table).drafts(event, is_strict=is_strict, is_whole=not loading)
 
     def _table(self, table: tuple[str, str]) -> TableStatements:
         known = self._tables.get(table)
@@ -122,24 +122,37 @@ class Applier:
                     f"leave it out with exclude_tables"
                 )
                 raise SinkError(message)
+            if not self._target.is_transactional(*table):
+                message = f"the target's table {'.'.join(table)} has no transactions: run ALTER TABLE ... ENGINE=InnoDB there"
+                raise SinkError(message)
             schema = facts.schema
             filled = frozenset(column.name for column in schema.columns if column.filled_by == "expression")
             decoder = self._decoder
-            known = TableStatements(schema, lambda ident: decoder.columns(ident, schema, filled))
+            known = TableStatements(schema, lambda ident, whole: decoder.columns(ident, schema, frozenset() if whole else filled))
             self._tables[table] = known
         return known
 
     def _run(self, packet: Sequence[RowStatement]) -> None:
+        """Run statements in one packet, each with foreign keys checked or not; behind it they are checked."""
+        sent: list[tuple[bytes, RowStatement | None]] = []
+        checks = True
+        for statement in packet:
+            if statement.checks_keys != checks:
+                checks = statement.checks_keys
+                sent.append((_CHECKS[checks], None))
+            sent.append((statement.sql, statement))
+        if not checks:
+            sent.append((_CHECKS[True], None))
         try:
-            counts = self._target.execute_many([one.sql for one in packet])
+            counts = self._target.execute_many([sql for sql, _ in sent])
         except RetriableSourceError:
             raise
         except SourceError as error:
-            at = int(error.__cause__.__notes__[0]) if error.__cause__ is not None else 0
-            raise self._refused(packet[at], f"{error} ({server_code(error)})") from error
-        for statement, count in zip(packet, counts, strict=True):
-            if statement.rows is not None and count != statement.rows:
-                raise self._refused(statement, f"{count} rows were there of {statement.rows}")
+            refused = sent[int(error.__cause__.__notes__[0])][1] if error.__cause__ is not None else None
+            raise self._refused(refused or packet[0], str(error)) from error
+        for (_, one), count in zip(sent, counts, strict=True):
+            if one is not None and one.rows not in (None, count):
+                raise self._refused(one, f"{count} rows were there of {one.rows}")
 
     def _refused(self, statement: RowStatement, reason: str) -> SinkError:
         first, last = statement.first, statement.last
@@ -154,12 +167,18 @@ class Applier:
 _WORDS: Final = {"c": "an insert", "u": "an update", "d": "a delete", "r": "a row of the snapshot", "t": "a truncate"}
 
 
-def _packets(statements: Sequence[RowStatement]) -> list[list[RowStatement]]:
-    """Return the statements in packets that a server takes."""
+def _packets(statements: Sequence[RowStatement], most: int) -> list[list[RowStatement]]:
+    """Return the statements in packets of so many bytes at most. `SinkError`: the statement of a row is longer."""
     packets: list[list[RowStatement]] = []
     size = 0
     for statement in statements:
-        if not packets or size + len(statement.sql) > _PACKET_BYTES:
+        if len(statement.sql) > most:
+            message = (
+                f"{statement.first.position}: a row of {'.'.join(statement.first.table)} needs a statement of "
+                f"{len(statement.sql):,} bytes, and max_allowed_packet of the target lets {most:,} through: raise it there"
+            )
+            raise SinkError(message)
+        if not packets or size + len(statement.sql) > min(most, _PACKET_BYTES):
             packets.append([])
             size = 0
         packets[-1].append(statement)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from mysqlio.connection import close_quietly, connect
 from mysqlio.quoting import qualified
 from mysqlio.server_errors import ServerError, source_errors
+from mysqlio.server_facts import identity_of
 from schemas.errors import ConfigError, FencedError
 from schemas.json_codec import Form, decode, encode, json_field
 
@@ -41,6 +42,8 @@ SESSION: Final = (
     ),
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
+_PACKET_ROOM: Final = 1_024
+"""For the switches of foreign key checks between statements."""
 _NAME: Final = "VARCHAR(249) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
 _TEXT: Final = "LONGTEXT CHARACTER SET utf8mb4"
 _OF_A_SOURCE: Final = f"task {_NAME}, name {_NAME}, {{}} {_TEXT} NOT NULL, PRIMARY KEY (task, name)"
@@ -71,7 +74,7 @@ class SourceState:
     begin: str = ""
     kept: tuple[str, ...] = ()
     request: str = ""
-    is_asked: bool = False
+    asked_ms: int = 0
     loading: tuple[str, ...] = json_field((), required=True)
 
     def behind(self, transaction: KafkaTransaction) -> SourceState:
@@ -91,6 +94,7 @@ class ApplyTarget:
     task: str
     epoch: int = 0
     _connection: Connection | None = field(default=None, init=False)
+    _packet_bytes: int = field(default=0, init=False)
 
     @property
     def connection(self) -> Connection:
@@ -101,7 +105,7 @@ class ApplyTarget:
 
     def close(self) -> None:
         """Give the connection up; the next use opens another one."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._packet_bytes = self._connection, None, 0
         if connection is not None:
             close_quietly(connection)
 
@@ -180,12 +184,27 @@ class ApplyTarget:
         """Write the state of a source, within a transaction."""
         self.execute("REPLACE INTO tidemark_meta.source VALUES (%s, %s, %s)", self.task, source, json.dumps(encode(state)))
 
-    def require_usable(self) -> None:
-        """Raise `ConfigError` if the server only reads."""
-        read_only = self.rows("SELECT @@global.read_only, @@global.log_bin")[0][0]
-        if int(read_only):
-            message = f"target: {self.access.address} is read-only (@@read_only): a task has to write there"
-            raise ConfigError(message)
+    def require_usable(self, source: str, server: str) -> None:
+        """Raise `ConfigError` if the server only reads, or is the one (`identity_of`) that the source reads."""
+        if int(self.rows("SELECT @@global.read_only")[0][0]):
+            raise ConfigError(f"target: {self.access.address} is read-only (@@read_only): a task has to write there")
+        if identity_of(self.connection) == server:
+            raise ConfigError(f"target: {self.access.address} is the server that source {source} reads: name another one")
+
+    def is_transactional(self, database: str, table: str) -> bool:
+        """Return whether the engine of a table has transactions; TiDB reports InnoDB."""
+        asked = (
+            "SELECT 1 FROM information_schema.TABLES t JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE "
+            "WHERE t.TABLE_SCHEMA = %s AND t.TABLE_NAME = %s AND e.TRANSACTIONS = 'YES'"
+        )
+        return bool(self.rows(asked, database, table))
+
+    @property
+    def packet_bytes(self) -> int:
+        """The longest text of statements that the server takes at once."""
+        if not self._packet_bytes:
+            self._packet_bytes = int(self.rows("SELECT @@max_allowed_packet")[0][0]) - _PACKET_ROOM
+        return self._packet_bytes
 
     def exists(self, database: str, table: str) -> bool:
         """Return whether there is such a table."""
@@ -193,6 +212,10 @@ class ApplyTarget:
             "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s", database, table
         )
         return bool(listed)
+
+    def has_rows(self, database: str, table: str) -> bool:
+        """Return whether a table has any row."""
+        return bool(self.rows(f"SELECT 1 FROM {qualified(database, table)} LIMIT 1"))  # noqa: S608
 
     def has_database(self, database: str) -> bool:
         """Return whether there is such a database."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
 
+from mysqlio.definitions.tokens import tokenise
 from mysqlio.quoting import qualified, quoted
 from schemas.errors import RetriableSourceError, SinkError, SourceError
 from schemas.json_codec import Form, decode, encode
@@ -102,6 +103,7 @@ class DdlStatements:
             self._execute(event)
         elif self._digest(event) == intent.before:
             self._execute(event)
+        behind = _renamed(event, behind)
         with self._target.transaction():
             self._target.put_state(self._source, behind)
             self._target.execute("DELETE FROM tidemark_meta.ddl WHERE task = %s AND name = %s", self._target.task, self._source)
@@ -127,7 +129,10 @@ class DdlStatements:
         return hashlib.sha256(definition.encode()).hexdigest()
 
     def _execute(self, event: StatementEvent) -> None:
-        """Run the statement in a session that reads it as its own did."""
+        """Run the statement in a session that reads it as its own did.
+
+        Foreign keys are not checked: tables are described in the order of their names, and the source has checked the rest.
+        """
         names = [name for bit, name in _MODES.items() if (event.session.sql_mode or 0) & bit]
         mode = ",".join(["ALLOW_INVALID_DATES", "NO_ENGINE_SUBSTITUTION", *names])
         sql = _OF_A_COPY.sub("", event.sql) if event.kind == "CREATE" else event.sql
@@ -135,9 +140,9 @@ class DdlStatements:
             if event.table is not None and event.kind == "CREATE":
                 self._create_database(event.table[0])
             self._use(event.session.database)
-            self._target.execute("SET SESSION sql_mode = %s", mode)
+            self._target.execute("SET SESSION sql_mode = %s, foreign_key_checks = 0", mode)
             self._target.execute(sql)
-        self._target.close()  # with what was set
+        self._target.close()  # with its settings
 
     def _create_database(self, database: str) -> None:
         if not self._target.has_database(database):
@@ -169,3 +174,23 @@ class DdlStatements:
                 f"The statement: {sql[:_SHOWN]}"
             )
             raise SinkError(message) from error
+
+
+def _renamed(event: StatementEvent, state: SourceState) -> SourceState:
+    """Return the state with the new name of a table that is loaded and gets another one; without a table that is dropped."""
+    if event.table is None or not state.loading:
+        return state
+    old, new = _named(event), ".".join(event.table)
+    gone = new if event.kind == "DROP" else ""
+    names = (new if name == old and event.kind == "ALTER" else name for name in state.loading if name != gone)
+    return replace(state, loading=tuple(names))
+
+
+def _named(event: StatementEvent) -> str:
+    """Return the table that a statement names behind TABLE, with its database."""
+    words = tokenise(event.sql, "mysql", event.session.sql_mode)
+    at = next((index + 1 for index, word in enumerate(words) if word.upper == "TABLE"), len(words))
+    if [word.upper for word in words[at : at + 2]] == ["IF", "EXISTS"]:
+        at += 2
+    names = [word.text for word in words[at : at + 3]]
+    return f"{names[0]}.{names[2]}" if names[1:2] == ["."] else ".".join([event.session.database, *names[:1]])

@@ -1,4 +1,4 @@
-"""The begin of a task at a source: its start in the commit records, the tables there are, and the request to read them.
+"""The begin of a task at a source: its start in the commit records, the tables, the request to read them, and its answers.
 
 The topic of the statements has each table as it was, and every statement since. What came before the begin is run on the target for
 tables that it lacks. A table that is there is kept as it is.
@@ -16,17 +16,20 @@ from kafkaio.committed_reader import OPEN_END, SOON, CommittedReader
 from kafkaio.record_writer import RecordWriter
 from schemas import topics
 from schemas.commit_records import CommitRecord
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, SinkError
+from schemas.notifications import SIGNAL, ScanStatus
 from schemas.signals import EXECUTE_SNAPSHOT, signal_document
 from spark_jobs.replicate.apply_target import SourceState
+from spark_jobs.replicate.stream_reader import AGAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from schemas.settings import KafkaSettings
     from schemas.settings.task_section import TaskSource
     from spark_jobs.replicate.apply_target import ApplyTarget
     from spark_jobs.replicate.log_order import LogOrder, StatementEvent
+    from spark_jobs.replicate.row_values import RowDecoder
 
 _FIRST_S: Final = 30.0
 _DELIVERY_S: Final = 20.0
@@ -83,11 +86,58 @@ class SourceTopics:
         writer.produce(topic, document.encode(), self._source, 0)
         writer.flush(_DELIVERY_S + 5.0)
 
+    def watch(self, request: str, since_ms: int, decoder: RowDecoder) -> LoadAnswers:
+        """Return the answers to a request that was made then (Unix, ms)."""
+        return LoadAnswers(self._kafka, self._source, self._group, request, since_ms, decoder)
+
     def _silent(self, why: str) -> str:
         return (
             f"source {self._source}: its producer publishes no commit records ({self._commits[0]}: {why}). Set order.group there, "
             "and start it"
         )
+
+
+class LoadAnswers:
+    """The answers of the producer to a request to read tables. Use it in one thread."""
+
+    def __init__(
+        self, kafka: KafkaSettings, source: str, group: str, request: str, since_ms: int, decoder: RowDecoder
+    ) -> None:
+        self._source, self._request, self._decoder = source, request, decoder
+        self._next_s = 0.0
+        self._reader = CommittedReader(kafka, group, SOON)
+        partitions = self._reader.partitions(topics.notifications_topic(source, kafka.topic_delimiter))
+        ends = self._reader.ends(partitions)
+        begins = self._reader.offsets_since(partitions, since_ms)
+        self._reader.begin({one: end if begins[one] < 0 else begins[one] for one, end in ends.items()})
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self._reader.close()
+
+    def require_hope(self) -> None:
+        """Read the answers, once a second. `ConfigError`: the request is refused. `SinkError`: a table cannot be read."""
+        if time.monotonic() < self._next_s:
+            return
+        while (record := self._reader.next_record(0.0)) is not None:
+            value = self._decoder.payload(record.value or b"")
+            if value["id"] == self._request:
+                self._judge(value["aggregate_type"], value["type"], value["additional_data"] or {})
+        self._next_s = time.monotonic() + 1.0
+
+    def _judge(self, aggregate: str, kind: str, data: Mapping[str, str]) -> None:
+        if (aggregate, kind) == (SIGNAL, "REJECTED"):
+            reason = data.get("reason", "it gives no reason")
+            raise ConfigError(f"source {self._source} refuses to read the task's tables: {reason}")
+        status = data.get("status")
+        if kind == "TABLE_SCAN_COMPLETED" and status not in (ScanStatus.SUCCEEDED, ScanStatus.EMPTY):
+            message = (
+                f"source {self._source} cannot read table {data.get('scanned_collection')} for the task: {status}. Leave it out "
+                "with exclude_tables, or copy its rows yourself and use mode: incremental"
+            )
+            raise SinkError(message)
+        if kind == "ABORTED":
+            raise SinkError(f"source {self._source}: snapshot {self._request} was stopped, and tables are not read. {AGAIN}")
 
 
 def _closed(offset: int, value: bytes | None) -> tuple[int, CommitRecord] | None:
@@ -108,12 +158,21 @@ def begun(
     offset, commit = source_topics.newest_commit()
     begin = commit.to.text
     tables = _tables(source_topics.history(order, begin), follows)
+    if loads and not any(tables.values()):
+        raise ConfigError(f"sources: {source.name} publishes no table that the task names: check its tables and exclude_tables")
+    kept = [table for table in tables if target.exists(*table)]
+    filled = [".".join(table) for table in kept if loads and target.has_rows(*table)]
+    if filled:
+        raise ConfigError(
+            f"target: {', '.join(filled)} has rows already, and a load leaves those that the source does not have. Empty the "
+            "tables, or use mode: incremental if they are as in the source"
+        )
     state = SourceState(
         offset=offset + 1,
         n=commit.n + 1,
         position=begin,
         begin=begin,
-        kept=tuple(sorted(".".join(table) for table in tables if target.exists(*table))),
+        kept=tuple(sorted(".".join(table) for table in kept)),
         request=f"task-{target.task}-{secrets.token_hex(4)}"[:42] if loads else "",
         loading=tuple(sorted(".".join(table) for table, is_there in tables.items() if is_there)) if loads else (),
     )

@@ -23,11 +23,18 @@ STATEMENT_BYTES: Final = 1 << 20
 """Of a statement of many rows, if no row is longer."""
 
 
+Columns = Callable[[int, bool], Sequence["RowColumn"]]
+
+
 class RowStatement(NamedTuple):
-    """A statement, how many rows it has to match (None: any number), and the event at its begin and at its end."""
+    """A statement, how many rows it has to match (None: any number), and the event at its begin and at its end.
+
+    `checks_keys`: the target checks its foreign keys, and does what they say (CASCADE).
+    """
 
     sql: bytes
     rows: int | None
+    checks_keys: bool
     first: RowEvent
     last: RowEvent
 
@@ -41,36 +48,45 @@ class Draft:
     row: bytes
     is_counted: bool
     may_grow: bool
+    checks_keys: bool = True
 
 
 class TableStatements:
-    """The statements of one table of the target. `columns_of` returns the columns of the records with a schema id."""
+    """The statements of one table of the target.
 
-    def __init__(self, table: TableSchema, columns_of: Callable[[int], Sequence[RowColumn]]) -> None:
+    `columns_of` returns the columns of the records with a schema id; if the second argument is False, without columns that the
+    target fills itself.
+    """
+
+    def __init__(self, table: TableSchema, columns_of: Columns) -> None:
         self._name = qualified(table.database, table.name).encode()
-        self._columns_of = columns_of
+        self._columns = columns_of
         self._key = table.primary_key or table.unique_key
         self._kinds = {column.name: column for column in table.columns}
         self._heads: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
 
-    def drafts(self, event: RowEvent, *, is_strict: bool) -> list[Draft]:
-        """Return the statements of an event. Unless `is_strict`, rows may be missing, or there already."""
+    def drafts(self, event: RowEvent, *, is_strict: bool, is_whole: bool) -> list[Draft]:
+        """Return the statements of an event. Unless `is_strict`, rows may be missing, or there already.
+
+        Unless `is_whole`, the rows that foreign keys need may be missing: they are not checked for new values. An update of another
+        key is made as such, and a delete, so that the target's foreign keys follow.
+        """
         before, after = event.before, event.after
         if event.op == "d":
             return [self._delete(event, before, is_strict=is_strict)]
-        if event.op == "u" and is_strict:
-            return [self._update(event, before, after)]
-        inserts = [self._insert(event, after, is_strict=is_strict and event.op == "c")]
-        if event.op == "u" and self._is_moved(event, before, after):
-            return [self._delete(event, before, is_strict=False), *inserts]
-        return inserts
+        is_moved = event.op == "u" and self._is_moved(event, before, after)
+        update = [self._update(event, before, after, is_strict=is_strict, checks=is_whole or is_moved)] if event.op == "u" else []
+        if is_strict and update:
+            return update
+        insert = self._insert(event, after, is_strict=is_strict, checks=is_whole)
+        return [*update, insert] if is_moved else [insert]
 
-    def _insert(self, event: RowEvent, row: Row | None, *, is_strict: bool) -> Draft:
+    def _insert(self, event: RowEvent, row: Row | None, *, is_strict: bool, checks: bool) -> Draft:
         assert row is not None
-        columns = self._columns_of(event.schema_id)
+        columns = self._columns(event.schema_id, False)
         head, tail = self._insert_head(event.schema_id, columns, is_strict=is_strict)
         values = b"(%b)" % b",".join([column.literal(row) for column in columns])
-        return Draft(head, tail, values, is_counted=is_strict, may_grow=True)
+        return Draft(head, tail, values, is_counted=is_strict, may_grow=True, checks_keys=checks and event.checks_keys)
 
     def _insert_head(self, schema_id: int, columns: Sequence[RowColumn], *, is_strict: bool) -> tuple[bytes, bytes]:
         head = self._heads.get((schema_id, is_strict))
@@ -86,19 +102,20 @@ class TableStatements:
         assert row is not None
         if not self._key:
             sql = b"DELETE FROM %b WHERE %b LIMIT 1" % (self._name, self._found(event, row))
-            return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False)
+            return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, checks_keys=event.checks_keys)
         names = b",".join(quoted(name).encode() for name in self._key)
         head = b"DELETE FROM %b WHERE (%b) IN (" % (self._name, names)
-        return Draft(head, b")", b"(%b)" % b",".join(self._key_literals(event, row)), is_counted=is_strict, may_grow=True)
+        key = b"(%b)" % b",".join(self._key_literals(event, row))
+        return Draft(head, b")", key, is_counted=is_strict, may_grow=True, checks_keys=event.checks_keys)
 
-    def _update(self, event: RowEvent, before: Row | None, after: Row | None) -> Draft:
+    def _update(self, event: RowEvent, before: Row | None, after: Row | None, *, is_strict: bool, checks: bool) -> Draft:
         assert before is not None
         assert after is not None
-        columns = self._columns_of(event.schema_id)
+        columns = self._columns(event.schema_id, False)
         changed = [column for column in columns if before[column.field] != after[column.field]] or columns[:1]
         assigned = b",".join(b"%b=%b" % (quoted(one.name).encode(), one.literal(after)) for one in changed)
         sql = b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._name, assigned, self._found(event, before))
-        return Draft(sql, b"", b"", is_counted=True, may_grow=False)
+        return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, checks_keys=checks and event.checks_keys)
 
     def _is_moved(self, event: RowEvent, before: Row | None, after: Row | None) -> bool:
         assert before is not None
@@ -106,7 +123,7 @@ class TableStatements:
         return self._key_literals(event, before) != self._key_literals(event, after) if self._key else True
 
     def _key_literals(self, event: RowEvent, row: Row) -> list[bytes]:
-        by_name = {column.name: column for column in self._columns_of(event.schema_id)}
+        by_name = {column.name: column for column in self._columns(event.schema_id, True)}
         return [by_name[name].literal(row) for name in self._key]
 
     def _found(self, event: RowEvent, row: Row) -> bytes:
@@ -114,7 +131,7 @@ class TableStatements:
         if self._key:
             literals = self._key_literals(event, row)
             return b" AND ".join(b"%b=%b" % (quoted(one).encode(), value) for one, value in zip(self._key, literals, strict=True))
-        columns = self._columns_of(event.schema_id)
+        columns = self._columns(event.schema_id, False)
         return b" AND ".join(_same(self._kinds[column.name], column.literal(row)) for column in columns)
 
 
@@ -148,12 +165,13 @@ class _Open:
         self._draft = draft
         self._rows: list[bytes] = []
         self._bytes = len(draft.head)
+        self._kind = (draft.head, draft.tail, draft.checks_keys)
         self._first = self._last = first
 
     def fits(self, draft: Draft) -> bool:
         """Return whether the row of a draft may be added."""
         own = self._draft
-        is_alike = own.may_grow and draft.may_grow and (draft.head, draft.tail) == (own.head, own.tail)
+        is_alike = own.may_grow and draft.may_grow and (draft.head, draft.tail, draft.checks_keys) == self._kind
         return is_alike and self._bytes + len(draft.row) <= STATEMENT_BYTES
 
     def add(self, draft: Draft, event: RowEvent) -> None:
@@ -166,4 +184,5 @@ class _Open:
         """Return the statement."""
         draft = self._draft
         count = len(self._rows) if draft.is_counted else None
-        return RowStatement(draft.head + b",".join(self._rows) + draft.tail, count, self._first, self._last)
+        sql = draft.head + b",".join(self._rows) + draft.tail
+        return RowStatement(sql, count, draft.checks_keys, self._first, self._last)

@@ -8,7 +8,7 @@ All that a task knows durably is in the target. A start raises its epoch there, 
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -84,22 +84,26 @@ class SourceTask(Attempt):
 
     def run(self, *, until_caught_up: bool) -> None:
         """Apply until stopped, or until caught up."""
+        newest, commit = self._topics.newest_commit()
+        end = newest if until_caught_up else None
         if not self._target.epoch:  # a process that was fenced does not come back
-            self._target.require_usable()
+            self._target.require_usable(self._source.name, commit.server)
             self._target.take_over()
             log.info("task.started", task=self._settings.task, epoch=self._target.epoch)
         applier = self._begun()
-        end = self._topics.newest_commit()[0] if until_caught_up else None
         state = applier.state
-        with closing(
-            StreamReader(self._settings.kafka, self._source.name, self._group, state.offset, state.n, _BUFFER_BYTES)
-        ) as reader:
+        with ExitStack() as stack:
+            reader = StreamReader(self._settings.kafka, self._source.name, self._group, state.offset, state.n, _BUFFER_BYTES)
+            stack.enter_context(closing(reader))
+            watch = self._topics.watch(state.request, state.asked_ms, self._decoder) if state.loading else None
+            if watch is not None:
+                stack.enter_context(closing(watch))
             self._is_ready = True
             while not self._stop.is_set() and (end is None or applier.state.offset <= end or applier.state.loading):
-                batch = self._batch(reader)
-                if batch:
-                    applier.apply(batch)
-                    self.note_success()
+                applier.apply(self._batch(reader))
+                self.note_success()
+                if watch is not None and applier.state.loading:
+                    watch.require_hope()
 
     def _begun(self) -> Applier:
         """Return the applier, behind the history of the tables that the target lacked when the task began."""
@@ -111,9 +115,10 @@ class SourceTask(Attempt):
         for statement in self._topics.history(self._order, state.begin):
             if statement.table is None or ".".join(statement.table) not in state.kept:
                 state = statements.run(statement, state)
-        if state.request and not state.is_asked:
+        if state.request and not state.asked_ms:
+            asked_ms = time.time_ns() // 1_000_000
             self._topics.ask(state.request, source)
-            state = replace(state, is_asked=True)
+            state = replace(state, asked_ms=asked_ms)
             with target.transaction():
                 target.put_state(source.name, state)
         return Applier(target, source.name, state, self._order, self._decoder, statements, self._follows, settings.apply)
@@ -124,7 +129,7 @@ class SourceTask(Attempt):
         return is_named and not any(compiled(pattern).fullmatch(name) for pattern in source.exclude_tables)
 
     def _batch(self, reader: StreamReader) -> list[KafkaTransaction]:
-        """Return the Kafka transactions that are there, up to `driver_rows`; of a busy source what comes within the delay."""
+        """Return the Kafka transactions that are there, up to `driver_rows`; a busy source has the delay to add more."""
         settings = self._settings.apply
         batch, count, deadline = list[KafkaTransaction](), 0, time.monotonic() + settings.max_delay_ms / 1000
         while not batch or (count < settings.driver_rows and time.monotonic() < deadline):

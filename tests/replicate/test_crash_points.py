@@ -6,7 +6,6 @@ The records are in Kafka once. Each round puts the target and its state back to 
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,9 +19,8 @@ from schemas.settings import from_mapping
 from schemas.settings.task_section import TaskSettings
 from spark_jobs.replicate import task as task_module
 from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
-from spark_jobs.replicate.task import run_task
 from tests.integration.test_ordered_stream import mapping_of, written
-from tests.replicate.test_one_source import COLUMNS, rows_of, task_of
+from tests.replicate.task_scene import COLUMNS, catch_up, rows_of, task_of
 from tests.support.producers import SIGNAL, Source, running
 from tests.support.servers import database, drop_database, new_database
 
@@ -72,7 +70,7 @@ def stream(request, kafka, registry) -> Iterator[Any]:
         begun = task_module.begun
         patch.setattr(task_module, "begun", lambda *args, **named: states.append(begun(*args, **named)) or states[-1])
         with written(source, keys=30):
-            run(task)
+            catch_up(task)
             source.execute("ALTER TABLE b ADD COLUMN x INT NOT NULL DEFAULT 7", "CREATE TABLE c (id INT PRIMARY KEY, v INT)")
             source.execute("INSERT INTO c VALUES (1, 2)", "RENAME TABLE c TO d", "TRUNCATE TABLE d", "RENAME TABLE d TO c")
             source.execute("INSERT INTO c VALUES (2, 3)", "UPDATE c SET id = 5")
@@ -92,12 +90,8 @@ def put_back(source: Source, task: TaskSettings, state: SourceState) -> None:
     target.execute(f"DROP DATABASE IF EXISTS {source.schema}")
     target.execute("DELETE FROM tidemark_meta.ddl")
     with target.transaction():
-        target.put_state(source.name, replace(state, is_asked=True))
+        target.put_state(source.name, replace(state, asked_ms=1))
     target.close()
-
-
-def run(task: TaskSettings) -> None:
-    run_task(task, threading.Event(), until_caught_up=True)
 
 
 def require_equal(source: Source, server: Any) -> None:
@@ -111,7 +105,7 @@ def statements_of_a_run(stream: Any, monkeypatch: pytest.MonkeyPatch) -> list[st
     whole = Statements()
     with monkeypatch.context() as patch:
         whole.install(patch)
-        run(task)
+        catch_up(task)
     require_equal(source, server)
     return whole.kinds
 
@@ -121,7 +115,7 @@ def dies(task: TaskSettings, statements: Statements, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         statements.install(patch)
         try:
-            run(task)
+            catch_up(task)
         except Died:
             return True
     return False
@@ -136,7 +130,7 @@ def test_starts_that_die_at_each_kind_of_statement_end_in_the_rows_of_the_source
     points = [(kind, is_behind) for kind in kinds for is_behind in (False, True)]
     died = [dies(task, Statements(*point), monkeypatch) for point in points]
     assert died.count(True) > len(kinds)
-    run(task)
+    catch_up(task)
     require_equal(source, server)
 
 
@@ -148,5 +142,5 @@ def test_a_start_that_died_at_any_statement_ends_in_the_rows_of_the_source(strea
             for is_behind in (False, True):
                 put_back(source, task, state)
                 assert dies(task, Statements(kind, is_behind, passed), monkeypatch)
-                run(task)
+                catch_up(task)
                 require_equal(source, server)

@@ -66,13 +66,22 @@ class CommitSeal(CheckpointParticipant):
     """The seal of the log reader's Kafka transactions. Owned by the log reader's thread.
 
     `committed` is the offset that this start resumes at, `reset` why it does not resume at the end of the one before it, `signals`
-    the topic of the signal table.
+    the topic of the signal table, `server` the identity of the server.
     """
 
     def __init__(
-        self, topic: str, publisher: SpanSource, clock: ServerClock, committed: LogOffset, reset: str = "", signals: str = ""
+        self,
+        topic: str,
+        publisher: SpanSource,
+        clock: ServerClock,
+        committed: LogOffset,
+        reset: str = "",
+        *,
+        signals: str = "",
+        server: str = "",
     ) -> None:
         self._topic = topic
+        self._server = server
         self._signals = signals
         self._publisher = publisher
         self._clock = clock
@@ -171,6 +180,7 @@ class CommitSeal(CheckpointParticipant):
             continues=self._continues,
             complete=_completed(works),
             signals=self._signals if self._signals in rows else "",
+            server=self._server,
             reset=self._reset,
         )
         return replace(record, chunks=self._closed_chunks(RowTimes(record))) if self._chunks else record

@@ -1,0 +1,118 @@
+"""Tables that are not plain: without a key, with generated columns, foreign keys, changed keys; and those that are refused."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from schemas.errors import ConfigError, SinkError
+from schemas.settings import from_mapping
+from spark_jobs.replicate.task import run_task
+from tests.integration.test_ordered_stream import mapping_of
+from tests.replicate.task_scene import catch_up, rows_of, task_of
+from tests.support.producers import SIGNAL, Running, Source, running
+from tests.support.servers import database
+
+TABLES = {
+    "parent": "id INT PRIMARY KEY, name VARCHAR(20) UNIQUE",
+    "child": (
+        "id INT PRIMARY KEY, parent INT, name VARCHAR(20), FOREIGN KEY (parent) REFERENCES parent (id) ON DELETE CASCADE ON UPDATE "
+        "CASCADE, FOREIGN KEY (name) REFERENCES parent (name) ON UPDATE CASCADE ON DELETE SET NULL"
+    ),
+    "keyless": "f FLOAT, d DOUBLE, n DECIMAL(10, 3), t VARCHAR(20), b VARBINARY(20), j JSON, s DATETIME(3)",
+    "computed": "a INT, b INT AS (a * 2) STORED, c INT AS (a + 1) VIRTUAL, PRIMARY KEY (b)",
+    "two_keys": "x VARCHAR(30), y INT, z INT, PRIMARY KEY (x, y), UNIQUE (z)",
+}
+CHANGES = (
+    "INSERT INTO parent VALUES (4, 'four'), (5, 'five')", "INSERT INTO child VALUES (40, 4, 'four'), (50, 5, 'five'), (51, 5, 'four')",
+    "UPDATE parent SET id = 14, name = 'fourteen' WHERE id = 4", "DELETE FROM parent WHERE id = 5", "DELETE FROM parent WHERE id = 1",
+    "UPDATE parent SET id = 20 WHERE id = 2",
+    "INSERT INTO keyless VALUES (0.1, 0.1, 1.5, 'a', X'00FF', '{\"a\": [1, null]}', '2024-02-29 01:02:03.456')",
+    "INSERT INTO keyless VALUES (0.1, 0.1, 1.5, 'A', X'00FF', '{\"a\": [1, null]}', '2024-02-29 01:02:03.456')",
+    "INSERT INTO keyless VALUES (NULL, NULL, NULL, NULL, NULL, NULL, NULL), (NULL, NULL, NULL, 'x''\\\\', NULL, NULL, NULL)",
+    "UPDATE keyless SET n = n + 1 WHERE BINARY t = 'a'", "DELETE FROM keyless WHERE BINARY t = 'A'",
+    "UPDATE keyless SET d = 3 WHERE t IS NULL AND d IS NULL LIMIT 1",
+    "INSERT INTO computed (a) VALUES (3), (4)", "UPDATE computed SET a = 7 WHERE a = 3", "DELETE FROM computed WHERE a = 4",
+    "INSERT INTO two_keys VALUES ('a', 1, 1), ('b', 1, 2), ('c', 2, NULL)", "UPDATE two_keys SET y = 9 - y, z = z + 10",
+    "UPDATE two_keys SET x = 'B' WHERE x = 'b'", "REPLACE INTO two_keys VALUES ('d', 1, 11)",
+)  # fmt: skip
+
+
+def test_tables_of_all_kinds_are_followed(source, registry):
+    target = database("mysql97")
+    settings = from_mapping(mapping_of(source, registry.url))
+    source.execute(SIGNAL, *(f"CREATE TABLE {name} ({columns})" for name, columns in TABLES.items() if name != "keyless"))
+    source.execute(
+        "INSERT INTO parent VALUES (1, 'one'), (2, 'two')", "INSERT INTO child VALUES (10, 1, 'one'), (11, 2, 'one'), (12, 2, NULL)"
+    )
+    task = task_of(source, registry.url, target)
+    with running(settings) as run:
+        catch_up(task)
+        source.execute(f"CREATE TABLE keyless ({TABLES['keyless']})")
+        for change in CHANGES:
+            source.execute(change)
+        run.caught_up(source)
+        catch_up(task)
+    for table in TABLES:
+        assert sorted(map(repr, rows_of(target, source.schema, table))) == sorted(
+            map(repr, rows_of(source.server, source.schema, table))
+        ), table
+
+
+def test_a_load_that_is_stopped_at_the_source_ends_the_task(source, registry):
+    settings = from_mapping(mapping_of(source, registry.url))
+    source.execute(SIGNAL, "CREATE TABLE a (id INT PRIMARY KEY)")
+    source.execute(f"INSERT INTO a VALUES {','.join(f'({number})' for number in range(20_000))}")
+    stop = threading.Event()
+    timer = threading.Timer(60, stop.set)
+    timer.start()
+    with running(settings) as run:
+        stopped = threading.Thread(target=stop_the_snapshot, args=(source, run))
+        stopped.start()
+        with pytest.raises(SinkError, match=r"cannot read table .*\.a for the task: SKIPPED"):
+            run_task(task_of(source, registry.url, database("mariadb114")), stop)
+        stopped.join()
+    timer.cancel()
+
+
+def stop_the_snapshot(source: Source, run: Running) -> None:
+    coordinator = run.producer.coordinator
+    assert coordinator is not None
+    run.until(lambda: any(table.rows for table in coordinator.progress()), "rows are read")
+    source.execute("INSERT INTO tidemark_signal VALUES ('stop', 'stop-snapshot', '{\"type\": \"INCREMENTAL\"}')")
+
+
+def test_a_task_without_tables_is_refused(source, registry):
+    source.execute(SIGNAL, "CREATE TABLE a (id INT PRIMARY KEY)")
+    task = task_of(source, registry.url, database("mariadb114"), sources=[{"name": source.name, "tables": ["shop\\.a"]}])
+    with running(from_mapping(mapping_of(source, registry.url))), pytest.raises(ConfigError, match="no table that the task names"):
+        run_task(task, threading.Event())
+
+
+def test_targets_that_are_wrong_are_refused(source, registry):
+    settings = from_mapping(mapping_of(source, registry.url))
+    source.execute(SIGNAL, "CREATE TABLE a (id INT PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    target = database("mariadb114")
+    with target.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE IF NOT EXISTS {source.schema}")
+        cursor.execute(f"CREATE TABLE {source.schema}.a (id INT PRIMARY KEY) ENGINE=MyISAM")
+        cursor.execute(f"INSERT INTO {source.schema}.a VALUES (7)")
+    with running(settings) as run:
+        with pytest.raises(ConfigError, match="is the server that source"):
+            run_task(task_of(source, registry.url, source.server), threading.Event())
+        with pytest.raises(ConfigError, match=r"\.a has rows already"):
+            run_task(task_of(source, registry.url, target), threading.Event())
+        task = task_of(source, registry.url, target, mode="incremental")
+        catch_up(task)
+        source.execute("INSERT INTO a VALUES (8)")
+        run.caught_up(source)
+        with pytest.raises(SinkError, match=r"\.a has no transactions.*ENGINE=InnoDB"):
+            catch_up(task)
+        with target.connect(database=source.schema) as connection, connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE a ENGINE=InnoDB")
+        catch_up(task)
+        source.execute("DELETE FROM a WHERE id = 1")
+        run.caught_up(source)
+        with pytest.raises(SinkError, match=r"a delete in .*\.a: 0 rows were there of 1"):
+            catch_up(task)
