@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from schemas.position import Position
 
@@ -23,6 +23,8 @@ class StreamPosition:
     us: int
     member: int
     position: Position
+
+    START: ClassVar[StreamPosition]
 
     def __post_init__(self) -> None:
         if not (0 <= self.us < _LATEST_US and 0 <= self.member < _LARGEST_MEMBER):
@@ -43,3 +45,6 @@ class StreamPosition:
             raise ValueError(message)
         us, member, position = match.groups()
         return StreamPosition(int(us), int(member), Position.parse(position))
+
+
+StreamPosition.START = StreamPosition(0, 0, Position.MINIMUM)
