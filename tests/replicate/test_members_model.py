@@ -1,0 +1,52 @@
+"""One order of many sources, as random histories of a group have it; without each mechanism it is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.replicate.members_model import World, WrongError
+
+MECHANISMS = {
+    "acknowledgement": "sources come online without waiting for readers",
+    "position_check": "the end of the log is read before the clock",
+    "floor": "a source that joins promises its own clock",
+    "agreed_end": "each reader gives up a source that is forced offline at the record that it has read then",
+    "fence": "a source is forced offline although its producer runs",
+    "since_us": "readers do not know the promise before a record",
+    "lifts": "readers do not know which times are less than the one before",
+    "equal_times": "readers number the sources differently",
+    "promise_in_offset": "a start forgets the promises before it",
+    "stopped_frontier": "a source that joins ignores the frontiers of stopped readers",
+}
+
+
+def is_wrong(seed: int, off: str) -> bool:
+    try:
+        World(seed, off).run()
+    except WrongError:
+        return True
+    return False
+
+
+def test_all_readers_release_one_order_and_each_transaction_once() -> None:
+    for seed in range(100):
+        try:
+            World(seed).run()
+        except WrongError as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.slow
+def test_all_readers_release_one_order_in_many_more_histories() -> None:
+    joins = 0
+    for seed in range(100, 3_000):
+        world = World(seed)
+        world.run()
+        joins += world.counts["joins"]
+    assert joins > 10_000
+
+
+@pytest.mark.parametrize("off", MECHANISMS)
+def test_without_one_of_the_mechanisms_an_order_is_wrong(off: str) -> None:
+    assert any(is_wrong(seed, off) for seed in range(100)), MECHANISMS[off]
