@@ -16,7 +16,7 @@ import structlog
 from mysqlio.information_schema import read_table_facts
 from schemas.errors import RetriableSourceError, SinkError, SourceError
 from spark_jobs.replicate.log_order import RowEvent
-from spark_jobs.replicate.row_statements import Draft, RowStatement, TableStatements, merged
+from spark_jobs.replicate.row_statements import Draft, RowSession, RowStatement, TableStatements, merged
 
 if TYPE_CHECKING:
     from schemas.settings.task_section import ApplySettings
@@ -31,7 +31,6 @@ log = structlog.get_logger()
 _PACKET_BYTES: Final = 4 << 20
 _IDLE_S: Final = 10.0
 """How far a source without changes is read is written so often: a start reads no more of commit records than that."""
-_CHECKS: Final = {True: b"SET SESSION foreign_key_checks=1", False: b"SET SESSION foreign_key_checks=0"}
 
 
 class Applier:
@@ -133,16 +132,16 @@ class Applier:
         return known
 
     def _run(self, packet: Sequence[RowStatement]) -> None:
-        """Run statements in one packet, each with foreign keys checked or not; behind it they are checked."""
+        """Run statements in one packet, each with the settings that it needs; behind it they are the usual ones."""
         sent: list[tuple[bytes, RowStatement | None]] = []
-        checks = True
+        session = RowSession()
         for statement in packet:
-            if statement.checks_keys != checks:
-                checks = statement.checks_keys
-                sent.append((_CHECKS[checks], None))
+            if statement.session != session:
+                session = statement.session
+                sent.append((session.sql, None))
             sent.append((statement.sql, statement))
-        if not checks:
-            sent.append((_CHECKS[True], None))
+        if session != RowSession():
+            sent.append((RowSession().sql, None))
         try:
             counts = self._target.execute_many([sql for sql, _ in sent])
         except RetriableSourceError:

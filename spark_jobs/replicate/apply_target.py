@@ -23,6 +23,7 @@ from mysqlio.server_errors import ServerError, source_errors
 from mysqlio.server_facts import identity_of
 from schemas.errors import ConfigError, FencedError
 from schemas.json_codec import Form, decode, encode, json_field
+from spark_jobs.replicate.row_statements import MODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,7 +37,7 @@ FOUND_ROWS: Final = 2
 """CLIENT_FOUND_ROWS: an UPDATE counts the rows that it matches, also those that it leaves as they are."""
 SESSION: Final = (
     (
-        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO', "
+        f"SET SESSION sql_mode = 'STRICT_ALL_TABLES,{MODE}', "
         "time_zone = '+00:00', lock_wait_timeout = 60, innodb_lock_wait_timeout = 60, completion_type = 0, autocommit = 1, "
         "net_read_timeout = 600, net_write_timeout = 600, wait_timeout = 28800"
     ),

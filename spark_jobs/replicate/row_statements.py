@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mysqlio.quoting import qualified, quoted
 from schemas.types.column_facts import TEXT_TYPES, Semantic, semantic_of
+from spark_jobs.replicate.row_values import is_refused_if_strict
 
 if TYPE_CHECKING:
     from schemas.columns import Column, TableSchema
     from spark_jobs.replicate.log_order import RowEvent
     from spark_jobs.replicate.row_values import Row, RowColumn
 
+MODE: Final = "ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"
+"""The sql_mode of all sessions, beside STRICT_ALL_TABLES: literals need it."""
 STATEMENT_BYTES: Final = 1 << 20
 """Of a statement of many rows, if no row is longer."""
 
@@ -26,15 +30,29 @@ STATEMENT_BYTES: Final = 1 << 20
 Columns = Callable[[int, bool], Sequence["RowColumn"]]
 
 
-class RowStatement(NamedTuple):
-    """A statement, how many rows it has to match (None: any number), and the event at its begin and at its end.
+class RowSession(NamedTuple):
+    """The settings of a session for some rows.
 
-    `checks_keys`: the target checks its foreign keys, and does what they say (CASCADE).
+    `checks_keys`: the target checks its foreign keys, and follows them (CASCADE). `is_strict`: a value that a column cannot hold is
+    an error.
     """
+
+    checks_keys: bool = True
+    is_strict: bool = True
+
+    @property
+    def sql(self) -> bytes:
+        """The statement that sets them."""
+        mode = ",".join(["STRICT_ALL_TABLES"] * self.is_strict + [MODE])
+        return f"SET SESSION foreign_key_checks={self.checks_keys:d}, sql_mode='{mode}'".encode()
+
+
+class RowStatement(NamedTuple):
+    """A statement, how many rows it has to match (None: any number), its session, the event at its begin and at its end."""
 
     sql: bytes
     rows: int | None
-    checks_keys: bool
+    session: RowSession
     first: RowEvent
     last: RowEvent
 
@@ -48,7 +66,7 @@ class Draft:
     row: bytes
     is_counted: bool
     may_grow: bool
-    checks_keys: bool = True
+    session: RowSession
 
 
 class TableStatements:
@@ -60,7 +78,7 @@ class TableStatements:
 
     def __init__(self, table: TableSchema, columns_of: Columns) -> None:
         self._name = qualified(table.database, table.name).encode()
-        self._columns = columns_of
+        self._columns = cache(columns_of)
         self._key = table.primary_key or table.unique_key
         self._kinds = {column.name: column for column in table.columns}
         self._heads: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
@@ -86,7 +104,7 @@ class TableStatements:
         columns = self._columns(event.schema_id, False)
         head, tail = self._insert_head(event.schema_id, columns, is_strict=is_strict)
         values = b"(%b)" % b",".join([column.literal(row) for column in columns])
-        return Draft(head, tail, values, is_counted=is_strict, may_grow=True, checks_keys=checks and event.checks_keys)
+        return Draft(head, tail, values, is_counted=is_strict, may_grow=True, session=_session(event, columns, row, checks=checks))
 
     def _insert_head(self, schema_id: int, columns: Sequence[RowColumn], *, is_strict: bool) -> tuple[bytes, bytes]:
         head = self._heads.get((schema_id, is_strict))
@@ -102,11 +120,11 @@ class TableStatements:
         assert row is not None
         if not self._key:
             sql = b"DELETE FROM %b WHERE %b LIMIT 1" % (self._name, self._found(event, row))
-            return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, checks_keys=event.checks_keys)
+            return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, session=RowSession(event.checks_keys))
         names = b",".join(quoted(name).encode() for name in self._key)
         head = b"DELETE FROM %b WHERE (%b) IN (" % (self._name, names)
         key = b"(%b)" % b",".join(self._key_literals(event, row))
-        return Draft(head, b")", key, is_counted=is_strict, may_grow=True, checks_keys=event.checks_keys)
+        return Draft(head, b")", key, is_counted=is_strict, may_grow=True, session=RowSession(event.checks_keys))
 
     def _update(self, event: RowEvent, before: Row | None, after: Row | None, *, is_strict: bool, checks: bool) -> Draft:
         assert before is not None
@@ -115,7 +133,7 @@ class TableStatements:
         changed = [column for column in columns if before[column.field] != after[column.field]] or columns[:1]
         assigned = b",".join(b"%b=%b" % (quoted(one.name).encode(), one.literal(after)) for one in changed)
         sql = b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._name, assigned, self._found(event, before))
-        return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, checks_keys=checks and event.checks_keys)
+        return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, session=_session(event, columns, after, checks=checks))
 
     def _is_moved(self, event: RowEvent, before: Row | None, after: Row | None) -> bool:
         assert before is not None
@@ -133,6 +151,10 @@ class TableStatements:
             return b" AND ".join(b"%b=%b" % (quoted(one).encode(), value) for one, value in zip(self._key, literals, strict=True))
         columns = self._columns(event.schema_id, False)
         return b" AND ".join(_same(self._kinds[column.name], column.literal(row)) for column in columns)
+
+
+def _session(event: RowEvent, columns: Sequence[RowColumn], row: Row, *, checks: bool) -> RowSession:
+    return RowSession(checks and event.checks_keys, not is_refused_if_strict(columns, row))
 
 
 def _same(column: Column, literal: bytes) -> bytes:
@@ -165,13 +187,13 @@ class _Open:
         self._draft = draft
         self._rows: list[bytes] = []
         self._bytes = len(draft.head)
-        self._kind = (draft.head, draft.tail, draft.checks_keys)
+        self._kind = (draft.head, draft.tail, draft.session)
         self._first = self._last = first
 
     def fits(self, draft: Draft) -> bool:
         """Return whether the row of a draft may be added."""
         own = self._draft
-        is_alike = own.may_grow and draft.may_grow and (draft.head, draft.tail, draft.checks_keys) == self._kind
+        is_alike = own.may_grow and draft.may_grow and (draft.head, draft.tail, draft.session) == self._kind
         return is_alike and self._bytes + len(draft.row) <= STATEMENT_BYTES
 
     def add(self, draft: Draft, event: RowEvent) -> None:
@@ -185,4 +207,4 @@ class _Open:
         draft = self._draft
         count = len(self._rows) if draft.is_counted else None
         sql = draft.head + b",".join(self._rows) + draft.tail
-        return RowStatement(sql, count, draft.checks_keys, self._first, self._last)
+        return RowStatement(sql, count, draft.session, self._first, self._last)

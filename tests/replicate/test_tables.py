@@ -22,6 +22,7 @@ TABLES = {
     ),
     "keyless": "f FLOAT, d DOUBLE, n DECIMAL(10, 3), t VARCHAR(20), b VARBINARY(20), j JSON, s DATETIME(3)",
     "computed": "a INT, b INT AS (a * 2) STORED, c INT AS (a + 1) VIRTUAL, PRIMARY KEY (b)",
+    "dates": "id INT PRIMARY KEY, d DATE NOT NULL, t DATETIME(6), s TIMESTAMP NULL, e ENUM('a', 'b'), n INT NOT NULL",
     "two_keys": "x VARCHAR(30), y INT, z INT, PRIMARY KEY (x, y), UNIQUE (z)",
 }
 CHANGES = (
@@ -33,6 +34,9 @@ CHANGES = (
     "INSERT INTO keyless VALUES (NULL, NULL, NULL, NULL, NULL, NULL, NULL), (NULL, NULL, NULL, 'x''\\\\', NULL, NULL, NULL)",
     "UPDATE keyless SET n = n + 1 WHERE BINARY t = 'a'", "DELETE FROM keyless WHERE BINARY t = 'A'",
     "UPDATE keyless SET d = 3 WHERE t IS NULL AND d IS NULL LIMIT 1",
+    "SET SESSION sql_mode = 'ALLOW_INVALID_DATES'",
+    "INSERT INTO dates VALUES (1, 0, 0, 0, 'x', 1), (2, '2023-02-31', '2024-00-00 01:02:03.5', NULL, 'a', 2)",
+    "UPDATE dates SET e = 'nothing', t = '0000-01-00' WHERE id = 2", "SET SESSION sql_mode = DEFAULT",
     "INSERT INTO computed (a) VALUES (3), (4)", "UPDATE computed SET a = 7 WHERE a = 3", "DELETE FROM computed WHERE a = 4",
     "INSERT INTO two_keys VALUES ('a', 1, 1), ('b', 1, 2), ('c', 2, NULL)", "UPDATE two_keys SET y = 9 - y, z = z + 10",
     "UPDATE two_keys SET x = 'B' WHERE x = 'b'", "REPLACE INTO two_keys VALUES ('d', 1, 11)",
