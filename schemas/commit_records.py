@@ -185,7 +185,7 @@ class RowTimes:
         It is the largest of the promise before the record, the last lift at the row's position or before it, and the time of the
         change record, or the cap of its transaction.
         """
-        at = replace(position, ordinal=0)
+        at = replace(position, ordinal=0) if position.ordinal else position
         last = bisect_right(self._lifted, at)
         lift = self._lifts[last - 1] if last else self._since_us
         return max(self._since_us, lift, self._caps.get(at, ts_us))
