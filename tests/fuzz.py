@@ -1,6 +1,6 @@
 """`python -m tests.fuzz [SECONDS [SEED [TARGET]]]`: damaged bytes and nonsense at every door, for so long at each, or at one of them.
 
-Events of a real server's log, events of foreign tables, signals, configuration, task files, HTTP, properties of Debezium's connectors. What may come
+Events of a real server's log, events of foreign tables, signals, configuration, task files, HTTP, properties of Debezium's connectors, files of an archive. What may come
 of it is the error meant for it; anything else is a crash, printed with what caused it. `clauses` are DDL statements with one token more, on each of
 three servers, for a third of the time: a statement that is accepted is understood as the server does, or is said to be unclear; else it is a misreading.
 """
@@ -32,6 +32,20 @@ from producer.snapshot.signal_commands import SnapshotCommands
 from schemas.errors import ConfigError, DecodeError, UnknownEventError
 from schemas.position import Position
 from schemas.settings import ServiceSettings
+from spark_jobs.archive.archive_folder import ArchiveManifest
+from spark_jobs.archive.segments import (
+    ROW,
+    STATEMENT,
+    ArchivedRecord,
+    SegmentFacts,
+    SegmentReader,
+    ending,
+    framed,
+    header_record,
+    schema_record,
+    segment_file,
+)
+from spark_jobs.replicate import replaying
 from tests.catalog import extra_tokens
 from tests.codec.test_damaged_bytes import damaged
 from tests.importers.connector_mixtures import judge, mixture
@@ -42,7 +56,7 @@ from tidemark.process import config
 Try = Callable[[random.Random], str]
 """One attempt; the words of a crash, "" for none."""
 
-_TARGETS: Final = ("events", "foreign tables", "signals", "configuration", "task files", "requests", "properties", "clauses")
+_TARGETS: Final = ("events", "foreign tables", "signals", "configuration", "task files", "requests", "properties", "segments", "clauses")
 _MAGIC: Final = 4
 _SERVERS: Final = ("mysql57", "mysql80", "mariadb114")
 _STATEMENTS: Final = (
@@ -115,6 +129,7 @@ def main(arguments: list[str]) -> int:
             "task files": lambda rng: _configuration(rng, Path(folder), _TASK, config.load_task),
             "requests": lambda rng: _request(rng, service.port),
             "properties": _properties,
+            "segments": lambda rng: _segment(rng, Path(folder)),
         }
         for name, attempt in [(name, doors[name]) for name in targets if name in doors]:
             rng = random.Random(f"{name} {seed}")
@@ -339,6 +354,42 @@ def _properties(rng: random.Random) -> str:
     except Exception as error:  # noqa: BLE001 - that is what is looked for
         wrong = [repr(error)]
     return f"{wrong} of {properties}" if wrong else ""
+
+
+def _segment(rng: random.Random, folder: Path) -> str:
+    """A damaged folder of an archive: records that were written, or the error meant for damage."""
+    file, values = segment_file(folder, 1), [rng.randbytes(rng.randrange(300)) for _ in range(rng.randrange(1, 30))]
+    facts = SegmentFacts(number=1, opened_us=0)
+    records = [header_record("fuzz", facts), schema_record(7, '"int"')]
+    records += [ArchivedRecord(rng.choice((ROW, STATEMENT)), index, str(index), b"", value) for index, value in enumerate(values)]
+    data = b""
+    for record in records:
+        data += framed(1, len(data), record)
+    end = len(data)
+    for part in (data, data + ending(end, facts)):
+        file.write_bytes(damaged(part, rng) or part)
+        size, skips = rng.choice((end, None)), rng.random() < 0.5
+        reader = SegmentReader(file, 1, size, skips_damage=skips)
+        try:
+            reader.facts()
+            read = [record for _, record in reader.records()]
+            if any(record not in records for record in read):
+                return f"a record that nobody wrote, of {file.read_bytes().hex()}"
+        except DecodeError:
+            pass
+        except Exception as error:  # noqa: BLE001 - each is a crash
+            return f"{error!r} of {file.read_bytes().hex()}"
+    ArchiveManifest(task="fuzz", open=facts, size=end).write(folder)
+    manifest = folder / "manifest.json"
+    manifest.write_bytes(damaged(manifest.read_bytes(), rng) or b"")
+    try:
+        for _ in replaying.printed(replaying.ArchiveReader(folder, skips_damage=True).batches(), lambda *_: True):
+            pass
+    except (ConfigError, DecodeError):
+        return ""
+    except Exception as error:  # noqa: BLE001 - each is a crash
+        return f"{error!r} of {manifest.read_bytes().hex()}"
+    return ""
 
 
 def _request(rng: random.Random, port: int) -> str:

@@ -33,7 +33,7 @@ USAGE: Final = 2
 
 VERBS: Final = (
     "run", "merge", "plan", "signal", "reload", "verify", "status", "page", "lag", "tail", "quarantine", "rebuild", "repair",
-    "doctor", "demo", "import-debezium", "import-flink-cdc", "tables", "init", "version", "completion", "up",
+    "doctor", "demo", "import-debezium", "import-flink-cdc", "tables", "init", "version", "completion", "up", "replay",
 )  # fmt: skip
 GROUPS: Final = ("snapshot", "schema", "offsets", "config", "task")
 """Verbs with actions of their own, each a module with `HELP` and `ACTIONS`."""
@@ -51,7 +51,7 @@ def module_of(verb: str) -> ModuleType:
 
 _OF_ALL_VERBS: Final = ("completion",)
 """Verbs that read the parser of the whole command."""
-_WITHOUT_SETTINGS: Final = ("demo", "import-debezium", "import-flink-cdc", "init", "version", "completion")
+_WITHOUT_SETTINGS: Final = ("demo", "replay", "import-debezium", "import-flink-cdc", "init", "version", "completion")
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -91,6 +91,14 @@ def found_by(check: Callable[_Arguments, object], *arguments: _Arguments.args, *
         yield from error.problems
 
 
+def settings_of_other_types(where: str, section: Any, noun: str) -> Iterator[str]:
+    """Yield a problem for each setting that a section of this `type` does not have, if its value is not the default."""
+    for item in declared(type(section)):
+        types = item.metadata["types"]
+        if types and section.type not in types and getattr(section, item.name) != item.default:
+            yield problem(f"{where}.{item.name}", f"a {noun} of type {section.type} has no such setting, only {', '.join(types)}")
+
+
 class Problems:
     """What is wrong with settings, collected: `noted` continues after an error, `raise_all` raises what was found."""
 

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from schemas.names import folder_name
 from schemas.settings.database_url import DATABASES, parse_url
-from schemas.settings.declaration import checking, declared, found_by, problem, setting
+from schemas.settings.declaration import checking, found_by, problem, setting, settings_of_other_types
 from schemas.settings.route_section import RouteSettings, TransformSettings, check_routes
 from schemas.settings.schema_change_section import (
     SchemaChangeSettings,
@@ -232,10 +232,7 @@ def _check_database(where: str, sink: SinkSettings) -> Iterator[str]:
 @checking
 def _check_type(where: str, sink: SinkSettings) -> Iterator[str]:
     """Raise `ConfigError` for a setting that sinks of this type do not have, where it has not its default."""
-    for item in declared(SinkSettings):
-        types = item.metadata["types"]
-        if types and sink.type not in types and getattr(sink, item.name) != item.default:
-            yield problem(f"{where}.{item.name}", f"a sink of type {sink.type} has no such setting, only {', '.join(types)}")
+    yield from settings_of_other_types(where, sink, "sink")
     if sink.type in DATABASES:
         yield from found_by(_check_database, where, sink)
     yield from found_by(_check_mode, where, sink)

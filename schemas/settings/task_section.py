@@ -9,13 +9,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from schemas.settings.declaration import Problems, check_patterns, checking, found_by, problem, setting
+from schemas.settings.declaration import (
+    Problems,
+    check_patterns,
+    checking,
+    found_by,
+    problem,
+    setting,
+    settings_of_other_types,
+)
 from schemas.settings.format_section import FormatSettings, check_format
 from schemas.settings.kafka_section import KafkaSettings, check_kafka
 from schemas.settings.parsing import build_members, check_members
 from schemas.settings.service_section import ServiceSettings, check_service
 from schemas.settings.source_section import TlsSettings
 from schemas.settings.text_forms import host, plain, topic_part
+
+SERVERS: Final = ("mysql", "mariadb", "tidb")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,26 +43,56 @@ class TaskSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTarget:
-    """The server that the changes are applied to."""
+    """The server that the changes are applied to, or the folder of the files that keep them."""
 
-    type: Literal["mysql", "mariadb", "tidb"] = setting(help="the kind of the server; `tidb` is not tested on a real server")
-    host: str = setting(help="host name or address of the server", form=host)
-    port: int = setting(3306, help="TCP port of the server", minimum=1, maximum=65535)
-    user: str = setting("tidemark", help="user with rights on the replicated tables and on `tidemark_meta`", form=plain)
-    password: str = setting("", help="the user's password; better: `password_file`", secret=True)
+    type: Literal["mysql", "mariadb", "tidb", "file"] = setting(
+        help="the kind of the server (`tidb` is not tested on a real server), or `file`: files that `tidemark replay` applies later"
+    )
+    host: str = setting("", types=SERVERS, help="host name or address of the server", form=host)
+    port: int = setting(3306, types=SERVERS, help="TCP port of the server", minimum=1, maximum=65535)
+    user: str = setting(
+        "tidemark", types=SERVERS, help="user with rights on the replicated tables and on `tidemark_meta`", form=plain
+    )
+    password: str = setting("", types=SERVERS, help="the user's password; better: `password_file`", secret=True)
     password_file: str | None = setting(
-        None, help="file whose first line is the password, read again for each connection", file=True
+        None, types=SERVERS, help="file whose first line is the password, read again for each connection", file=True
     )
     connect_timeout_s: int = setting(
         10,
+        types=SERVERS,
         help="seconds to wait for a connection, and for each answer of the server until the session is set up",
         minimum=1,
         maximum=3600,
     )
-    tls: TlsSettings = setting(TlsSettings(), help="encryption of the connections")
+    tls: TlsSettings = setting(TlsSettings(), types=SERVERS, help="encryption of the connections")
     consistency: Literal["eventual", "transaction"] = setting(
         "eventual",
+        types=SERVERS,
         help="`eventual`: a large batch is several transactions of the target; `transaction`: each batch is one",
+    )
+    path: str | None = setting(
+        None,
+        types=("file",),
+        help="`type: file`: folder of the files, of this task alone (a relative one is beside the YAML file)",
+        file=True,
+    )
+    segment_bytes: int = setting(
+        128 << 20,
+        types=("file",),
+        help="`type: file`: size from which a file is closed, and another one begins",
+        minimum=1 << 10,
+        maximum=1 << 40,
+    )
+    segment_s: int = setting(
+        3600, types=("file",), help="`type: file`: seconds after which a file is closed, if it has records", minimum=1,
+        maximum=31_622_400,
+    )
+    retention_hours: int = setting(
+        0,
+        types=("file",),
+        help="`type: file`: hours after which a closed file is removed; 0: never",
+        minimum=0,
+        maximum=876_000,
     )
 
 
@@ -94,7 +134,7 @@ class TaskSettings:
     sources: tuple[TaskSource, ...] = setting(help="the sources that are read; one today")
     kafka: KafkaSettings = setting(KafkaSettings(), help="the cluster that the producers publish to")
     format: FormatSettings = setting(help="the schema registry of the producers: `registry`, and `registry_access`")
-    target: TaskTarget = setting(help="the server that the changes are applied to")
+    target: TaskTarget = setting(help="where the changes are applied to, or kept")
     apply: ApplySettings = setting(ApplySettings(), help="how changes are applied")
     service: ServiceSettings = setting(ServiceSettings(), help="the HTTP endpoint of the task: `port` has `/livez` and `/readyz`")
 
@@ -139,6 +179,11 @@ def _check_avro(wire: FormatSettings) -> Iterator[str]:
 
 @checking
 def _check_target(target: TaskTarget) -> Iterator[str]:
+    yield from settings_of_other_types("target", target, "target")
+    if target.type == "file" and target.path is None:
+        yield problem("target.path", "is missing: folder of the files")
+    if target.type in SERVERS and not target.host:
+        yield problem("target.host", "is missing: host name or address of the server")
     if target.password and target.password_file is not None:
         yield problem("target.password_file", "password and password_file are both given; keep the file")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from schemas.settings.task_section import ApplySettings
     from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
     from spark_jobs.replicate.ddl_statements import DdlStatements
-    from spark_jobs.replicate.log_order import LogOrder
+    from spark_jobs.replicate.log_order import Event, LogOrder
     from spark_jobs.replicate.row_values import RowDecoder
     from spark_jobs.replicate.stream_reader import KafkaTransaction
 
@@ -72,8 +72,21 @@ class Applier:
         if self._waiting or self.state.loading != self._loading or time.monotonic() - self._written_s > _IDLE_S:
             self._flush()
 
+    def apply_events(self, events: Sequence[Event], behind: tuple[int, int]) -> None:
+        """Apply events, which follow `state`, and commit them with `offset` and `n` of the state behind them."""
+        self._apply_events(events)
+        self.state = replace(self.state, offset=behind[0], n=behind[1])
+        self._flush()
+
     def _apply(self, transaction: KafkaTransaction) -> None:
         events = self._order.events(transaction)
+        self._apply_events(events)
+        behind = self.state.behind(transaction)
+        if behind.loading != self.state.loading:
+            self._flush(len(events))  # with the rows that may be missing
+        self.state = behind
+
+    def _apply_events(self, events: Sequence[Event]) -> None:
         for index, event in enumerate(events):
             if index < self.state.done:
                 continue
@@ -85,11 +98,6 @@ class Applier:
                 self._waiting.append(event)
                 if len(self._waiting) >= self._settings.driver_rows:
                     self._flush(index + 1)
-        complete = {one.table for one in transaction.commit.complete if one.request == self.state.request}
-        if not complete.isdisjoint(self.state.loading):
-            self._flush(len(events))  # with the rows that may be missing
-        loading = tuple(name for name in self.state.loading if name not in complete)
-        self.state = replace(self.state.behind(transaction), loading=loading)
 
     def _is_wanted(self, event: RowEvent) -> bool:
         return self._follows(*event.table) and (event.op != "r" or event.request == self.state.request)
@@ -109,7 +117,7 @@ class Applier:
     def _drafts(self, event: RowEvent) -> Sequence[Draft]:
         loading = self.state.loading
         is_strict = not (self._settings.safe_mode or ".".join(event.table) in loading or event.op == "r")
-        return self._table(event.table).drafts(event, is_strict=is_strict, is_whole=not loading)
+        return self._table(event.table).drafts(event, is_strict=is_strict, is_whole=not (loading or self._settings.safe_mode))
 
     def _table(self, table: tuple[str, str]) -> TableStatements:
         known = self._tables.get(table)

@@ -81,7 +81,11 @@ class SourceState:
     def behind(self, transaction: KafkaTransaction) -> SourceState:
         """Return the state behind a Kafka transaction, which is applied whole."""
         commit = transaction.commit
-        return replace(self, offset=transaction.offset + 1, n=commit.n + 1, done=0, position=commit.to.text)
+        complete = {one.table for one in commit.complete if one.request == self.request}
+        loading = tuple(name for name in self.loading if name not in complete)
+        return replace(
+            self, offset=transaction.offset + 1, n=commit.n + 1, done=0, position=commit.to.text, loading=loading
+        )
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from schemas.settings import KafkaSettings
     from schemas.settings.task_section import TaskSource
-    from spark_jobs.replicate.apply_target import ApplyTarget
+    from spark_jobs.replicate.destination import Destination
     from spark_jobs.replicate.log_order import LogOrder, StatementEvent
     from spark_jobs.replicate.row_values import RowDecoder
 
@@ -147,7 +147,7 @@ def _closed(offset: int, value: bytes | None) -> tuple[int, CommitRecord] | None
 
 def begun(
     source_topics: SourceTopics,
-    target: ApplyTarget,
+    target: Destination,
     order: LogOrder,
     source: TaskSource,
     follows: Callable[[str, str], bool],

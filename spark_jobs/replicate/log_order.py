@@ -15,11 +15,11 @@ from schemas.json_codec import decode
 from schemas.schema_changes import StatementSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kafkaio.committed_reader import CommittedRecord
-    from schemas.commit_records import CommitRecord
-    from spark_jobs.replicate.row_values import Row, RowDecoder
+    from schemas.commit_records import ChunkRows, CommitRecord
+    from spark_jobs.replicate.row_values import Row, RowChange, RowDecoder
     from spark_jobs.replicate.stream_reader import KafkaTransaction
 
 _RANKS: Final = {"r": 0, "ddl": 1, "t": 1, "d": 2, "u": 2, "c": 3}
@@ -44,7 +44,7 @@ class RowEvent:
 class StatementEvent:
     """A statement of the log at `offset` of its topic; `table` is the one that it changes, None for a database.
 
-    `is_description`: it says how a table is, and was not run there.
+    `is_description`: it says how a table is, and was not run there. `ts_us` is the time of the server.
     """
 
     position: str
@@ -55,16 +55,22 @@ class StatementEvent:
     kind: str
     session: StatementSession
     is_description: bool
+    ts_us: int = 0
+    gtid: str = ""
 
 
 Event = RowEvent | StatementEvent
 
 
-class _Placed(NamedTuple):
+class PlacedRecord(NamedTuple):
+    """A record at its position in the order of the log; `us` is the time of its row or statement in its own record."""
+
     position: str
     rank: int
     offset: int
     event: Event
+    us: int
+    record: CommittedRecord
 
 
 class LogOrder:
@@ -76,9 +82,13 @@ class LogOrder:
 
     def events(self, transaction: KafkaTransaction) -> list[Event]:
         """Return the events of a Kafka transaction, without rows of the signal table. Errors as the decoder's."""
+        return list(joined([one.event for one in self.placed(transaction)]))
+
+    def placed(self, transaction: KafkaTransaction) -> list[PlacedRecord]:
+        """Return the records of the events in their order; a changed key has two."""
         commit = transaction.commit
-        chunks = {(one.table, one.file, one.pos): (one.at.text, one.request) for one in commit.chunks}
-        placed = sorted(
+        chunks = {(one.table, one.file, one.pos): one for one in commit.chunks}
+        return sorted(
             (
                 self._placed(record, chunks, commit)
                 for record in transaction.records
@@ -86,7 +96,6 @@ class LogOrder:
             ),
             key=lambda one: one[:3],
         )
-        return list(_joined([one.event for one in placed]))
 
     def statement(self, record: CommittedRecord) -> StatementEvent:
         """Return the statement of a record of the topic of statements."""
@@ -104,31 +113,38 @@ class LogOrder:
             kind=changes[0]["type"] if changes else "",
             session=session,
             is_description=source["snapshot"] == "true",
+            ts_us=source["ts_us"],
+            gtid=source.get("gtid") or "",
         )
 
     def _placed(
-        self, record: CommittedRecord, chunks: dict[tuple[str, str, int], tuple[str, str]], commit: CommitRecord
-    ) -> _Placed:
+        self, record: CommittedRecord, chunks: Mapping[tuple[str, str, int], ChunkRows], commit: CommitRecord
+    ) -> PlacedRecord:
         if record.topic == self._statements:
             statement = self.statement(record)
-            return _Placed(statement.position, _RANKS["ddl"], record.offset, statement)
+            return PlacedRecord(statement.position, _RANKS["ddl"], record.offset, statement, statement.ts_us, record)
         change = self._decoder.decode(record.value or b"", record.headers)
         source: Any = change.source
-        position, request, table = source["sequence"], "", (source["db"], source["table"])
+        position, request, us = source["sequence"], "", source["ts_us"]
         if change.op == "r":
-            name = ".".join(table)
+            name = f"{source['db']}.{source['table']}"
             chunk = chunks.get((name, source["file"], source["pos"]))
             if chunk is None:
                 message = f"commit record {commit.n} names no chunk for rows of {name} at {source['file']}:{source['pos']}"
                 raise StateError(message)
-            position, request = chunk
-        row = RowEvent(
-            position, change.op, table, change.schema_id, change.before, change.after, change.foreign_key_checks, request
-        )
-        return _Placed(position, _RANKS[change.op], record.offset, row)
+            position, request, us = chunk.at.text, chunk.request, chunk.us
+        return PlacedRecord(position, _RANKS[change.op], record.offset, row_event(change, position, request), us, record)
 
 
-def _joined(events: Sequence[Event]) -> Iterator[Event]:
+def row_event(change: RowChange, position: str, request: str = "") -> RowEvent:
+    """Return the event of a decoded record."""
+    table = change.source["db"], change.source["table"]
+    return RowEvent(
+        position, change.op, table, change.schema_id, change.before, change.after, change.foreign_key_checks, request
+    )
+
+
+def joined(events: Sequence[Event]) -> Iterator[Event]:
     """Yield the events; the delete and the insert of a changed key as one update."""
     waiting: RowEvent | None = None
     for event in events:

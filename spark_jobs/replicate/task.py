@@ -29,6 +29,7 @@ from schemas.settings.declaration import compiled
 from spark_jobs.jobs.runner import Attempt, Runner
 from spark_jobs.replicate.applier import Applier
 from spark_jobs.replicate.apply_target import ApplyTarget
+from spark_jobs.replicate.archiver import Archiver, FileTarget
 from spark_jobs.replicate.ddl_statements import DdlStatements
 from spark_jobs.replicate.loading import SourceTopics, begun
 from spark_jobs.replicate.log_order import LogOrder
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     import threading
 
     from schemas.settings.task_section import TaskSettings, TaskSource
+    from spark_jobs.replicate.apply_target import SourceState
+    from spark_jobs.replicate.destination import ChangeWriter, StatementWriter
 
 log = structlog.get_logger()
 
@@ -52,7 +55,11 @@ def run_task(settings: TaskSettings, stop: threading.Event, *, until_caught_up: 
     What may pass is retried after a pause. `FencedError`: another process has taken the task over. `SinkError`: the target does not
     take a row or a statement. Kafka, the registry and the server of the target have errors of their own.
     """
-    target = ApplyTarget(ServerAccess.of(settings.target), settings.task)
+    target: FileTarget | ApplyTarget
+    if settings.target.type == "file":
+        target = FileTarget(settings.target, settings.task)
+    else:
+        target = ApplyTarget(ServerAccess.of(settings.target), settings.task)
     (source,) = settings.sources
     runner: Runner[SourceTask] = Runner(stop, _may_pass, _log_retry)
     with closing(target):
@@ -71,14 +78,14 @@ def _log_retry(reason: str, pause_s: float) -> None:
 class SourceTask(Attempt):
     """One attempt at a source of a task, from its state in the target on."""
 
-    def __init__(self, settings: TaskSettings, source: TaskSource, target: ApplyTarget, stop: threading.Event) -> None:
+    def __init__(self, settings: TaskSettings, source: TaskSource, target: FileTarget | ApplyTarget, stop: threading.Event) -> None:
         super().__init__("the task is starting", stop)
         self._settings = settings
         self._source = source
         self._target = target
         self._group = f"tidemark-task-{settings.task}"
-        registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
-        self._decoder = RowDecoder(registry.text_of)
+        self._registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
+        self._decoder = RowDecoder(self._registry.text_of)
         self._order = LogOrder(self._decoder, topics.schema_change_topic(source.name))
         self._topics = SourceTopics(settings.kafka, source.name, self._group)
 
@@ -105,13 +112,13 @@ class SourceTask(Attempt):
                 if watch is not None and applier.state.loading:
                     watch.require_hope()
 
-    def _begun(self) -> Applier:
-        """Return the applier, behind the history of the tables that the target lacked when the task began."""
+    def _begun(self) -> ChangeWriter:
+        """Return the applier or archiver, behind the history of the tables that the target lacked when the task began."""
         settings, source, target = self._settings, self._source, self._target
         state = target.states().get(source.name)
         if state is None:
             state = begun(self._topics, target, self._order, source, self._follows, loads=settings.mode == "all")
-        statements = DdlStatements(target, source.name, self._follows)
+        changes, statements = self._changes(state)
         for statement in self._topics.history(self._order, state.begin):
             if statement.table is None or ".".join(statement.table) not in state.kept:
                 state = statements.run(statement, state)
@@ -121,7 +128,17 @@ class SourceTask(Attempt):
             state = replace(state, asked_ms=asked_ms)
             with target.transaction():
                 target.put_state(source.name, state)
-        return Applier(target, source.name, state, self._order, self._decoder, statements, self._follows, settings.apply)
+        changes.state = state
+        return changes
+
+    def _changes(self, state: SourceState) -> tuple[ChangeWriter, StatementWriter]:
+        target, name = self._target, self._source.name
+        if isinstance(target, FileTarget):
+            archiver = Archiver(target, name, state, self._order, self._registry.text_of, self._follows)
+            return archiver, archiver
+        statements = DdlStatements(target, name, self._follows)
+        apply = self._settings.apply
+        return Applier(target, name, state, self._order, self._decoder, statements, self._follows, apply), statements
 
     def _follows(self, database: str, table: str) -> bool:
         name, source = f"{database}.{table}", self._source

@@ -5,7 +5,6 @@ A sink path of an object store is refused (`schemas.sink_paths`): it has no rena
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
+from spark_jobs.store.durable_files import replace_file
 
 log = structlog.get_logger()
 
@@ -47,12 +47,7 @@ class LocalFiles:
         """
         file = self._root / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        beside = file.with_name(f".{file.name}.tmp")
-        with beside.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(file)
+        replace_file(file, text.encode())
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, in no particular order; none for a folder that is missing."""

@@ -41,11 +41,12 @@ def reported(file: Path, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("host:", "hots:", "2 settings are wrong"),
+        ("host:", "hots:", "target.hots: unknown key 'hots' in target; did you mean 'host'?"),
+        ("host:", "prot: 1, hots:", "2 settings are wrong"),
         ("task:", "taks: a\ntask:", "taks: unknown key 'taks'; did you mean 'task'?"),
         ("host: replica,", "", "target.host: is missing: host name or address of the server"),
         ("host: replica", "host: replica, port: 70000", "target.port: 70000 is above the largest value, 65535"),
-        ("type: mysql", "type: oracle", "target.type: expected one of mysql, mariadb, tidb, got str 'oracle'"),
+        ("type: mysql", "type: oracle", "target.type: expected one of mysql, mariadb, tidb, file, got str 'oracle'"),
         ("{name: shop,", "{name: shop}, {name: shop,", "sources.1.name: 'shop' is given twice; name all its tables in one entry"),
         ("{name: shop,", "{name: cafe}, {name: shop,", "sources: a task reads one source today; cafe, shop need a task each"),
         ("{registry:", "{type: json, registry:", "format.type: a task reads Avro only"),
@@ -105,7 +106,7 @@ def test_reference_and_schema_of_task_files(file: Path, capsys: pytest.CaptureFi
 
     assert cli.main(["config", "reference", "--task", "target.host"]) == 0
     assert capsys.readouterr().out == (
-        "target.host  (text, required)\n    host name or address of the server\n    TIDEMARK_TARGET__HOST\n"
+        "target.host  (text, default none)\n    host name or address of the server\n    TIDEMARK_TARGET__HOST\n"
     )
     assert cli.main(["config", "schema", "--task"]) == 0
     schema = json.loads(capsys.readouterr().out)

@@ -1,0 +1,128 @@
+"""The changes of one source into an archive: Kafka transactions enter, records of segments in the order of the log leave.
+
+A row is kept as its Kafka record is, so that `replay` decodes it as a task does. A statement is kept as its event.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+from kafkaio.committed_reader import CommittedRecord
+from schemas.commit_records import CommitRecord, RowTimes
+from schemas.exact_values import EXACT_HEADER
+from schemas.json_codec import decode, encode
+from schemas.position import Position
+from spark_jobs.archive.archive_folder import Archive
+from spark_jobs.archive.segments import ROW, STATEMENT, ArchivedRecord
+from spark_jobs.replicate.apply_target import SourceState
+from spark_jobs.replicate.log_order import Event, LogOrder, RowEvent, StatementEvent
+from spark_jobs.replicate.stream_reader import KafkaTransaction
+
+_IDLE_S: Final = 10.0
+"""The state of a source without changes is written so often."""
+
+
+_PREFIX: Final = len(Position.MINIMUM.prefix)
+_Kept = tuple[ArchivedRecord, int | None]
+"""A record, and the id of its schema."""
+
+
+class FileTarget(Archive):
+    """The folder of a task as the target of its changes (`Destination`)."""
+
+    def exists(self, database: str, table: str) -> bool:  # noqa: ARG002 - as of a database
+        """Return False: every table that the task begins with is described in the files."""
+        return False
+
+    def has_rows(self, database: str, table: str) -> bool:  # noqa: ARG002 - as of a database
+        """Return False: no row was kept before the task began."""
+        return False
+
+    def states(self) -> Mapping[str, SourceState]:
+        """Return the state of each source that this task has begun."""
+        return {source: decode(SourceState, document) for source, document in self.state_documents().items()}
+
+    def put_state(self, source: str, state: SourceState) -> None:
+        """Write the state of a source, within a transaction."""
+        self.put_document(source, encode(state))
+
+
+class Archiver:
+    """The writer of one source. `follows` returns whether a table is one of the task. Use it in one thread."""
+
+    def __init__(
+        self,
+        archive: FileTarget,
+        source: str,
+        state: SourceState,
+        order: LogOrder,
+        text_of: Callable[[int], str],
+        follows: Callable[[str, str], bool],
+    ) -> None:
+        self.state = state
+        self._archive = archive
+        self._source = source
+        self._order = order
+        self._text_of = text_of
+        self._follows = follows
+        self._written_s = 0.0
+
+    def run(self, event: StatementEvent | RowEvent, state: SourceState) -> SourceState:
+        """Keep a statement of the history; return the state behind it, which is committed."""
+        assert isinstance(event, StatementEvent)
+        records: list[_Kept] = []
+        behind = self._gather(event, event.ts_us, None, state, records)
+        if records:
+            self._commit(records, behind)
+        return behind
+
+    def apply(self, transactions: Sequence[KafkaTransaction]) -> None:
+        """Keep Kafka transactions, which follow `state`, and commit them. After an error the state of the archive counts."""
+        records: list[_Kept] = []
+        state = self.state
+        for transaction in transactions:
+            times = _times_of(transaction.commit)
+            for one in self._order.placed(transaction):
+                state = self._gather(one.event, times(one.position[:_PREFIX], one.us), one.record, state, records)
+            state = state.behind(transaction)
+        if records or state.loading != self.state.loading or time.monotonic() - self._written_s > _IDLE_S:
+            self._commit(records, state)
+        self.state = state
+
+    def _gather(
+        self, event: Event, us: int, record: CommittedRecord | None, state: SourceState, records: list[_Kept]
+    ) -> SourceState:
+        """Add the record of an event of the task; return the state behind it."""
+        if isinstance(event, RowEvent):
+            if self._follows(*event.table) and (event.op != "r" or event.request == state.request):
+                assert record is not None
+                note = next((value or b"" for name, value in record.headers if name == EXACT_HEADER), b"")
+                kept = ArchivedRecord(ROW, us, event.position, note, record.value or b"")
+                records.append((kept, event.schema_id))
+            return state
+        if event.offset < state.ddl_offset:
+            return state
+        if event.table is None or self._follows(*event.table):
+            records.append((ArchivedRecord(STATEMENT, us, event.position, b"", json.dumps(encode(event)).encode()), None))
+        return replace(state, ddl_offset=event.offset + 1, position=event.position)
+
+    def _commit(self, records: Sequence[_Kept], state: SourceState) -> None:
+        with self._archive.transaction():
+            for record, schema_id in records:
+                if schema_id is None:
+                    self._archive.append(record)
+                else:
+                    self._archive.append_row(record, schema_id, self._text_of)
+            self._archive.put_state(self._source, state)
+        self._written_s = time.monotonic()
+
+
+def _times_of(commit: CommitRecord) -> Callable[[str, int], int]:
+    """Return the function from the position of a transaction, and a time of its records, to its time in the stream."""
+    times = RowTimes(commit)
+    return cache(lambda prefix, us: times(Position.parse(f"{prefix}.{0:010d}"), us))

@@ -1,0 +1,61 @@
+"""The interfaces between a task and its target: a database (`ApplyTarget`, `Applier`) or files (`FileTarget`, `Archiver`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from spark_jobs.replicate.apply_target import SourceState
+    from spark_jobs.replicate.log_order import RowEvent, StatementEvent
+    from spark_jobs.replicate.stream_reader import KafkaTransaction
+
+
+class Destination(Protocol):
+    """The durable state of a task, beside the changes that it counts. Use it in one thread."""
+
+    task: str
+    epoch: int
+    """0 until `take_over`."""
+
+    def require_usable(self, source: str, server: str) -> None:
+        """Raise `ConfigError` if nothing can be written there, or if it is the `server` that the source reads."""
+
+    def take_over(self) -> None:
+        """Begin to write; no other process can from then on."""
+
+    def close(self) -> None:
+        """Give connections, files and locks up."""
+
+    def exists(self, database: str, table: str) -> bool:
+        """Return whether there is such a table, which is kept as it is."""
+
+    def has_rows(self, database: str, table: str) -> bool:
+        """Return whether a table has any row."""
+
+    def states(self) -> Mapping[str, SourceState]:
+        """Return the state of each source that this task has begun."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Commit all that the block writes, or nothing."""
+
+    def put_state(self, source: str, state: SourceState) -> None:
+        """Write the state of a source, within a transaction."""
+
+
+class StatementWriter(Protocol):
+    """Runs or keeps statements of one source."""
+
+    def run(self, event: StatementEvent | RowEvent, state: SourceState) -> SourceState:
+        """Run or keep a statement, or a truncate; return the state behind it."""
+
+
+class ChangeWriter(Protocol):
+    """Applies or keeps the changes of one source."""
+
+    state: SourceState
+
+    def apply(self, transactions: Sequence[KafkaTransaction]) -> None:
+        """Apply or keep Kafka transactions, which follow `state`, and commit them with the state behind them."""
