@@ -65,11 +65,6 @@ class TaskTarget:
         maximum=3600,
     )
     tls: TlsSettings = setting(TlsSettings(), types=SERVERS, help="encryption of the connections")
-    consistency: Literal["eventual", "transaction"] = setting(
-        "eventual",
-        types=SERVERS,
-        help="`eventual`: a large batch is several transactions of the target; `transaction`: each batch is one",
-    )
     path: str | None = setting(
         None,
         types=("file",),
@@ -102,11 +97,10 @@ class ApplySettings:
 
     driver_rows: int = setting(
         2_000,
-        help="rows of a batch up to which the task applies it itself, in one transaction of the target",
+        help="rows of one transaction of the target at most",
         minimum=1,
         maximum=100_000,
     )
-    txn_rows: int = setting(2_000, help="rows of one transaction of the target in a larger batch", minimum=1, maximum=100_000)
     max_delay_ms: int = setting(
         200, help="milliseconds after which a batch is applied, even if more rows could join it", minimum=0, maximum=60_000
     )

@@ -38,6 +38,7 @@ from spark_jobs.replicate.stream_reader import KafkaTransaction, StreamReader
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
     from schemas.settings.task_section import TaskSettings, TaskSource
     from spark_jobs.replicate.apply_target import SourceState
@@ -49,11 +50,18 @@ _WAITS_S: Final = 0.5
 _BUFFER_BYTES: Final = 32 << 20
 
 
-def run_task(settings: TaskSettings, stop: threading.Event, *, until_caught_up: bool = False) -> None:
+def run_task(
+    settings: TaskSettings,
+    stop: threading.Event,
+    *,
+    until_caught_up: bool = False,
+    watch: Callable[[Runner[SourceTask]], None] = lambda _: None,
+) -> None:
     """Apply the changes of the task's source until `stop` is set; with `until_caught_up` until all that Kafka has now is applied.
 
-    What may pass is retried after a pause. `FencedError`: another process has taken the task over. `SinkError`: the target does not
-    take a row or a statement. Kafka, the registry and the server of the target have errors of their own.
+    `watch` is given the runner, which says why nothing can be applied at the moment. What may pass is retried after a pause.
+    `FencedError`: another process has taken the task over. `SinkError`: the target does not take a row or a statement. Kafka, the
+    registry and the server of the target have errors of their own.
     """
     target: FileTarget | ApplyTarget
     if settings.target.type == "file":
@@ -62,6 +70,7 @@ def run_task(settings: TaskSettings, stop: threading.Event, *, until_caught_up: 
         target = ApplyTarget(ServerAccess.of(settings.target), settings.task)
     (source,) = settings.sources
     runner: Runner[SourceTask] = Runner(stop, _may_pass, _log_retry)
+    watch(runner)
     with closing(target):
         runner.run(lambda: SourceTask(settings, source, target, stop), lambda task: task.run(until_caught_up=until_caught_up))
 

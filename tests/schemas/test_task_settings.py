@@ -35,8 +35,8 @@ def test_a_task_needs_a_name_a_source_a_registry_and_a_target() -> None:
     settings = task_from_mapping(MINIMAL)
     assert (settings.mode, settings.order, settings.group, settings.format.type) == ("all", "source", None, "avro")
     assert (settings.sources[0].tables, settings.sources[0].exclude_tables) == ((), ())
-    assert (settings.target.port, settings.target.user, settings.target.consistency) == (3306, "tidemark", "eventual")
-    assert (settings.apply.driver_rows, settings.apply.txn_rows, settings.apply.max_delay_ms) == (2000, 2000, 200)
+    assert (settings.target.port, settings.target.user) == (3306, "tidemark")
+    assert (settings.apply.driver_rows, settings.apply.max_delay_ms) == (2000, 200)
     assert [one.partition(":")[0] for one in problems_of({})] == ["task", "sources", "format", "target"]
 
 
@@ -50,7 +50,6 @@ def test_a_task_needs_a_name_a_source_a_registry_and_a_target() -> None:
         (target(type="postgresql"), "target.type: expected one of mysql, mariadb, tidb, file, got str 'postgresql'"),
         (target(type="mysq"), "did you mean 'mysql'?"),
         (target(host="mysql://replica"), "target.host: 'mysql://replica' is an address of another kind"),
-        (target(consistency="strong"), "target.consistency: expected one of eventual, transaction"),
         (target(password="secret", password_file="file"), "target.password_file: password and password_file are both given"),
         (without("target", "host"), "target.host: is missing: host name or address of the server"),
         ({**MINIMAL, "target": {"type": "file"}}, "target.path: is missing: folder of the files"),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import threading
 from contextlib import ExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidemark.api.health import HealthServer
 from tidemark.commands.action import Action
 from tidemark.process import config
 from tidemark.process.shutdown import stop_on_signals
 
+if TYPE_CHECKING:
+    from spark_jobs.jobs.runner import Runner
+
 HELP: Final = "apply the changes of a source to the tables of another server"
-_NOT_READY: Final = "it is starting, or waits to take over from another process of the task"
+_WAITS: Final = "it is starting, or waits to take over from another process of the task"
 
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
@@ -29,22 +32,22 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     """Apply changes until SIGTERM or SIGINT, or until caught up; exit code 0."""
     settings = config.load_task(arguments.task)
-    stop, leads = threading.Event(), threading.Event()
+    stop = threading.Event()
+    runners: list[Runner[Any]] = []
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
         if settings.service.port:
             listens_at = settings.service.host, settings.service.port
-            stack.enter_context(HealthServer("service.port", *listens_at, lambda: None if leads.is_set() else _NOT_READY))
+            stack.enter_context(HealthServer("service.port", *listens_at, lambda: runners[0].not_ready if runners else _WAITS))
         from spark_jobs.replicate.task import (
             run_task,  # takes seconds, in which a signal is an orderly end, too
         )
 
         def lead(term: threading.Event) -> None:
-            leads.set()
             try:
-                run_task(settings, term, until_caught_up=arguments.until_caught_up)
+                run_task(settings, term, until_caught_up=arguments.until_caught_up, watch=runners.append)
             finally:
-                leads.clear()
+                runners.clear()
 
         if arguments.standby:
             from tidemark.process.leadership import Leadership, run_when_leading
