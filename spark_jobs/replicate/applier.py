@@ -58,7 +58,7 @@ class Applier:
         self._tables: dict[tuple[str, str], TableStatements] = {}
         self._waiting: list[RowEvent] = []
         self._loading = state.loading  # as the target has it
-        self._written_s = 0.0
+        self._written_s = time.monotonic()
         self.rows = 0
         """Rows that this object has applied."""
 
@@ -70,13 +70,13 @@ class Applier:
         for transaction in transactions:
             self._apply(transaction)
         if self._waiting or self.state.loading != self._loading or time.monotonic() - self._written_s > _IDLE_S:
-            self._flush()
+            self._flush(self.state.done)  # of a Kafka transaction that an earlier start has begun, if none came
 
     def apply_events(self, events: Sequence[Event], behind: tuple[int, int]) -> None:
         """Apply events, which follow `state`, and commit them with `offset` and `n` of the state behind them."""
         self._apply_events(events)
         self.state = replace(self.state, offset=behind[0], n=behind[1])
-        self._flush()
+        self._flush(0)
 
     def _apply(self, transaction: KafkaTransaction) -> None:
         events = self._order.events(transaction)
@@ -102,7 +102,7 @@ class Applier:
     def _is_wanted(self, event: RowEvent) -> bool:
         return self._follows(*event.table) and (event.op != "r" or event.request == self.state.request)
 
-    def _flush(self, done: int = 0) -> None:
+    def _flush(self, done: int) -> None:
         """Commit the rows that wait, with the state behind them: so many records of the present Kafka transaction are applied."""
         self.state = replace(self.state, done=done)
         statements = merged([(event, self._drafts(event)) for event in self._waiting])

@@ -19,6 +19,7 @@ from schemas.settings import from_mapping
 from schemas.settings.task_section import TaskSettings
 from spark_jobs.replicate import task as task_module
 from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
+from spark_jobs.replicate.task import SourceTask
 from tests.integration.test_ordered_stream import mapping_of, written
 from tests.replicate.task_scene import COLUMNS, catch_up, rows_of, task_of
 from tests.support.producers import SIGNAL, Source, running
@@ -81,6 +82,19 @@ def stream(request, kafka, registry) -> Iterator[Any]:
     source.connection.close()
     drop_database(server, source.schema)
     drop_database(target, source.schema)
+
+
+@pytest.fixture(autouse=True)
+def slow_kafka(monkeypatch) -> None:
+    """Kafka sends nothing at first: each attempt begins with an empty batch."""
+    batch, asked = SourceTask._batch, set[int]()
+
+    def later(attempt: SourceTask, reader: Any) -> Any:
+        is_first = id(reader) not in asked
+        asked.add(id(reader))
+        return [] if is_first else batch(attempt, reader)
+
+    monkeypatch.setattr(SourceTask, "_batch", later)
 
 
 def put_back(source: Source, task: TaskSettings, state: SourceState) -> None:
