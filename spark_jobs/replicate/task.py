@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -97,6 +98,7 @@ class SourceTask(Attempt):
         self._decoder = RowDecoder(self._registry.text_of)
         self._order = LogOrder(self._decoder, topics.schema_change_topic(source.name))
         self._topics = SourceTopics(settings.kafka, source.name, self._group)
+        self._follows = cache(self._is_of_task)
 
     def run(self, *, until_caught_up: bool) -> None:
         """Apply until stopped, or until caught up."""
@@ -149,7 +151,7 @@ class SourceTask(Attempt):
         apply = self._settings.apply
         return Applier(target, name, state, self._order, self._decoder, statements, self._follows, apply), statements
 
-    def _follows(self, database: str, table: str) -> bool:
+    def _is_of_task(self, database: str, table: str) -> bool:
         name, source = f"{database}.{table}", self._source
         is_named = not source.tables or any(compiled(pattern).fullmatch(name) for pattern in source.tables)
         return is_named and not any(compiled(pattern).fullmatch(name) for pattern in source.exclude_tables)

@@ -94,6 +94,7 @@ def replay(folder: Path, server, capsys, *more: str) -> list[str]:
 
 
 def printed(folder: Path, capsys, *more: str) -> list[dict[str, Any]]:
+    capsys.readouterr()  # log lines of a task
     assert cli.main(["replay", str(folder), *more]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -242,6 +243,13 @@ def test_the_commands_of_the_page_run(kept, target, tmp_path, capsys):
 def test_wrong_usage_ends_with_2(kept, capsys, more, problem):
     assert cli.main(["replay", str(kept[1]), *more]) == cli.USAGE
     assert problem in capsys.readouterr().err
+
+
+def test_the_files_of_a_task_are_no_server_for_a_replay(kept, tmp_path, capsys):
+    task = {"task": "keep", "sources": [{"name": "shop"}], "format": {"registry": "http://r"}, "target": {"type": "file", "path": "a"}}
+    (tmp_path / "task.yaml").write_text(yaml.safe_dump(task), "utf-8")
+    assert cli.main(["replay", str(kept[1]), "--dest", "mysql", "--task", str(tmp_path / "task.yaml")]) == cli.USAGE
+    assert "is of type file; name the file of a task with a server" in capsys.readouterr().err
 
 
 def test_a_folder_without_files_of_a_task_is_named(tmp_path, capsys):
