@@ -38,7 +38,8 @@ _NOTES: Final = """
 
 A column that may be NULL is optional; one of the primary key never is. Zero and impossible dates are NULL; in a NOT
 NULL column they are its default, else the epoch, as Debezium has it: no record can hold NULL there. `verify` takes them for
-that; after an ALTER of the default, rows with such dates from before it are reported as differences.
+that; after an ALTER of the default, rows with such dates from before it are reported as differences. With `order.group` their
+texts are in a header ([consumers.md](consumers.md#exact-values)).
 
 ## Other forms of values
 

@@ -142,7 +142,7 @@ class SchemaChanges(CheckpointParticipant):
                 change, origin, self._prefix, self._connector, now_ms, comments=self._comments
             )
             key, body = self._encoder.encode(change_key(change), value)
-            self._publisher.produce(self._encoder.topic, body, key, 0, headers)
+            self._publisher.produce(self._encoder.topic, body, key, partition=0, headers=headers)
 
 
 class DescribingServer:
