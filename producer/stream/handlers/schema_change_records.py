@@ -119,8 +119,8 @@ class SchemaChanges(CheckpointParticipant):
         """Write the records of a statement of the log, unless they are in Kafka."""
         changes = self._models.apply(statement.parsed)
         if not statement.is_in_kafka:
-            session = json.dumps(encode(statement.session)).encode()
-            self._write(changes, statement.origin, [(StatementSession.HEADER, session)] if self._sessions else None)
+            headers = [(StatementSession.HEADER, json.dumps(encode(statement.session)).encode())] if self._sessions else None
+            self._write(changes, statement.origin, headers)
 
     @override
     def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
