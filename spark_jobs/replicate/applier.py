@@ -1,7 +1,7 @@
 """The apply of one source: Kafka transactions enter, transactions of the target with their progress leave.
 
 Rows are applied in the order of the log, at most `driver_rows` in one transaction of the target, which also commits how far the
-source is applied. DdlStatements are run one by one between such transactions (`ddl_statements`).
+source is applied. Statements are run one by one between such transactions (`ddl_statements`).
 """
 
 from __future__ import annotations
@@ -150,13 +150,13 @@ class Applier:
             sent.append((statement.sql, statement))
         if session != RowSession():
             sent.append((RowSession().sql, None))
+        counts: list[int] = []
         try:
-            counts = self._target.execute_many([sql for sql, _ in sent])
+            self._target.execute_many([sql for sql, _ in sent], counts)
         except RetriableSourceError:
             raise
         except SourceError as error:
-            refused = sent[int(error.__cause__.__notes__[0])][1] if error.__cause__ is not None else None
-            raise self._refused(refused or packet[0], str(error)) from error
+            raise self._refused(sent[len(counts)][1] or packet[0], str(error)) from error
         for (_, one), count in zip(sent, counts, strict=True):
             if one is not None and one.rows not in (None, count):
                 raise self._refused(one, f"{count} rows were there of {one.rows}")

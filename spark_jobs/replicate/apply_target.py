@@ -2,7 +2,7 @@
 
 Database `tidemark_meta` of the target:
 
-    task     one row per task: its epoch, which each start raises, and why it pauses
+    task     one row per task: its epoch, which each start raises
     source   one row per task and source: how far the log is applied, and which tables are read still
     ddl      the statement of the log that runs now (`ddl_statements`)
 
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mysqlio.connection import close_quietly, connect
 from mysqlio.quoting import qualified
-from mysqlio.server_errors import ServerError, source_errors
-from mysqlio.server_facts import identity_of
+from mysqlio.server_errors import source_errors
+from mysqlio.server_facts import identity_of, is_mariadb
 from schemas.errors import ConfigError, FencedError
 from schemas.json_codec import Form, decode, encode, json_field
 from spark_jobs.replicate.row_statements import MODE
@@ -49,7 +49,7 @@ _NAME: Final = "VARCHAR(249) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
 _TEXT: Final = "LONGTEXT CHARACTER SET utf8mb4"
 _OF_A_SOURCE: Final = f"task {_NAME}, name {_NAME}, {{}} {_TEXT} NOT NULL, PRIMARY KEY (task, name)"
 _TABLES: Final = {
-    "task": f"name {_NAME} PRIMARY KEY, epoch BIGINT NOT NULL, problem {_TEXT}",
+    "task": f"name {_NAME} PRIMARY KEY, epoch BIGINT NOT NULL",
     "source": _OF_A_SOURCE.format("state"),
     "ddl": _OF_A_SOURCE.format("intent"),
 }
@@ -140,18 +140,12 @@ class ApplyTarget:
             cursor.execute(sql, values or None)
             return list(cursor.fetchall())
 
-    def execute_many(self, statements: list[bytes]) -> list[int]:
-        """Run statements in one packet; return the rows that each matched. An error has the number of its statement as a note."""
-        counts: list[int] = []
+    def execute_many(self, statements: list[bytes], counts: list[int]) -> None:
+        """Run statements in one packet; add the rows that each matched to `counts`: after an error it has those before it."""
         with self._asking() as connection:
-            try:
-                counts.append(connection.query(b";".join(statements)))
-                while len(counts) < len(statements):
-                    counts.append(connection.next_result())
-            except ServerError as error:
-                error.add_note(str(len(counts)))
-                raise
-        return counts
+            counts.append(connection.query(b";".join(statements)))
+            while len(counts) < len(statements):
+                counts.append(connection.next_result())
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -194,7 +188,8 @@ class ApplyTarget:
         if int(self.rows("SELECT @@global.read_only")[0][0]):
             raise ConfigError(f"target: {self.access.address} is read-only (@@read_only): a task has to write there")
         if identity_of(self.connection) == server:
-            raise ConfigError(f"target: {self.access.address} is the server that source {source} reads: name another one")
+            remedy = "name another, or give it another server_id" if is_mariadb(self.connection) else "name another"
+            raise ConfigError(f"target: {self.access.address} is the server that source {source} reads ({server}): {remedy}")
 
     def is_transactional(self, database: str, table: str) -> bool:
         """Return whether the engine of a table has transactions; TiDB reports InnoDB."""

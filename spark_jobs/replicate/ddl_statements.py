@@ -1,4 +1,4 @@
-"""DdlStatements of the log, run once on the target: intent, statement, mark.
+"""Statements of the log, run once on the target: intent, statement, mark.
 
 A statement ends the transaction it is in, so it cannot commit with the state. Therefore:
 
@@ -73,6 +73,8 @@ class DdlStatements:
         """
         if isinstance(event, RowEvent):
             return self._truncate(event, state) if self._follows(*event.table) else state
+        if event.table is None and event.sql.upper().startswith("CREATE DATABASE"):
+            self._databases[event.database] = event.sql  # also of a statement that has run: a table may need it
         if event.offset < state.ddl_offset:
             return state
         behind = replace(state, ddl_offset=event.offset + 1, position=event.position)
@@ -83,8 +85,6 @@ class DdlStatements:
     def _is_wanted(self, event: StatementEvent) -> bool:
         """Return whether a statement is run here. A description is, if it is of a table that is missing."""
         if event.table is None:
-            if event.sql.upper().startswith("CREATE DATABASE"):
-                self._databases[event.database] = event.sql
             is_ours = bool(event.database) and event.database.lower() not in _SYSTEM and self._follows(event.database, "")
             return is_ours and not event.is_description
         if not self._follows(*event.table):

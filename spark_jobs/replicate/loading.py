@@ -7,6 +7,7 @@ tables that it lacks. A table that is there is kept as it is.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from contextlib import closing
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from spark_jobs.replicate.log_order import LogOrder, StatementEvent
     from spark_jobs.replicate.row_values import RowDecoder
 
+LONGEST_REQUEST: Final = 42
+"""Characters of a signal's id that the signal table of the source holds."""
+_MOST_NAMED: Final = 48 * 1024
+"""Bytes of names in a request; a signal may have 64 KiB."""
 _FIRST_S: Final = 30.0
 _DELIVERY_S: Final = 20.0
 _BEHIND: Final = 100
@@ -77,18 +82,24 @@ class SourceTopics:
             statements = (order.statement(record) for record in reader.read_to({partition: OPEN_END}))
             return [one for one in statements if one.position < before or (one.is_description and one.position == before)]
 
-    def ask(self, request: str, source: TaskSource) -> None:
-        """Ask the producer to read the task's tables into the change topics. `PublishError` if Kafka does not take that."""
-        data = {"data-collections": list(source.tables or [".*"]), "type": "incremental", "merge": "producer"}
+    def ask(self, request: str, source: TaskSource, tables: Sequence[str]) -> None:
+        """Ask the producer to read tables into the change topics. `PublishError` if Kafka does not take that.
+
+        Too many to be named are asked for by the patterns of the task, without those that it leaves out.
+        """
+        named = [re.escape(table) for table in tables]
+        if sum(map(len, named)) > _MOST_NAMED:
+            named = list(source.tables or [".*"])
+        data = {"data-collections": named, "type": "incremental", "merge": "producer"}
         topic = topics.signal_topic(self._source)
         writer = RecordWriter(self._kafka, {"message.timeout.ms": int(_DELIVERY_S * 1000)})
         document = signal_document(request, EXECUTE_SNAPSHOT, json.dumps(data))
         writer.produce(topic, document.encode(), self._source, 0)
         writer.flush(_DELIVERY_S + 5.0)
 
-    def watch(self, request: str, since_ms: int, decoder: RowDecoder) -> LoadAnswers:
-        """Return the answers to a request that was made then (Unix, ms)."""
-        return LoadAnswers(self._kafka, self._source, self._group, request, since_ms, decoder)
+    def watch(self, state: SourceState, decoder: RowDecoder) -> LoadAnswers:
+        """Return the answers to the request of a state, about the tables that are loaded."""
+        return LoadAnswers(self._kafka, self._source, self._group, state, decoder)
 
     def _silent(self, why: str) -> str:
         return (
@@ -100,15 +111,14 @@ class SourceTopics:
 class LoadAnswers:
     """The answers of the producer to a request to read tables. Use it in one thread."""
 
-    def __init__(
-        self, kafka: KafkaSettings, source: str, group: str, request: str, since_ms: int, decoder: RowDecoder
-    ) -> None:
-        self._source, self._request, self._decoder = source, request, decoder
+    def __init__(self, kafka: KafkaSettings, source: str, group: str, state: SourceState, decoder: RowDecoder) -> None:
+        self._source, self._request, self._decoder = source, state.request, decoder
+        self._tables = frozenset(state.loading)
         self._next_s = 0.0
         self._reader = CommittedReader(kafka, group, SOON)
         partitions = self._reader.partitions(topics.notifications_topic(source, kafka.topic_delimiter))
         ends = self._reader.ends(partitions)
-        begins = self._reader.offsets_since(partitions, since_ms)
+        begins = self._reader.offsets_since(partitions, state.asked_ms)
         self._reader.begin({one: end if begins[one] < 0 else begins[one] for one, end in ends.items()})
 
     def close(self) -> None:
@@ -129,10 +139,11 @@ class LoadAnswers:
         if (aggregate, kind) == (SIGNAL, "REJECTED"):
             reason = data.get("reason", "it gives no reason")
             raise ConfigError(f"source {self._source} refuses to read the task's tables: {reason}")
-        status = data.get("status")
-        if kind == "TABLE_SCAN_COMPLETED" and status not in (ScanStatus.SUCCEEDED, ScanStatus.EMPTY):
+        status, table = data.get("status"), data.get("scanned_collection")
+        is_bad = status not in (ScanStatus.SUCCEEDED, ScanStatus.EMPTY)
+        if kind == "TABLE_SCAN_COMPLETED" and is_bad and table in self._tables:
             message = (
-                f"source {self._source} cannot read table {data.get('scanned_collection')} for the task: {status}. Leave it out "
+                f"source {self._source} cannot read table {table} for the task: {status}. Leave it out "
                 "with exclude_tables, or copy its rows yourself and use mode: incremental"
             )
             raise SinkError(message)
@@ -173,7 +184,7 @@ def begun(
         position=begin,
         begin=begin,
         kept=tuple(sorted(".".join(table) for table in kept)),
-        request=f"task-{target.task}-{secrets.token_hex(4)}"[:42] if loads else "",
+        request=f"task-{secrets.token_hex(4)}-{target.task}"[:LONGEST_REQUEST] if loads else "",
         loading=tuple(sorted(".".join(table) for table, is_there in tables.items() if is_there)) if loads else (),
     )
     with target.transaction():

@@ -79,6 +79,8 @@ class TableStatements:
     def __init__(self, table: TableSchema, columns_of: Columns) -> None:
         self._name = qualified(table.database, table.name).encode()
         self._columns = cache(columns_of)
+        self._key_columns = cache(self._columns_of_key)
+        self._enums = cache(self._columns_of_enums)
         self._key = table.primary_key or table.unique_key
         self._kinds = {column.name: column for column in table.columns}
         self._heads: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
@@ -104,7 +106,7 @@ class TableStatements:
         columns = self._columns(event.schema_id, False)
         head, tail = self._insert_head(event.schema_id, columns, is_strict=is_strict)
         values = b"(%b)" % b",".join([column.literal(row) for column in columns])
-        return Draft(head, tail, values, is_counted=is_strict, may_grow=True, session=_session(event, columns, row, checks=checks))
+        return Draft(head, tail, values, is_counted=is_strict, may_grow=True, session=self._session(event, row, checks=checks))
 
     def _insert_head(self, schema_id: int, columns: Sequence[RowColumn], *, is_strict: bool) -> tuple[bytes, bytes]:
         head = self._heads.get((schema_id, is_strict))
@@ -133,7 +135,10 @@ class TableStatements:
         changed = [column for column in columns if before[column.field] != after[column.field]] or columns[:1]
         assigned = b",".join(b"%b=%b" % (quoted(one.name).encode(), one.literal(after)) for one in changed)
         sql = b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._name, assigned, self._found(event, before))
-        return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, session=_session(event, columns, after, checks=checks))
+        return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, session=self._session(event, after, checks=checks))
+
+    def _session(self, event: RowEvent, row: Row, *, checks: bool) -> RowSession:
+        return RowSession(checks and event.checks_keys, not is_refused_if_strict(self._enums(event.schema_id), row))
 
     def _is_moved(self, event: RowEvent, before: Row | None, after: Row | None) -> bool:
         assert before is not None
@@ -141,8 +146,14 @@ class TableStatements:
         return self._key_literals(event, before) != self._key_literals(event, after) if self._key else True
 
     def _key_literals(self, event: RowEvent, row: Row) -> list[bytes]:
-        by_name = {column.name: column for column in self._columns(event.schema_id, True)}
-        return [by_name[name].literal(row) for name in self._key]
+        return [column.literal(row) for column in self._key_columns(event.schema_id)]
+
+    def _columns_of_key(self, schema_id: int) -> Sequence[RowColumn]:
+        by_name = {column.name: column for column in self._columns(schema_id, True)}
+        return [by_name[name] for name in self._key]
+
+    def _columns_of_enums(self, schema_id: int) -> Sequence[RowColumn]:
+        return [column for column in self._columns(schema_id, False) if column.lacks_empty]
 
     def _found(self, event: RowEvent, row: Row) -> bytes:
         """Return the condition that finds the row with these values."""
@@ -151,10 +162,6 @@ class TableStatements:
             return b" AND ".join(b"%b=%b" % (quoted(one).encode(), value) for one, value in zip(self._key, literals, strict=True))
         columns = self._columns(event.schema_id, False)
         return b" AND ".join(_same(self._kinds[column.name], column.literal(row)) for column in columns)
-
-
-def _session(event: RowEvent, columns: Sequence[RowColumn], row: Row, *, checks: bool) -> RowSession:
-    return RowSession(checks and event.checks_keys, not is_refused_if_strict(columns, row))
 
 
 def _same(column: Column, literal: bytes) -> bytes:

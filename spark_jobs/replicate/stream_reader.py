@@ -97,6 +97,9 @@ class StreamReader:
                 f"all records any more, or the producer published without them. {AGAIN}"
             )
             raise StateError(message)
+        if commit.reset:
+            message = f"{self._topic}, record {commit.n}: the log before it was not published ({commit.reset}). {AGAIN}"
+            raise StateError(message)
         self._n += 1
         new = {
             (topic, partition): first

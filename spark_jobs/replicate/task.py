@@ -113,7 +113,7 @@ class SourceTask(Attempt):
         with ExitStack() as stack:
             reader = StreamReader(self._settings.kafka, self._source.name, self._group, state.offset, state.n, _BUFFER_BYTES)
             stack.enter_context(closing(reader))
-            watch = self._topics.watch(state.request, state.asked_ms, self._decoder) if state.loading else None
+            watch = self._topics.watch(state, self._decoder) if state.loading else None
             if watch is not None:
                 stack.enter_context(closing(watch))
             self._is_ready = True
@@ -135,7 +135,7 @@ class SourceTask(Attempt):
                 state = statements.run(statement, state)
         if state.request and not state.asked_ms:
             asked_ms = time.time_ns() // 1_000_000
-            self._topics.ask(state.request, source)
+            self._topics.ask(state.request, source, state.loading)
             state = replace(state, asked_ms=asked_ms)
             with target.transaction():
                 target.put_state(source.name, state)

@@ -42,7 +42,7 @@ class Statements:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         execute, execute_many = ApplyTarget.execute, ApplyTarget.execute_many
         patch.setattr(ApplyTarget, "execute", lambda target, sql, *values: self.around(execute, sql, target, sql, *values))
-        patch.setattr(ApplyTarget, "execute_many", lambda target, sqls: self.around(execute_many, "rows", target, sqls))
+        patch.setattr(ApplyTarget, "execute_many", lambda target, *arguments: self.around(execute_many, "rows", target, *arguments))
 
     def around(self, run: Any, sql: str, *arguments: Any) -> Any:
         kind = " ".join(re.split(r"[\s`(]+", sql)[:4])
