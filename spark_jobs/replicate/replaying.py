@@ -36,6 +36,7 @@ from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
 from spark_jobs.replicate.ddl_statements import DdlStatements
 from spark_jobs.replicate.log_order import Event, LogOrder, RowEvent, StatementEvent, joined, row_event
 from spark_jobs.replicate.row_values import RowDecoder
+from spark_jobs.replicate.row_writer import RowWriter
 
 if TYPE_CHECKING:
     from mysqlio.server_access import ServerAccess
@@ -248,8 +249,8 @@ def apply(
             log.info("replay.resumed", position=state.position)
         statements = DdlStatements(target, _SOURCE, follows)
         order = LogOrder(reader.decoder, "")
-        settings = ApplySettings(safe_mode=True)
-        applier = Applier(target, _SOURCE, state, order, reader.decoder, statements, follows, settings)
+        writer = RowWriter(target, _SOURCE, reader.decoder, ApplySettings(safe_mode=True))
+        applier = Applier(target, _SOURCE, state, order, writer, statements, follows)
         for batch in reader.batches(begin, end, (state.offset, state.n)):
             applier.apply_events(list(joined([placed.event for placed in batch])), batch[-1].cursor)
         for statement in _FORGET:

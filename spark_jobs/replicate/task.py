@@ -35,6 +35,7 @@ from spark_jobs.replicate.ddl_statements import DdlStatements
 from spark_jobs.replicate.loading import SourceTopics, begun
 from spark_jobs.replicate.log_order import LogOrder
 from spark_jobs.replicate.row_values import RowDecoder
+from spark_jobs.replicate.row_writer import RowWriter
 from spark_jobs.replicate.stream_reader import KafkaTransaction, StreamReader
 
 if TYPE_CHECKING:
@@ -148,8 +149,8 @@ class SourceTask(Attempt):
             archiver = Archiver(target, name, state, self._order, self._registry.text_of, self._follows)
             return archiver, archiver
         statements = DdlStatements(target, name, self._follows)
-        apply = self._settings.apply
-        return Applier(target, name, state, self._order, self._decoder, statements, self._follows, apply), statements
+        writer = RowWriter(target, name, self._decoder, self._settings.apply)
+        return Applier(target, name, state, self._order, writer, statements, self._follows), statements
 
     def _is_of_task(self, database: str, table: str) -> bool:
         name, source = f"{database}.{table}", self._source

@@ -1,0 +1,124 @@
+"""The rows of a batch into the tables of a target: events enter, statements of many rows run in the open transaction.
+
+Rows are written in the order of their log. How many rows a statement matched is compared with its events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final
+
+from mysqlio.information_schema import read_table_facts
+from schemas.errors import RetriableSourceError, SinkError, SourceError
+from spark_jobs.replicate.row_statements import Draft, RowSession, RowStatement, TableStatements, merged
+
+if TYPE_CHECKING:
+    from schemas.settings.task_section import ApplySettings
+    from spark_jobs.replicate.apply_target import ApplyTarget
+    from spark_jobs.replicate.log_order import RowEvent
+    from spark_jobs.replicate.row_values import RowDecoder
+
+_PACKET_BYTES: Final = 4 << 20
+
+
+class RowWriter:
+    """The writer of the rows of one source. Use it in one thread."""
+
+    def __init__(self, target: ApplyTarget, source: str, decoder: RowDecoder, settings: ApplySettings) -> None:
+        self._target = target
+        self._source = source
+        self._decoder = decoder
+        self._is_safe = settings.safe_mode
+        self.most_rows = settings.driver_rows
+        """Rows of one transaction of the target at most."""
+        self._tables: dict[tuple[str, str], TableStatements] = {}
+
+    def forget_tables(self) -> None:
+        """Ask the target for its tables again: a statement has run."""
+        self._tables.clear()
+
+    def write(self, rows: Sequence[RowEvent], loading: Collection[str]) -> None:
+        """Write rows within a transaction. Of the tables of `loading` rows may be missing.
+
+        `SinkError`: the target does not take a row, or has another number of rows than its events say.
+        """
+        statements = merged([(event, self._drafts(event, loading)) for event in rows])
+        for packet in _packets(statements, self._target.packet_bytes):
+            self._run(packet)
+
+    def _drafts(self, event: RowEvent, loading: Collection[str]) -> Sequence[Draft]:
+        is_strict = not (self._is_safe or ".".join(event.table) in loading or event.op == "r")
+        return self._table(event.table).drafts(event, is_strict=is_strict, is_whole=not (loading or self._is_safe))
+
+    def _table(self, table: tuple[str, str]) -> TableStatements:
+        known = self._tables.get(table)
+        if known is None:
+            facts = read_table_facts(self._target.connection, *table)
+            if facts is None:
+                message = (
+                    f"the target has no table {'.'.join(table)}, of which source {self._source} has rows: create it there, or "
+                    f"leave it out with exclude_tables"
+                )
+                raise SinkError(message)
+            if not self._target.is_transactional(*table):
+                message = f"the target's table {'.'.join(table)} has no transactions: run ALTER TABLE ... ENGINE=InnoDB there"
+                raise SinkError(message)
+            schema = facts.schema
+            filled = frozenset(column.name for column in schema.columns if column.filled_by == "expression")
+            decoder = self._decoder
+            known = TableStatements(schema, lambda ident, whole: decoder.columns(ident, schema, frozenset() if whole else filled))
+            self._tables[table] = known
+        return known
+
+    def _run(self, packet: Sequence[RowStatement]) -> None:
+        """Run statements in one packet, each with the settings that it needs; behind it they are the usual ones."""
+        sent: list[tuple[bytes, RowStatement | None]] = []
+        session = RowSession()
+        for statement in packet:
+            if statement.session != session:
+                session = statement.session
+                sent.append((session.sql, None))
+            sent.append((statement.sql, statement))
+        if session != RowSession():
+            sent.append((RowSession().sql, None))
+        counts: list[int] = []
+        try:
+            self._target.execute_many([sql for sql, _ in sent], counts)
+        except RetriableSourceError:
+            raise
+        except SourceError as error:
+            raise self._refused(sent[len(counts)][1] or packet[0], str(error)) from error
+        for (_, one), count in zip(sent, counts, strict=True):
+            if one is not None and one.rows not in (None, count):
+                raise self._refused(one, f"{count} rows were there of {one.rows}")
+
+    def _refused(self, statement: RowStatement, reason: str) -> SinkError:
+        first, last = statement.first, statement.last
+        where = first.position if first is last else f"{first.position} to {last.position}"
+        message = (
+            f"source {self._source}, {where}: the target does not take {_WORDS[first.op]} in {'.'.join(first.table)}: {reason}. "
+            "Nothing behind it is applied. Was the target written by somebody else? Mend its rows, or read the table again"
+        )
+        return SinkError(message)
+
+
+_WORDS: Final = {"c": "an insert", "u": "an update", "d": "a delete", "r": "a row of the snapshot", "t": "a truncate"}
+
+
+def _packets(statements: Sequence[RowStatement], most: int) -> list[list[RowStatement]]:
+    """Return the statements in packets of so many bytes at most. `SinkError`: the statement of a row is longer."""
+    packets: list[list[RowStatement]] = []
+    size = 0
+    for statement in statements:
+        if len(statement.sql) > most:
+            message = (
+                f"{statement.first.position}: a row of {'.'.join(statement.first.table)} needs a statement of "
+                f"{len(statement.sql):,} bytes, and max_allowed_packet of the target lets {most:,} through: raise it there"
+            )
+            raise SinkError(message)
+        if not packets or size + len(statement.sql) > min(most, _PACKET_BYTES):
+            packets.append([])
+            size = 0
+        packets[-1].append(statement)
+        size += len(statement.sql) + 1
+    return packets
