@@ -110,6 +110,14 @@ class TopicAdmin:
                 self.forget(topic)
             raise
 
+    def ensure_single(self, topic: str, config: Mapping[str, str]) -> None:
+        """Create a topic with one partition if it does not exist; `StateError` if it has more."""
+        self.ensure({topic: 1}, config)
+        count = self.partitions(topic)
+        if count != 1:
+            message = f"topic {topic} has {count} partitions, and its records are in order in one only: delete the topic"
+            raise StateError(message)
+
     def _all_partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         return [TopicPartition(topic, partition) for topic in topics for partition in range(self.partitions(topic))]
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from kafkaio.client import client_config, failure, opened
 from schemas.applied.kafka_security import client_options
@@ -123,14 +123,17 @@ class TransactionalWriter:
         key: str | bytes | None = None,
         partition: int = -1,
         headers: list[tuple[str, bytes]] | None = None,
+        on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
-        """Produce one record, to a given partition where one is named."""
+        """Produce one record, to a given partition where one is named. `on_delivery` is called by `flush`, with its offset."""
         self.begin()
         arguments: dict[str, Any] = {"value": value, "key": key}
         if partition >= 0:
             arguments["partition"] = partition
         if headers:
             arguments["headers"] = headers
+        if on_delivery is not None:
+            arguments["on_delivery"] = on_delivery
         while True:
             try:
                 self._live().produce(topic, **arguments)

@@ -12,7 +12,6 @@ from producer.kafka.span_publisher import SpanPublisher
 from producer.source.source_clock import SourceClock
 from producer.stream.handlers.commit_seal import CommitSeal
 from schemas import topics
-from schemas.errors import StateError
 
 if TYPE_CHECKING:
     from mysqlio.server_facts import ServerFacts
@@ -31,11 +30,7 @@ def commit_records(
     if not isinstance(publisher, SpanPublisher):
         return None
     topic = topics.commits_topic(settings.name, settings.kafka.topic_delimiter)
-    clients.admin.ensure({topic: 1}, _TOPIC_CONFIG)
-    count = clients.admin.partitions(topic)
-    if count != 1:
-        message = f"topic {topic} has {count} partitions, and commit records are in order in one only: delete the topic"
-        raise StateError(message)
+    clients.admin.ensure_single(topic, _TOPIC_CONFIG)
     publisher.note_ends(clients.tables.change_topics)
     here = ServerConnector(lambda: connect(ServerAccess.of(settings.source)), server.identity)
     clock = SourceClock(here, resumption.offset.epoch, settings.order.heartbeat_ms / 1000)

@@ -67,6 +67,11 @@ def commits_topic(prefix: str, delimiter: str = DELIMITER) -> str:
     return sanitise(f"{prefix}{delimiter}commits")
 
 
+def members_topic(group: str) -> str:
+    """Return the topic of the members of a group (`schemas.members`): the sources of a group may have other delimiters."""
+    return sanitise(f"{group}{DELIMITER}members")
+
+
 def heartbeat_topic(prefix: str, delimiter: str = DELIMITER) -> str:
     """Return the topic of heartbeats."""
     return sanitise(f"__debezium-heartbeat{delimiter}{prefix}")
