@@ -89,15 +89,15 @@ class Stage:
         """Insert rows in transactions of a thousand."""
         first, self._next = self._next, self._next + rows
         starts = range(first, first + rows, TRANSACTION_ROWS)
-        with self._written_soon():
-            self.execute(*(f"INSERT INTO {TABLE} SELECT {self._row.format(at=at)} FROM thousand" for at in starts))
+        with self.written_soon():
+            self.execute(*(f"INSERT INTO {TABLE} SELECT {self.row_at(at)} FROM thousand" for at in starts))
 
     def insert_one_by_one(self, rows: int, each: int = 1) -> None:
         """Insert rows in transactions of their own, or of `each` rows."""
         first, self._next = self._next, self._next + rows
         source = "(SELECT 0 AS n) one" if each == 1 else f"thousand WHERE n < {each}"
-        insert = f"INSERT INTO {TABLE} SELECT {self._row.format(at='at')} FROM {source}"
-        with self._written_soon():
+        insert = f"INSERT INTO {TABLE} SELECT {self.row_at('at')} FROM {source}"
+        with self.written_soon():
             self.execute(
                 "DROP PROCEDURE IF EXISTS one_by_one",
                 f"CREATE PROCEDURE one_by_one() BEGIN DECLARE at INT DEFAULT {first};"
@@ -105,8 +105,12 @@ class Stage:
                 "CALL one_by_one()",
             )
 
+    def row_at(self, at: int | str) -> str:
+        """Return the expressions of a row of the table: its key is `at` and the column n of the table `thousand`."""
+        return self._row.format(at=at)
+
     @contextmanager
-    def _written_soon(self) -> Iterator[None]:
+    def written_soon(self) -> Iterator[None]:
         """Have the server write what is only preparation without synchronising each commit."""
         names = ("sync_binlog", "innodb_flush_log_at_trx_commit")
         with self.connect() as connection, connection.cursor() as cursor:

@@ -23,6 +23,7 @@ from bench import (
     snapshot_workloads,
     soak,
     stored_result,
+    task_apply,
 )
 from bench.bench_figures import OURS, Found, table
 from bench.benched_sinks import BASE, SINKS
@@ -51,6 +52,8 @@ WORKLOADS: dict[str, Workload] = {
     "merge-200-tables": Workload(lake_tables.many, SPARK),
     "first-load-lake": Workload(lake_first_load.first_load, lake_first_load.JDBC),
     "freshness-20": Workload(lake_freshness.freshness, None),
+    "apply-batched": Workload(task_apply.batched, None),
+    "apply-single": Workload(task_apply.single, None),
     "soak-30m": Workload(soak.soak, None, short=False),
 }
 

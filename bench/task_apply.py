@@ -1,0 +1,206 @@
+"""A replication task that catches up: changes of two tables wait in Kafka, and are applied to a server of their own.
+
+Half of the rows are inserts, four tenths updates of rows all over the table, a tenth deletes. A task ends when it has caught up, so
+its start-up is measured before with nothing to apply, and subtracted. Then the server compares the tables with the source.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.bench_figures import OURS, SERVER, Figure, Found
+from bench.cost import Cost, CostMeter, cost_of
+from bench.lake_feed import ROOT, Feed, spawned, tail
+from bench.lake_merge import say
+from bench.scene import DATABASE as TABLE
+from bench.scene import BenchError
+from bench.stage import LOAD_TABLE, Stage
+from bench.workload_context import Context
+from devservers import start_database
+
+if TYPE_CHECKING:
+    from devservers import Database
+
+_SERVER: Final = "mysql80"
+_OPTIONS: Final = {"innodb_buffer_pool_size": "1G", "innodb_log_file_size": "1G"}
+_TABLES: Final = (TABLE, LOAD_TABLE)
+_BLOCK: Final = 250
+"""Rows that a transaction inserts into each table; it updates 200 of an older block, and deletes the other 50 of the last one."""
+_UPDATED: Final = 200
+_FIRST_BLOCKS: Final = 4
+_ONE_BY_ONE: Final = 1_000_000_000
+"""The first key of rows in transactions of their own."""
+_CHANGE: Final = "a = a + 1, c = c + 0.25, e = REPEAT(CHAR(97 + {salt} % 26), 80), d = '2025-01-02 03:04:05.6'"
+_SUMS: Final = "SELECT COUNT(*), SUM(CRC32(CONCAT_WS('|', id, a, b, c, d, e, f, g, i))) FROM {}"
+
+
+def batched(context: Context) -> Found:
+    """Measure transactions of 1,000 rows."""
+    return _measure(context, "apply_batched", context.rows // 1_000 * 1_000, _write_batched)
+
+
+def single(context: Context) -> Found:
+    """Measure transactions of one row, a tenth as many."""
+    return _measure(context, "apply_single", max(1_000, context.rows // 10), _write_single)
+
+
+def _measure(context: Context, name: str, rows: int, write: Callable[[Stage, int, int], None]) -> Found:
+    stage = Stage(context.scene, context.folder, name)
+    stage.add_load_table()
+    found: Found = defaultdict(list)
+    with ExitStack() as stack:
+        feed = Feed(stage, _TABLES, {"order": {"group": "bench"}})
+        stack.callback(feed.stop)
+        tools = {OURS: ROOT} | ({} if context.old is None else {"old": context.old})
+        tasks = [_Task(stack, stage, tool, root) for tool, root in tools.items()]
+        feed.fill(lambda: None)  # a task begins at the newest commit record
+        for task in tasks:
+            task.create_tables()
+            task.run()
+        feed.fill(lambda: _write_first(stage))
+        for task in tasks:
+            task.run()
+        for number in range(context.repeat):
+            feed.fill(partial(write, stage, number, rows))
+            for task in tasks:
+                for tool, figure in task.measured(rows):
+                    say(tool, figure)
+                    found[tool].append(figure)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run of a task: how long it took, its CPU, and the CPU of the server."""
+
+    seconds: float
+    own: Cost
+    server_s: float
+
+
+class _Task:
+    """A task of a checkout, and the server that it applies to."""
+
+    def __init__(self, stack: ExitStack, stage: Stage, tool: str, root: Path) -> None:
+        self._stage, self._tool, self._root = stage, tool, root
+        self._folder = stage.folder / tool
+        self._folder.mkdir()
+        self._server: Database = stack.enter_context(start_database(_SERVER, self._folder, _OPTIONS))
+        self._config = self._folder / "task.yaml"
+        self._config.write_text(json.dumps(self._document()), encoding="utf-8")
+
+    def create_tables(self) -> None:
+        """Create the tables at the target, without rows."""
+        statements = [f"CREATE DATABASE {self._stage.name} CHARACTER SET utf8mb4"]
+        with self._stage.connect() as connection, connection.cursor() as cursor:
+            for table in _TABLES:
+                cursor.execute(f"SHOW CREATE TABLE {table}")
+                statements += [f"USE {self._stage.name}", cursor.fetchone()[1]]
+        with self._server.connect() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def measured(self, rows: int) -> list[tuple[str, Figure]]:
+        """Return the figures of task and server for the rows that wait in Kafka. `BenchError`: source and target differ."""
+        busy = self.run()
+        idle = self.run()
+        self._require_equal()
+        seconds = busy.seconds - idle.seconds
+        own = Figure(rows, seconds, busy.own.cpu_s - idle.own.cpu_s, busy.own.peak_mib)
+        return [(self._tool, own), (f"{SERVER}{self._tool}", Figure(rows, seconds, busy.server_s - idle.server_s, 0.0))]
+
+    def run(self) -> _Run:
+        """Run the task until it has caught up."""
+        log = self._folder / "task.log"
+        began, before = time.monotonic(), cost_of(self._server.pid)
+        child = spawned(["task", "run", str(self._config), "--until-caught-up"], log, self._root)
+        meter, own = CostMeter(child.pid), cost_of(child.pid)
+        while child.status is None:
+            seen = meter.cost()
+            own = Cost(max(own.cpu_s, seen.cpu_s), max(own.peak_mib, seen.peak_mib))
+            time.sleep(0.02)
+        seconds, after = time.monotonic() - began, cost_of(self._server.pid)
+        if child.status:
+            message = f"the task of {self._tool} ended with {child.status}:\n{tail(log)}"
+            raise BenchError(message)
+        return _Run(seconds, own, after.cpu_s - before.cpu_s)
+
+    def _require_equal(self) -> None:
+        asked = " UNION ALL ".join(_SUMS.format(f"{self._stage.name}.{table}") for table in _TABLES)
+        sums = []
+        for server in (self._stage.scene.database, self._server):
+            with server.connect() as connection, connection.cursor() as cursor:
+                cursor.execute(asked)
+                sums.append(cursor.fetchall())
+        if sums[0] != sums[1]:
+            message = f"{self._tool}: the tables of the target have {sums[1]} (rows, sum), those of the source {sums[0]}"
+            raise BenchError(message)
+
+    def _document(self) -> dict[str, Any]:
+        scene, server = self._stage.scene, self._server
+        return {
+            "task": f"apply-{self._tool}",
+            "mode": "incremental",
+            "sources": [{"name": self._stage.name, "exclude_tables": [r".*\.tidemark_signal", r".*\.thousand"]}],
+            "kafka": {"bootstrap_servers": scene.kafka.bootstrap_servers},
+            "format": {"registry": scene.registry.url},
+            "target": {
+                "type": "mysql", "host": server.host, "port": server.port, "user": server.user, "password": server.password,
+                "tls": {"mode": "disabled"},
+            },
+        }  # fmt: skip
+
+
+def _write_first(stage: Stage) -> None:
+    """Insert the rows that are updated first."""
+    for block in range(_FIRST_BLOCKS):
+        stage.execute(*(_insertion(stage, table, block) for table in _TABLES))
+
+
+def _insertion(stage: Stage, table: str, block: int) -> str:
+    return f"INSERT INTO {table} SELECT {stage.row_at(block * _BLOCK)} FROM thousand WHERE n < {_BLOCK}"
+
+
+def _write_batched(stage: Stage, number: int, rows: int) -> None:
+    transactions = rows // 1_000
+    first = _FIRST_BLOCKS + number * transactions
+    with stage.written_soon():
+        for block in range(first, first + transactions):
+            old = block * 7919 % (block - 1) * _BLOCK
+            gone = (block - 1) * _BLOCK + _UPDATED
+            statements = ["BEGIN"]
+            for table in _TABLES:
+                statements += [
+                    _insertion(stage, table, block),
+                    f"UPDATE {table} SET {_CHANGE.format(salt=block)} WHERE id >= {old} AND id < {old + _UPDATED}",
+                    f"DELETE FROM {table} WHERE id >= {gone} AND id < {gone + _BLOCK - _UPDATED}",
+                ]
+            stage.execute(*statements, "COMMIT")
+
+
+def _write_single(stage: Stage, number: int, rows: int) -> None:
+    """Ten transactions into each table in turn: five inserts, four updates, and the delete of an older row."""
+    first = _ONE_BY_ONE + number * rows
+    change, old = _CHANGE.format(salt="at"), f"at * 7919 % {_FIRST_BLOCKS * _UPDATED}"
+    body = "".join(
+        f"IF at DIV 10 % 2 = {turn} THEN CASE"
+        f" WHEN at % 10 < 5 THEN INSERT INTO {table} SELECT {stage.row_at('at')} FROM (SELECT 0 AS n) one;"
+        f" WHEN at % 10 < 9 THEN UPDATE {table} SET {change} WHERE id = {old};"
+        f" ELSE DELETE FROM {table} WHERE id = at - 29; END CASE; END IF; "
+        for turn, table in enumerate(_TABLES)
+    )
+    with stage.written_soon():
+        stage.execute(
+            "DROP PROCEDURE IF EXISTS one_by_one",
+            f"CREATE PROCEDURE one_by_one() BEGIN DECLARE at INT DEFAULT {first}; WHILE at < {first + rows} DO {body} "
+            "SET at = at + 1; END WHILE; END",
+            "CALL one_by_one()",
+        )
