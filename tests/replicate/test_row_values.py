@@ -217,6 +217,7 @@ EDGES = [
     ("BLOB", (ALL_BYTES, "''", "NULL", r"'\\\''")),
     ("BINARY(5)", ("x'0000'", "x'2020'", "''")),
     ("ENUM('a','','1')", ("'a'", "''", "'1'", "NULL")),
+    ("ENUM('a','b')", ("'a'", "'its error value'", "NULL")),
     (f"SET({','.join(repr(f's{n}') for n in range(64))})", ("''", "'s63,s0'", f"{(1 << 64) - 1}", "NULL")),
     ("GEOMETRY", ("ST_GeomFromText('POINT(10 20)', 4326)", "ST_GeomFromText('GEOMETRYCOLLECTION EMPTY')", "NULL")),
     ("POINT", ("ST_GeomFromText('POINT(-0.0 1e-300)')", "ST_GeomFromText('POINT(1 2)', 3857)")),
@@ -236,7 +237,6 @@ def test_each_type_arrives_as_the_source_has_it(source, registry, fresh_database
     records = published_at_random(source, settings_of(source, registry.url), made)
     target = Target(source.server, fresh_database(source.server), registry.url)
     require_equal(source, target, list(made), records)
-    assert target.lenient > 0, "no ENUM had its error value"
 
 
 def test_each_character_set_arrives_as_the_source_has_it(source, registry, fresh_database) -> None:
@@ -255,7 +255,9 @@ def test_each_character_set_arrives_as_the_source_has_it(source, registry, fresh
 def test_the_ends_of_each_type_arrive_as_the_source_has_them(source, registry, fresh_database) -> None:
     edges = Edges([*EDGES, OPAQUE if source.server.flavour == "mysql" else LATER_TIME])
     records = published(source, settings_of(source, registry.url), {"t": edges.ddl}, lambda: edges.insert(source))
-    require_equal(source, Target(source.server, fresh_database(source.server), registry.url), ["t"], records)
+    target = Target(source.server, fresh_database(source.server), registry.url)
+    require_equal(source, target, ["t"], records)
+    assert target.lenient > 0, "no ENUM had its error value"
 
 
 @pytest.mark.parametrize("source", WITH_VECTORS, indirect=True)
