@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkaio.committed_reader import CommittedReader, CommittedRecord
-from kafkaio.slices import EARLIEST
+from kafkaio.committed_reader import SOON, CommittedReader, CommittedRecord
+from kafkaio.slices import Slice
 from kafkaio.transactional_writer import TransactionalWriter
 from schemas.errors import StateError
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from schemas.settings import KafkaSettings
 
-_READING: Final[Mapping[str, Any]] = {"fetch.wait.max.ms": 100}
-"""An end that is the marker of a transaction is reported by a fetch that found nothing."""
 _WRITING: Final[Mapping[str, Any]] = {"transaction.timeout.ms": 10_000, "linger.ms": 0}
 """Nobody reads further than the open transaction of a process that died, until it times out."""
 
@@ -28,51 +26,45 @@ _WRITING: Final[Mapping[str, Any]] = {"transaction.timeout.ms": 10_000, "linger.
 class SharedLog:
     """The topic as one process has it: readable at once, writable after `fence`. Close it; for one thread.
 
+    `ident` is the transactional id, and the consumer group, which is only a name.
     The topic must exist; `StateError` if it was created again. The other errors come from `CommittedReader` and
     `TransactionalWriter`; after an error of `append`, call `fence` again, or close it.
     """
 
-    def __init__(self, kafka: KafkaSettings, topic: str) -> None:
-        self._kafka = kafka
+    def __init__(self, kafka: KafkaSettings, topic: str, ident: str) -> None:
         self._topic = topic
-        self._reader = CommittedReader(kafka, f"{topic}-reader", _READING)
-        self._writer: TransactionalWriter | None = None
+        self._reader = CommittedReader(kafka, ident, SOON)
+        self._writer = TransactionalWriter(kafka, ident, _WRITING)
+        self._next = 0
 
     def close(self) -> None:
         """Give the connections up."""
         self._reader.close()
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
 
-    def fence(self, transactional_id: str) -> None:
-        """Write by that transactional id from now on: the process that had it can write no more."""
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = TransactionalWriter(self._kafka, transactional_id, _WRITING)
+    def fence(self) -> None:
+        """Take the transactional id over: the process that had it can write no more."""
         self._writer.fence()
 
     def begin(self) -> int:
         """Begin to read at the first record; return the present end."""
-        one = self._topic, 0
-        self._reader.begin({one: EARLIEST})
-        return self._reader.ends([one])[one]
+        self._next = 0
+        return self._end()
 
     def read(self, until: int = 0) -> Iterator[CommittedRecord]:
         """Yield the records behind the last one, up to the offset `until`, or to the present end if they are behind it."""
-        one = self._topic, 0
-        reached = self._reader.reached[one]
-        if until <= max(0, reached):
-            until = self._reader.ends([one])[one]
-        if until < reached:
-            raise self._created_again(reached)
-        for record in self._reader.read_to({one: until}):
-            if record.offset < reached:
-                raise self._created_again(reached)
+        begin, end = self._next, until if until > self._next else self._end()
+        if end < begin:
+            raise self._created_again()
+        for record in self._reader.read_slices([Slice(self._topic, 0, begin, end)] if end > begin else []):
+            if record.offset < begin:
+                raise self._created_again()
             yield record
+            self._next = record.offset + 1
+        self._next = end
 
     def append(self, key: bytes, value: bytes) -> int:
         """Append a record; return its offset when it is committed."""
-        assert self._writer is not None
         offsets: list[int] = []
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -83,5 +75,9 @@ class SharedLog:
         self._writer.commit()
         return offsets[0]
 
-    def _created_again(self, reached: int) -> StateError:
-        return StateError(f"topic {self._topic} was deleted and created again: it was read up to {reached}, and ends before that")
+    def _end(self) -> int:
+        one = self._topic, 0
+        return self._reader.ends([one])[one]
+
+    def _created_again(self) -> StateError:
+        return StateError(f"topic {self._topic} was deleted and created again: it was read to {self._next}, and ends before that")

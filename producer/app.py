@@ -3,7 +3,7 @@
 A start does this, in the order that makes it safe::
 
     1. source: preflight (settings of the server that would lose data are refused with an explicit error)
-    2. Kafka: fence every earlier instance of this name, then read the state topic to its end
+    2. Kafka: fence every earlier instance of this name, then read the state topic to its end; with `order.group` join the group
     3. resume at the committed offset, or start at the end of the log (with `one_transaction` where its view is) and
        request the initial snapshot; where the log does not name columns, tables are followed from that very position
     4. wire the objects, restore their state, fence chunk slots; then the log reader runs until stopped
@@ -27,6 +27,7 @@ from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import server_facts
 from producer import all_kernels
 from producer.clients import Clients
+from producer.group.joining import joined
 from producer.kafka.registry import RegistryWatch
 from producer.preparation import (
     create_common_topics,
@@ -38,7 +39,7 @@ from producer.preparation import (
 )
 from producer.recapture import NEW, RETURNED, Recapture, Recaptured, gone_while_released
 from producer.reloads import Reloads
-from producer.resume import Resumption, find_resumption
+from producer.resume import Resumption, find_resumption, last_stream
 from producer.snapshot.requests import RESTART_PREFIX
 from producer.source.log_facts import require_logged, require_stored_name
 from producer.source.retention import ResumePosition, RetentionWatch
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from producer.stream.ports import State
     from producer.wiring import WiredStart
     from schemas.errors import RegistryLostError, TidemarkError
+    from schemas.members import Admitted
     from schemas.notifications import Notification
     from schemas.settings import Settings, SourceSettings
 
@@ -108,7 +110,7 @@ def run(
         while not stop.is_set():
             started = time.monotonic()
             try:
-                with Producer(reloads.settings, ident, hint=hint, reload=reloads.handle) as producer:
+                with Producer(reloads.settings, ident, hint=hint, reload=reloads.handle, stop=stop) as producer:
                     if last is not None:
                         last.end_watch()
                     last = producer
@@ -153,6 +155,7 @@ class Producer:
     restarted there although there was a start before it, "" where it did not. `flavour` is the server's, ""
     while that is not known. `hint` is of a transaction that an
     attempt before this one has seen. `reload` is the handler of the signal that asks for the tables of the file.
+    `stop` ends a start that waits for readers of its group.
     """
 
     def __init__(
@@ -163,9 +166,11 @@ class Producer:
         restart_reason: str = "",
         hint: RereadHint | None = None,
         reload: Handler | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
         self._settings = settings
         self._reload = reload
+        self._stop = stop or threading.Event()
         self._recapture: Recapture | None = None
         self._hint = hint
         self._restart_reason = restart_reason
@@ -297,11 +302,14 @@ class Producer:
             clients.state.ensure()
             clients.publisher.fence()
             documents = clients.state.read()
-            self._start(facts, documents, connection)
+            stream = last_stream(settings, documents)
+            join = None if stream is None else stream.join
+            admitted = joined(settings, clients.admin, join, self._stop, self._resources)
+            self._start(facts, documents, connection, admitted)
         finally:
             connection.close()
 
-    def _start(self, facts: ServerFacts, documents: State, connection: Connection) -> None:
+    def _start(self, facts: ServerFacts, documents: State, connection: Connection, admitted: Admitted | None) -> None:
         settings, clients = self._settings, self._clients
         is_first = OffsetDocument.KEY not in documents
         view = view_of_first_start(settings, clients, facts, connection) if is_first else None
@@ -326,7 +334,7 @@ class Producer:
         start = Wiring(
             settings,
             clients,
-            StartFacts(facts, resumption, documents, coverage, left, gone, self._hint, self._reload),
+            StartFacts(facts, resumption, documents, coverage, left, gone, self._hint, self._reload, admitted),
             self._resources,
         ).connect()
         self._adopt(start, resumption, refused)

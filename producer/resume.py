@@ -83,7 +83,7 @@ def find_resumption(
     changed: list[str] = []
     for _ in range(_FIRST_LOOKS):
         offset, lost = _offset(settings, documents, facts, connection, view, restart_reason)
-        offset = replace(offset, stream=_stream(settings, documents))
+        offset = replace(offset, stream=last_stream(settings, documents))
         # Listed after the position was taken: a table made in between is in the log.
         tables = list_tables(connection)
         with_data = [table for table in tables if captured.holds_data(*table)]
@@ -191,7 +191,7 @@ def _offset(
     return _end_of_log(settings, offset.epoch + 1, facts, connection), lost
 
 
-def _stream(settings: Settings, documents: Mapping[str, object]) -> StreamState | None:
+def last_stream(settings: Settings, documents: Mapping[str, object]) -> StreamState | None:
     """Return the number and the promise of the last commit record; None without `order.group`."""
     document = documents.get(OffsetDocument.KEY)
     return LogOffset.parse(document).stream if isinstance(document, dict) and settings.order.group is not None else None

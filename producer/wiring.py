@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from producer.stream.ports import CheckpointParticipant, RowsHandler, State, StatementHandler
     from producer.stream.steps import RereadHint
     from schemas.connect_types import Connector
+    from schemas.members import Admitted
     from schemas.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -98,7 +99,7 @@ class StartFacts:
 
     `coverage` is the document of what the settings name and the source does not show. `left` are tables that are captured no
     longer, `gone` those that are captured again and were dropped meanwhile. `hint` is of an attempt before. `reload` is the
-    handler of the signal that asks for the tables of the file.
+    handler of the signal that asks for the tables of the file. `admitted` is the membership in the group of `order.group`.
     """
 
     server: ServerFacts
@@ -109,6 +110,7 @@ class StartFacts:
     gone: Collection[tuple[str, str]] = ()
     hint: RereadHint | None = None
     reload: Handler | None = None
+    admitted: Admitted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ class Wiring:
     def connect(self) -> WiredStart:
         """Connect everything, give it the documents of an earlier process, and open the stream of the log."""
         settings, clients, start = self._settings, self._clients, self._start
-        self._commits = commit_records(settings, clients, start.server, start.resumption, self._resources)
+        self._commits = commit_records(settings, clients, start.server, start.resumption, start.admitted, self._resources)
         coordinator = self._coordinator()
         aside = AsideTables(
             settings.name,

@@ -52,11 +52,15 @@ Spans = Mapping[str, Mapping[int, tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What the log reader keeps for its next record: the number and the promise of the last one, and its open transaction."""
+    """What the log reader keeps for its next record: the number and the promise of the last one, and its open transaction.
+
+    `join` is the one by which the source is a member of its group (`schemas.members`).
+    """
 
     n: int = 0
     promise_us: int = 0
     open: Position | None = json_field(None, omits_default=True)
+    join: int | None = json_field(None, omits_default=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -331,6 +331,16 @@ def closing_step(members: Members, name: str, commits_end: int | None) -> Source
     return WaitFor(missing) if missing else source.record_of(SourcePhase.OFFLINE, end=source.record.end)
 
 
+def source_writer(name: str) -> str:
+    """Return the transactional id of a source's records."""
+    return f"{name}-member"
+
+
+def reader_writer(name: str) -> str:
+    """Return the transactional id of a reader's records."""
+    return f"tidemark-task-{name}"
+
+
 def source_key(name: str) -> str:
     """Return the key of a source's records."""
     return f"source/{name}"

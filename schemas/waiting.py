@@ -54,6 +54,10 @@ class Waits:
         """Return the waits of this moment, each by its number, the oldest call first."""
         return dict(sorted(self._open.copy().items()))
 
+    def reason(self, peer: str) -> str:
+        """Return the reason of the oldest wait for that peer; "" without one."""
+        return next((one.what for one in self.current().values() if one.peer == peer), "")
+
     @property
     def is_ending(self) -> bool:
         """Whether waits in turns should give up: the process was asked to end a while ago."""

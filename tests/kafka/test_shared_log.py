@@ -34,9 +34,9 @@ class Scene:
         self.admin.ensure_single(self.topic, MEMBERS_CONFIG)
 
     def log(self, transactional_id: str = "") -> SharedLog:
-        one = self.stack.enter_context(closing(SharedLog(self.settings, self.topic)))
+        one = self.stack.enter_context(closing(SharedLog(self.settings, self.topic, f"{self.topic}-{transactional_id}")))
         if transactional_id:
-            one.fence(f"{self.topic}-{transactional_id}")
+            one.fence()
         return one
 
 

@@ -17,27 +17,27 @@ class RunningProducer:
     """A producer in a thread: its latest start, why it waited, and what ended it before its time."""
 
     def __init__(self, settings: Settings) -> None:
-        self._stop = threading.Event()
-        self._starts: list[Producer] = []
-        self._failures: list[BaseException] = []
+        self.stop = threading.Event()
+        self.starts: list[Producer] = []
+        self.failures: list[BaseException] = []
         self.waited: list[str] = []
-        self._thread = threading.Thread(target=self._run, args=(settings,), name="producer")
+        self.thread = threading.Thread(target=self._run, args=(settings,), name="producer")
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(PATIENCE_S)
+        self.stop.set()
+        self.thread.join(PATIENCE_S)
         self.check()
 
     def check(self) -> None:
-        assert not self._failures, self._failures
+        assert not self.failures, self.failures
 
     def wait_until(self, what: str, done: Callable[[Producer], bool], patience_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + patience_s
-        while not (self._starts and done(self._starts[-1])):
+        while not (self.starts and done(self.starts[-1])):
             self.check()
             assert time.monotonic() < deadline, (
                 f"after {patience_s} s still not: {what}; {self._unfinished()}"
@@ -46,10 +46,10 @@ class RunningProducer:
 
     def _run(self, settings: Settings) -> None:
         try:
-            run(settings, stop=self._stop, on_status=self._starts.append, on_waiting=self.waited.append)
+            run(settings, stop=self.stop, on_status=self.starts.append, on_waiting=self.waited.append)
         except BaseException as error:  # noqa: BLE001  raised by the test's own thread
-            self._failures.append(error)
+            self.failures.append(error)
 
     def _unfinished(self) -> object:
-        coordinator = self._starts[-1].coordinator if self._starts else None
+        coordinator = self.starts[-1].coordinator if self.starts else None
         return coordinator and [table for table in coordinator.progress() if table.state != "done"]

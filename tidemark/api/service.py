@@ -31,6 +31,7 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
+from producer.group.joining import waits_for_readers
 from producer.standstill import Standstill
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from schemas.overriding import override
@@ -161,6 +162,8 @@ class Service:
             return _IS_STANDBY
         producer = self._producer
         if reason := self._standstill.reason(producer):
+            return reason
+        if reason := waits_for_readers():
             return reason
         if producer is None or producer.reader is None:
             return "the producer is starting, or waits for source, Kafka or registry"

@@ -152,7 +152,7 @@ class CommitSeal(CheckpointParticipant):
     def seal(self, offset: LogOffset, works: Sequence[CheckpointWork]) -> tuple[LogOffset, Sequence[OutgoingRecord]]:
         """Return the offset with the new promise, and the commit record."""
         record = self._record(offset, works)
-        self._state = StreamState(record.n, record.promise_us, self._still_open(record))
+        self._state = replace(self._state, n=record.n, promise_us=record.promise_us, open=self._still_open(record))
         self._begin, self._chunks, self._reset, self._continues = record.to, [], "", None
         self._times.begin_record(record.promise_us)
         return offset.sealed(self._state), (OutgoingRecord(self._topic, record.to_bytes(), b""),)
