@@ -24,16 +24,15 @@ from spark_jobs.arrow.arrow_types import UnsupportedBatchError, arrow_type, cons
 from spark_jobs.arrow.avro_program import AvroProgram, Path, key_program, value_program
 from spark_jobs.arrow.column_readings import Leaves, Reading, reading_of, texts
 from spark_jobs.arrow.decoder_plan import DecoderPlan
+from spark_jobs.arrow.record_leaves import DEPTHS, Ints, RecordBytes, leaves_of
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import holds
 from spark_jobs.decode.table_layout import fill_value
 from spark_jobs.decode.writer_schemas import WriterSchema, key_writer, named_records, record_in, value_writer
 
-Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 CHUNK_RECORDS: Final = 1 << 16
-_DEPTHS: Final = 16
 _FLOATS: Final = (T.FloatType, T.DoubleType)
 _VALUE_SLOTS: Final = {("after",): kernels.ROW, ("op",): kernels.OPERATION, ("source", "sequence"): kernels.SEQUENCE}
 _MARKER: Final = np.frombuffer(MARKER_KEY, np.uint8)
@@ -53,32 +52,23 @@ REASONS: Final = {
 """What the JVM says of a record of each code; an id or an operation follows where the text ends with a space."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bytes:
-    """The bytes of keys or values: all of them, where each starts, and its size (-1 for null)."""
-
-    data: npt.NDArray[np.uint8]
-    starts: Ints
-    sizes: Ints
-
-    @classmethod
-    def of(cls, array: pa.Array) -> Bytes:
-        """Return the bytes of a binary array, not copied."""
-        if isinstance(array, pa.ChunkedArray):
-            array = array.combine_chunks()
-        width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
-        _, offsets_buffer, data_buffer = array.buffers()
-        count = len(array)
-        if not count or data_buffer is None or offsets_buffer is None:
-            data = np.zeros(1, np.uint8)
-            offsets = np.zeros(count + 1, np.int64)
-        else:
-            data = np.frombuffer(data_buffer, np.uint8)
-            offsets = np.frombuffer(offsets_buffer, width)[array.offset : array.offset + count + 1].astype(np.int64)
-        sizes = np.diff(offsets)
-        if array.null_count:
-            sizes[array.is_null().to_numpy(zero_copy_only=False)] = -1
-        return cls(data, offsets[:-1], sizes)
+def bytes_of(array: pa.Array) -> RecordBytes:
+    """Return the bytes of a binary array, not copied."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
+    _, offsets_buffer, data_buffer = array.buffers()
+    count = len(array)
+    if not count or data_buffer is None or offsets_buffer is None:
+        data = np.zeros(1, np.uint8)
+        offsets = np.zeros(count + 1, np.int64)
+    else:
+        data = np.frombuffer(data_buffer, np.uint8)
+        offsets = np.frombuffer(offsets_buffer, width)[array.offset : array.offset + count + 1].astype(np.int64)
+    sizes = np.diff(offsets)
+    if array.null_count:
+        sizes[array.is_null().to_numpy(zero_copy_only=False)] = -1
+    return RecordBytes(data, offsets[:-1], sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +79,8 @@ class Judged:
     written as every encoder writes it, so equal keys may have different bytes.
     """
 
-    keys: Bytes
-    values: Bytes
+    keys: RecordBytes
+    values: RecordBytes
     snapshot: Flags
     partitions: npt.NDArray[np.integer[Any]]
     reasons: Ints
@@ -177,12 +167,12 @@ class ArrowDecoder:
         `keys` and `values` are binary arrays of the same length; `is_snapshot` and `partitions` are of each record, or of all.
         Raises `UnsupportedBatchError` for a batch with a record that only the JVM judges as the JVM does.
         """
-        key, value = Bytes.of(keys), Bytes.of(values)
+        key, value = bytes_of(keys), bytes_of(values)
         count = len(value.sizes)
         snapshot = np.array(np.broadcast_to(np.asarray(is_snapshot, np.bool_), count))
         reasons, numbers, key_numbers, positions = (np.empty(count, np.int64) for _ in range(4))
         deleted = np.empty(count, np.bool_)
-        scratch = np.zeros((5, max(kernels.JUDGED_SLOTS, _DEPTHS)), np.int64)
+        scratch = np.zeros((5, max(kernels.JUDGED_SLOTS, DEPTHS)), np.int64)
         loose = kernels.judge_records(
             key.data, key.starts, key.sizes, self._key_ids, *self._key_programs, self._key_lacks,
             value.data, value.starts, value.sizes, self._value_ids, *self._value_programs,
@@ -296,19 +286,16 @@ class _Part:
         """Compile the program that notes all leaves."""
         self._program = program(self.writer.text, self._slots)
 
-    def arrays(self, source: Bytes, chosen: Ints, names: Sequence[str]) -> dict[str, pa.Array]:
+    def arrays(self, source: RecordBytes, chosen: Ints, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return those of the named columns that this part has."""
         wanted = [name for name in names if name in self._columns]
         if not wanted:
             return {}
-        slots = self._program.slots
-        scratch = np.zeros((3, max(slots, _DEPTHS)), np.int64)
-        values, sizes = np.empty((slots, len(chosen)), np.int64), np.empty((slots, len(chosen)), np.int64)
-        kernels.read_leaves(source.data, source.starts, source.sizes, chosen, self._program.code, scratch, values, sizes)
+        leaves = leaves_of(source, chosen, self._program)
         found = {}
         for name in wanted:
             reading, numbers, widen = self._columns[name]
-            array = reading.read([Leaves(source.data, values[slot], sizes[slot]) for slot in numbers])
+            array = reading.read([Leaves(source.data, leaves.values[slot], leaves.sizes[slot]) for slot in numbers])
             found[name] = array if widen is None else widen(array)
         return found
 

@@ -28,6 +28,8 @@ _FIXED_BYTES: Final = {"float": 4, "double": 8}
 _NUMBERS: Final = {"int": k.INT, "long": k.LONG, "boolean": k.BOOLEAN, "null": k.NOTHING}
 _MAX_DEPTH: Final = 16
 _MAX_INSTRUCTIONS: Final = 50_000
+_SINK: Final[Sequence[Path]] = (("after",), ("op",), ("source", "sequence"))
+"""The parts that a sink reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,12 @@ class AvroProgram:
     slots: int
 
 
-def value_program(text: str, slots: Mapping[Path, int]) -> AvroProgram:
-    """Return the program of an envelope: `after`, `op` and `source.sequence` are read, the rest is skipped.
+def value_program(text: str, slots: Mapping[Path, int], read: Sequence[Path] = _SINK) -> AvroProgram:
+    """Return the program of an envelope, of which the parts `read` are read, and the rest is skipped.
 
     `slots` are by path, as `("after", "id")`. Raises `UnsupportedTypeError` for a schema that has no program.
     """
-    return _compiled(text, slots, [("after",), ("op",), ("source", "sequence")])
+    return _compiled(text, slots, read)
 
 
 def key_program(text: str, slots: Mapping[Path, int]) -> AvroProgram:

@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import UnsupportedTypeError
-from spark_jobs.arrow import avro_kernels as kernels
-from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Ints, Judged
+from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Judged
 from spark_jobs.arrow.avro_program import AvroProgram, value_program
+from spark_jobs.arrow.record_leaves import Ints, leaves_of
 
 MOST_RECORDS: Final = 512
 _TIME, _OPERATION = 1, 2
 _SLOTS: Final = {("source", "ts_ms"): _TIME, ("op",): _OPERATION}
-_SCRATCH: Final = 16
 
 
 def commit_times_ms(decoder: ArrowDecoder, judged: Judged, winners: Ints) -> Ints:
@@ -48,27 +47,19 @@ def ops_and_times(decoder: ArrowDecoder, judged: Judged, winners: Ints) -> tuple
         if program is None:
             raise UnsupportedTypeError("the schema has no source.ts_ms")
         own = np.flatnonzero(numbers == number)
-        values, sizes = _leaves(judged, winners[own], program)
-        ops[own], times[own], lacks[own] = source.data[values[_OPERATION]], values[_TIME], sizes[_TIME] < 0
+        leaves = leaves_of(source, winners[own], program)
+        ops[own], times[own] = source.data[leaves.values[_OPERATION]], leaves.values[_TIME]
+        lacks[own] = leaves.sizes[_TIME] < 0
     lacks |= judged.snapshot[winners] | (ops == ord("r"))
     return pa.array(ops.view("S1").astype(np.str_)), pa.array(times, pa.int64(), mask=lacks)
 
 
-def _leaves(judged: Judged, chosen: Ints, program: AvroProgram) -> tuple[Ints, Ints]:
-    """Return the values of the slots of some records, and their sizes."""
-    source = judged.values
-    shape = (program.slots, len(chosen))
-    values, sizes = np.empty(shape, np.int64), np.empty(shape, np.int64)
-    scratch = np.zeros((3, max(program.slots, _SCRATCH)), np.int64)
-    kernels.read_leaves(source.data, source.starts, source.sizes, chosen, program.code, scratch, values, sizes)
-    return values, sizes
-
-
 def _times(judged: Judged, chosen: Ints, program: AvroProgram) -> Ints:
-    values, sizes = _leaves(judged, chosen, program)
-    is_read = judged.values.data[values[_OPERATION]] == ord("r")
-    times: Ints = values[_TIME][(sizes[_TIME] >= 0) & (values[_TIME] > 0) & ~is_read]
-    return times
+    leaves = leaves_of(judged.values, chosen, program)
+    is_read = judged.values.data[leaves.values[_OPERATION]] == ord("r")
+    times: Ints = leaves.values[_TIME]
+    chosen_times: Ints = times[(leaves.sizes[_TIME] >= 0) & (times > 0) & ~is_read]
+    return chosen_times
 
 
 @lru_cache(1024)

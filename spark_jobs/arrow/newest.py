@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.arrow import key_kernels
-from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Flags, Ints, Judged
+from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Flags, Judged
 from spark_jobs.arrow.avro_kernels import FRAME
 from spark_jobs.arrow.decoder_plan import Observed
+from spark_jobs.arrow.record_leaves import Ints
 from spark_jobs.decode.record_columns import DELETED, POSITION
 
 _NUMBER: Final = "_tm_number "

@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkaio.slices import NUMBER, SNAPSHOT
-from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Flags, Ints, Judged
+from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Flags, Judged
 from spark_jobs.arrow.commit_times import commit_times_ms
 from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.arrow.newest import admitted, joined, newest, observed
+from spark_jobs.arrow.record_leaves import Ints
 from spark_jobs.merge.worker_task import PARTS, Admission, TaskFailure
 
 _PART_ROWS: Final = 1 << 16

@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 
 from schemas.delay_histogram import DelayHistogram
 from schemas.errors import RegistryError, SinkError, UnsupportedTypeError
-from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Flags, Ints, Judged
+from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Flags, Judged
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError
 from spark_jobs.arrow.commit_times import ops_and_times
 from spark_jobs.arrow.decoder_plan import DecoderPlan, Observed
 from spark_jobs.arrow.newest import not_overtaken
+from spark_jobs.arrow.record_leaves import Ints
 from spark_jobs.decode.record_columns import CHANGE, COMMITTED, DELETED, POSITION
 from spark_jobs.merge.worker_records import (
     TOO_MANY,
