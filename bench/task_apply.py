@@ -141,7 +141,7 @@ class _Task:
                 cursor.execute(asked)
                 sums.append(cursor.fetchall())
         if sums[0] != sums[1]:
-            message = f"{self._tool}: the tables of the target have {sums[1]} (rows, sum), those of the source {sums[0]}"
+            message = f"{self._tool}: the tables of the target have {sums[1]} (rows, sum), at the source {sums[0]}"
             raise BenchError(message)
 
     def _document(self) -> dict[str, Any]:

@@ -383,7 +383,8 @@ def _segment(rng: random.Random, folder: Path) -> str:
     manifest = folder / "manifest.json"
     manifest.write_bytes(damaged(manifest.read_bytes(), rng) or b"")
     try:
-        for _ in replaying.printed(replaying.ArchiveReader(folder, skips_damage=True).batches(), lambda *_: True):
+        archive = replaying.ArchiveReader(folder, skips_damage=True)
+        for _ in replaying.printed(archive.batches(), archive.decoder, lambda *_: True):
             pass
     except (ConfigError, DecodeError):
         return ""

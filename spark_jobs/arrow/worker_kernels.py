@@ -1,4 +1,4 @@
-"""The kernels of the merge job's workers, and the types of what they get."""
+"""The kernels of the merge job's workers and of tasks, and the types of what they get."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Flags: TypeAlias = Any
 
 _PACKAGE: Final = __name__.rpartition(".")[0]
 _HERE: Final = Path(__file__).parent
-_MODULES: Final = ("avro_kernels", "column_kernels", "key_kernels", "message_kernels")
+_MODULES: Final = ("avro_kernels", "column_kernels", "key_kernels", "literal_kernels", "message_kernels")
 
 GROUP: Final = KernelGroup(
     __name__,

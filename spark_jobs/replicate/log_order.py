@@ -8,34 +8,39 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from schemas.errors import StateError
 from schemas.json_codec import decode
 from schemas.schema_changes import StatementSession
+from spark_jobs.replicate.row_values import RowRecord, exact_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kafkaio.committed_reader import CommittedRecord
     from schemas.commit_records import ChunkRows, CommitRecord
-    from spark_jobs.replicate.row_values import Row, RowChange, RowDecoder
+    from spark_jobs.replicate.record_heads import RecordHead
+    from spark_jobs.replicate.row_values import RowDecoder
     from spark_jobs.replicate.stream_reader import KafkaTransaction
 
 _RANKS: Final = {"r": 0, "ddl": 1, "t": 1, "d": 2, "u": 2, "c": 3}
 """Of events at one position: the delete of a changed key comes before its insert."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowEvent:
-    """A change of one row of `table` (database, table); `op` is Debezium's letter. `request` asked for a row of a snapshot."""
+class RowEvent(NamedTuple):
+    """A change of one row of `table` (database, table); `op` is Debezium's letter. `request` asked for a row of a snapshot.
+
+    `before` and `after` are the records that have the old row and the new one: of an update of a key two, else one.
+    """
 
     position: str
     op: str
     table: tuple[str, str]
     schema_id: int
-    before: Row | None
-    after: Row | None
+    before: RowRecord | None
+    after: RowRecord | None
     checks_keys: bool
     request: str = ""
 
@@ -88,14 +93,20 @@ class LogOrder:
         """Return the records of the events in their order; a changed key has two."""
         commit = transaction.commit
         chunks = {(one.table, one.file, one.pos): one for one in commit.chunks}
-        return sorted(
-            (
-                self._placed(record, chunks, commit)
-                for record in transaction.records
-                if record.value is not None and record.topic != commit.signals
-            ),
-            key=lambda one: one[:3],
-        )
+        statements: list[CommittedRecord] = []
+        changes: list[CommittedRecord] = []
+        values: list[bytes] = []
+        for record in transaction.records:
+            if record.topic == self._statements:
+                statements.append(record)
+            elif record.value is not None and record.topic != commit.signals:
+                changes.append(record)
+                values.append(record.value)
+        placed = [self._placed_statement(record) for record in statements if record.value is not None]
+        heads = self._decoder.heads(values)
+        placed += [_placed_row(record, head, chunks, commit) for record, head in zip(changes, heads, strict=True)]
+        placed.sort(key=itemgetter(0, 1, 2))
+        return placed
 
     def statement(self, record: CommittedRecord) -> StatementEvent:
         """Return the statement of a record of the topic of statements."""
@@ -117,31 +128,31 @@ class LogOrder:
             gtid=source.get("gtid") or "",
         )
 
-    def _placed(
-        self, record: CommittedRecord, chunks: Mapping[tuple[str, str, int], ChunkRows], commit: CommitRecord
-    ) -> PlacedRecord:
-        if record.topic == self._statements:
-            statement = self.statement(record)
-            return PlacedRecord(statement.position, _RANKS["ddl"], record.offset, statement, statement.ts_us, record)
-        change = self._decoder.decode(record.value or b"", record.headers)
-        source: Any = change.source
-        position, request, us = source["sequence"], "", source["ts_us"]
-        if change.op == "r":
-            name = f"{source['db']}.{source['table']}"
-            chunk = chunks.get((name, source["file"], source["pos"]))
-            if chunk is None:
-                message = f"commit record {commit.n} names no chunk for rows of {name} at {source['file']}:{source['pos']}"
-                raise StateError(message)
-            position, request, us = chunk.at.text, chunk.request, chunk.us
-        return PlacedRecord(position, _RANKS[change.op], record.offset, row_event(change, position, request), us, record)
+    def _placed_statement(self, record: CommittedRecord) -> PlacedRecord:
+        statement = self.statement(record)
+        return PlacedRecord(statement.position, _RANKS["ddl"], record.offset, statement, statement.ts_us, record)
 
 
-def row_event(change: RowChange, position: str, request: str = "") -> RowEvent:
-    """Return the event of a decoded record."""
-    table = change.source["db"], change.source["table"]
-    return RowEvent(
-        position, change.op, table, change.schema_id, change.before, change.after, change.foreign_key_checks, request
-    )
+def _placed_row(
+    record: CommittedRecord, head: RecordHead, chunks: Mapping[tuple[str, str, int], ChunkRows], commit: CommitRecord
+) -> PlacedRecord:
+    position, request, us = head.position, "", head.us
+    if head.op == "r":
+        name = ".".join(head.table)
+        chunk = chunks.get((name, head.file, head.pos))
+        if chunk is None:
+            message = f"commit record {commit.n} names no chunk for rows of {name} at {head.file}:{head.pos}"
+            raise StateError(message)
+        position, request, us = chunk.at.text, chunk.request, chunk.us
+    row = RowRecord(record.value or b"", exact_note(record.headers) if record.headers else b"")
+    return PlacedRecord(position, _RANKS[head.op], record.offset, row_event(head, row, position, request), us, record)
+
+
+def row_event(head: RecordHead, record: RowRecord, position: str, request: str = "") -> RowEvent:
+    """Return the event of a record."""
+    op = head.op
+    before, after = record if op in "du" else None, record if op in "cru" else None
+    return RowEvent(position, op, head.table, head.schema_id, before, after, record.checks_keys, request)
 
 
 def joined(events: Sequence[Event]) -> Iterator[Event]:

@@ -35,7 +35,7 @@ from spark_jobs.replicate.applier import Applier
 from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
 from spark_jobs.replicate.ddl_statements import DdlStatements
 from spark_jobs.replicate.log_order import Event, LogOrder, RowEvent, StatementEvent, joined, row_event
-from spark_jobs.replicate.row_values import RowDecoder
+from spark_jobs.replicate.row_values import RowDecoder, RowRecord
 from spark_jobs.replicate.row_writer import RowWriter
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class ArchiveReader:
                 raise DecodeError(f"not a statement: {error!r}") from error
             return statement, statement.gtid
         change = self.decoder.decode(record.value, [(EXACT_HEADER, record.note)] if record.note else None)
-        return row_event(change, record.position), change.source.get("gtid") or ""
+        return row_event(change.head, RowRecord(record.value, record.note), record.position), change.source.get("gtid") or ""
 
     def _text_of(self, ident: int) -> str:
         if ident not in self._schemas:
@@ -207,7 +207,9 @@ def _is_outside(reader: SegmentReader, begin: Bound | None, end: Bound | None) -
     )
 
 
-def printed(batches: Iterable[list[PlacedEvent]], follows: Callable[[str, str], bool]) -> Iterator[dict[str, Any]]:
+def printed(
+    batches: Iterable[list[PlacedEvent]], decoder: RowDecoder, follows: Callable[[str, str], bool]
+) -> Iterator[dict[str, Any]]:
     """Yield a document for each event of the tables: position, time, and the row or the statement."""
     for batch in batches:
         facts = {placed.event.position: placed for placed in batch}
@@ -216,14 +218,16 @@ def printed(batches: Iterable[list[PlacedEvent]], follows: Callable[[str, str], 
             if follows(database, table):
                 placed = facts[event.position]
                 at = datetime.fromtimestamp(placed.us / 1_000_000, UTC).isoformat(timespec="microseconds")
-                yield {"position": event.position, "time": at, "gtid": placed.gtid or None, **_change(event)}
+                yield {"position": event.position, "time": at, "gtid": placed.gtid or None, **_change(event, decoder)}
 
 
-def _change(event: Event) -> dict[str, Any]:
+def _change(event: Event, decoder: RowDecoder) -> dict[str, Any]:
     if isinstance(event, StatementEvent):
         name = ".".join(event.table) if event.table is not None else None
         return {"database": event.database, "table": name, "is_description": event.is_description, "statement": event.sql}
-    return {"op": event.op, "table": ".".join(event.table), "before": event.before, "after": event.after}
+    before = None if event.before is None else decoder.old_row(event.before)
+    after = None if event.after is None else decoder.new_row(event.after)
+    return {"op": event.op, "table": ".".join(event.table), "before": before, "after": after}
 
 
 def apply(

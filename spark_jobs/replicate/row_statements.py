@@ -7,27 +7,22 @@ is never deleted and inserted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mysqlio.quoting import qualified, quoted
-from schemas.types.column_facts import TEXT_TYPES, Semantic, semantic_of
-from spark_jobs.replicate.row_values import is_refused_if_strict
+from spark_jobs.replicate.row_texts import TableTexts
 
 if TYPE_CHECKING:
-    from schemas.columns import Column, TableSchema
+    from schemas.columns import TableSchema
     from spark_jobs.replicate.log_order import RowEvent
-    from spark_jobs.replicate.row_values import Row, RowColumn
+    from spark_jobs.replicate.row_texts import RowTexts
+    from spark_jobs.replicate.row_values import RowDecoder
 
 MODE: Final = "ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"
 """The sql_mode of all sessions, beside STRICT_ALL_TABLES: literals need it."""
 STATEMENT_BYTES: Final = 1 << 20
 """Of a statement of many rows, if no row is longer."""
-
-
-Columns = Callable[[int, bool], Sequence["RowColumn"]]
 
 
 class RowSession(NamedTuple):
@@ -57,8 +52,7 @@ class RowStatement(NamedTuple):
     last: RowEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A statement to which more rows may be added: `head`, the rows with `,` between them, `tail`."""
 
     head: bytes
@@ -70,113 +64,65 @@ class Draft:
 
 
 class TableStatements:
-    """The statements of one table of the target.
+    """The statements of one table of the target. Errors as `TableTexts`."""
 
-    `columns_of` returns the columns of the records with a schema id; if the second argument is False, without columns that the
-    target fills itself.
-    """
-
-    def __init__(self, table: TableSchema, columns_of: Columns) -> None:
+    def __init__(self, table: TableSchema, decoder: RowDecoder) -> None:
         self._name = qualified(table.database, table.name).encode()
-        self._columns = cache(columns_of)
-        self._key_columns = cache(self._columns_of_key)
-        self._enums = cache(self._columns_of_enums)
-        self._key = table.primary_key or table.unique_key
-        self._kinds = {column.name: column for column in table.columns}
+        self._texts = TableTexts(table, decoder)
+        self.texts = self._texts.of
+        """Returns the texts of events."""
+        names = b",".join(quoted(name).encode() for name in self._texts.key)
+        self._key = b"(%b)" % names if names else b""
         self._heads: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
 
-    def drafts(self, event: RowEvent, *, is_strict: bool, is_whole: bool) -> list[Draft]:
+    def drafts(self, event: RowEvent, texts: RowTexts, *, is_strict: bool, is_whole: bool) -> list[Draft]:
         """Return the statements of an event. Unless `is_strict`, rows may be missing, or there already.
 
         Unless `is_whole`, the rows that foreign keys need may be missing: they are not checked for new values. An update of another
         key is made as such, and a delete, so that the target's foreign keys follow.
         """
-        before, after = event.before, event.after
         if event.op == "d":
-            return [self._delete(event, before, is_strict=is_strict)]
-        is_moved = event.op == "u" and self._is_moved(event, before, after)
-        update = [self._update(event, before, after, is_strict=is_strict, checks=is_whole or is_moved)] if event.op == "u" else []
+            return [self._delete(event, texts, is_strict=is_strict)]
+        is_moved = event.op == "u" and (not self._key or texts.old_key != texts.new_key)
+        update = [self._update(event, texts, is_strict=is_strict, checks=is_whole or is_moved)] if event.op == "u" else []
         if is_strict and update:
             return update
-        insert = self._insert(event, after, is_strict=is_strict, checks=is_whole)
+        insert = self._insert(event, texts, is_strict=is_strict, checks=is_whole)
         return [*update, insert] if is_moved else [insert]
 
-    def _insert(self, event: RowEvent, row: Row | None, *, is_strict: bool, checks: bool) -> Draft:
-        assert row is not None
-        columns = self._columns(event.schema_id, False)
-        head, tail = self._insert_head(event.schema_id, columns, is_strict=is_strict)
-        values = b"(%b)" % b",".join([column.literal(row) for column in columns])
-        return Draft(head, tail, values, is_counted=is_strict, may_grow=True, session=self._session(event, row, checks=checks))
+    def _insert(self, event: RowEvent, texts: RowTexts, *, is_strict: bool, checks: bool) -> Draft:
+        head, tail = self._insert_head(event.schema_id, is_strict=is_strict)
+        return Draft(head, tail, texts.values, is_strict, True, _session(event, texts, checks=checks))
 
-    def _insert_head(self, schema_id: int, columns: Sequence[RowColumn], *, is_strict: bool) -> tuple[bytes, bytes]:
+    def _insert_head(self, schema_id: int, *, is_strict: bool) -> tuple[bytes, bytes]:
         head = self._heads.get((schema_id, is_strict))
         if head is None:
-            names = [quoted(column.name).encode() for column in columns]
+            names = [quoted(column.name).encode() for column in self._texts.columns(schema_id)]
             start = b"INSERT INTO %b (%b) VALUES " % (self._name, b",".join(names))
             updates = b",".join(b"%b=VALUES(%b)" % (name, name) for name in names)
             head = start, b"" if is_strict else b" ON DUPLICATE KEY UPDATE " + updates
             self._heads[schema_id, is_strict] = head
         return head
 
-    def _delete(self, event: RowEvent, row: Row | None, *, is_strict: bool) -> Draft:
-        assert row is not None
+    def _delete(self, event: RowEvent, texts: RowTexts, *, is_strict: bool) -> Draft:
+        session = RowSession(event.checks_keys)
         if not self._key:
-            sql = b"DELETE FROM %b WHERE %b LIMIT 1" % (self._name, self._found(event, row))
-            return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, session=RowSession(event.checks_keys))
-        names = b",".join(quoted(name).encode() for name in self._key)
-        head = b"DELETE FROM %b WHERE (%b) IN (" % (self._name, names)
-        key = b"(%b)" % b",".join(self._key_literals(event, row))
-        return Draft(head, b")", key, is_counted=is_strict, may_grow=True, session=RowSession(event.checks_keys))
+            sql = b"DELETE FROM %b WHERE %b LIMIT 1" % (self._name, texts.old_key)
+            return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, session=session)
+        head = b"DELETE FROM %b WHERE %b IN (" % (self._name, self._key)
+        return Draft(head, b")", texts.old_key, is_counted=is_strict, may_grow=True, session=session)
 
-    def _update(self, event: RowEvent, before: Row | None, after: Row | None, *, is_strict: bool, checks: bool) -> Draft:
-        assert before is not None
-        assert after is not None
-        columns = self._columns(event.schema_id, False)
-        changed = [column for column in columns if before[column.field] != after[column.field]] or columns[:1]
-        assigned = b",".join(b"%b=%b" % (quoted(one.name).encode(), one.literal(after)) for one in changed)
-        sql = b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._name, assigned, self._found(event, before))
-        return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, session=self._session(event, after, checks=checks))
-
-    def _session(self, event: RowEvent, row: Row, *, checks: bool) -> RowSession:
-        return RowSession(checks and event.checks_keys, not is_refused_if_strict(self._enums(event.schema_id), row))
-
-    def _is_moved(self, event: RowEvent, before: Row | None, after: Row | None) -> bool:
-        assert before is not None
-        assert after is not None
-        return self._key_literals(event, before) != self._key_literals(event, after) if self._key else True
-
-    def _key_literals(self, event: RowEvent, row: Row) -> list[bytes]:
-        return [column.literal(row) for column in self._key_columns(event.schema_id)]
-
-    def _columns_of_key(self, schema_id: int) -> Sequence[RowColumn]:
-        by_name = {column.name: column for column in self._columns(schema_id, True)}
-        return [by_name[name] for name in self._key]
-
-    def _columns_of_enums(self, schema_id: int) -> Sequence[RowColumn]:
-        return [column for column in self._columns(schema_id, False) if column.lacks_empty]
-
-    def _found(self, event: RowEvent, row: Row) -> bytes:
-        """Return the condition that finds the row with these values."""
-        if self._key:
-            literals = self._key_literals(event, row)
-            return b" AND ".join(b"%b=%b" % (quoted(one).encode(), value) for one, value in zip(self._key, literals, strict=True))
-        columns = self._columns(event.schema_id, False)
-        return b" AND ".join(_same(self._kinds[column.name], column.literal(row)) for column in columns)
+    def _update(self, event: RowEvent, texts: RowTexts, *, is_strict: bool, checks: bool) -> Draft:
+        found = b"%b=%b" % (self._key, texts.old_key) if self._key else texts.old_key
+        sql = b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._name, texts.changes, found)
+        return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, session=_session(event, texts, checks=checks))
 
 
-def _same(column: Column, literal: bytes) -> bytes:
-    """Return the condition that a column has exactly a value: no collation, and of JSON the document."""
-    name = quoted(column.name).encode()
-    if literal == b"NULL":
-        return name + b" IS NULL"
-    if semantic_of(column) is Semantic.JSON:
-        return b"%b=CAST(%b AS JSON)" % (name, literal)
-    if column.type in TEXT_TYPES:
-        return b"BINARY CONVERT(%b USING utf8mb4)=BINARY %b" % (name, literal)
-    return b"%b=%b" % (name, literal)
+def _session(event: RowEvent, texts: RowTexts, *, checks: bool) -> RowSession:
+    return RowSession(checks and event.checks_keys, texts.is_strict)
 
 
-def merged(statements: Sequence[tuple[RowEvent, Sequence[Draft]]]) -> list[RowStatement]:
+def merged(statements: Iterable[tuple[RowEvent, Sequence[Draft]]]) -> list[RowStatement]:
     """Return the statements of events in order; consecutive ones of one head are one statement of many rows."""
     made: list[_Open] = []
     for event, drafts in statements:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mysqlio.quoting import quoted_bytes
 from schemas.applied.avro_decoding import AvroDecoder
@@ -28,6 +28,8 @@ from schemas.exact_values import EXACT_HEADER, NO_EXACT_VALUES, ExactValues
 from schemas.names import adjusted_field_name
 from schemas.types import connect_bases as bases
 from schemas.types.column_facts import Semantic, is_beyond_long, semantic_of
+from spark_jobs.arrow import literal_kernels as kernels
+from spark_jobs.replicate.record_heads import HeadReader, RecordHead, head_of
 
 Writer = Callable[[Any], bytes]
 """Returns the literal of a value that is not NULL."""
@@ -52,18 +54,48 @@ class RowChange:
     source: Mapping[str, Any]
     foreign_key_checks: bool = True
 
+    @property
+    def head(self) -> RecordHead:
+        """The head of the record."""
+        return head_of(self.schema_id, self.op, self.source)
+
+
+class RowRecord(NamedTuple):
+    """The bytes of a record that has a row, and the header `tidemark.exact`, b"" without it."""
+
+    value: bytes
+    exact: bytes = b""
+
+    @property
+    def checks_keys(self) -> bool:
+        """Whether foreign keys were checked for the change. `DecodeError` for a damaged header."""
+        return not self.exact or ExactValues.parse(self.exact).foreign_key_checks != 0
+
+
+class LiteralForm(NamedTuple):
+    """How a kernel writes the literals of a column: a kind of `literal_kernels`, the digits behind the point or the unit in µs.
+
+    `floating`: the bytes of a FLOAT or DOUBLE, whose texts Python makes.
+    """
+
+    kind: int
+    scale: int = 0
+    floating: int = 0
+
 
 @dataclass(frozen=True, slots=True)
 class RowColumn:
     """A column of the target, the field of the record that has its values, and the writer of their literals.
 
-    `lacks_empty`: an ENUM without the member '': this is its error value then, which a strict session refuses.
+    `lacks_empty`: an ENUM without the member '': this is its error value then, which a strict session refuses. `form` is None if no
+    kernel writes the same literals.
     """
 
     name: str
     field: str
     write: Writer
     lacks_empty: bool = False
+    form: LiteralForm | None = None
 
     def literal(self, row: Row) -> bytes:
         """Return the literal of the row's value."""
@@ -82,25 +114,51 @@ class RowDecoder:
     def __init__(self, fetch: Callable[[int], str]) -> None:
         self._avro = AvroDecoder(fetch)
         self.columns = cache(self._columns)
+        self.schema = self._avro.schema
+        """Returns the schema with an id, as the registry has it."""
+        self.heads = HeadReader(self._avro.schema, self.head).heads
+        """Returns the heads of the values of records. Errors as `decode`."""
 
     def decode(self, value: bytes, headers: Iterable[tuple[str, bytes | None]] | None = None) -> RowChange:
         """Return the change of a record's value and headers.
 
         Raises `DecodeError` for damaged bytes and for a value without an envelope, `RegistryError` for an unknown schema.
         """
-        decoded = self._avro.decode(value)
-        envelope = decoded.payload
-        if not isinstance(envelope, dict) or not {"op", "before", "after", "source"} <= envelope.keys():
-            raise DecodeError(f"a value of schema id {decoded.schema_id} has no envelope: turn records.unwrap off at the producer")
-        exact = _exact(headers or ())
+        schema_id, envelope = self._envelope(value)
+        note = exact_note(headers or ())
+        exact = ExactValues.parse(note) if note else NO_EXACT_VALUES
         return RowChange(
-            decoded.schema_id,
+            schema_id,
             envelope["op"],
             _overridden(envelope["before"], exact.before),
             _overridden(envelope["after"], exact.after),
             envelope["source"],
             exact.foreign_key_checks != 0,
         )
+
+    def head(self, value: bytes) -> RecordHead:
+        """Return the head of a record's value. Errors as `decode`."""
+        schema_id, envelope = self._envelope(value)
+        return head_of(schema_id, envelope["op"], envelope["source"])
+
+    def old_row(self, record: RowRecord) -> Row | None:
+        """Return the row before a change, None without one. Errors as `decode`."""
+        return self._row(record, "before")
+
+    def new_row(self, record: RowRecord) -> Row | None:
+        """Return the row after a change, None without one. Errors as `decode`."""
+        return self._row(record, "after")
+
+    def _row(self, record: RowRecord, image: str) -> Row | None:
+        row = self._envelope(record.value)[1][image]
+        return _overridden(row, getattr(ExactValues.parse(record.exact), image)) if record.exact else row
+
+    def _envelope(self, value: bytes) -> tuple[int, dict[str, Any]]:
+        decoded = self._avro.decode(value)
+        envelope = decoded.payload
+        if not isinstance(envelope, dict) or not {"op", "before", "after", "source"} <= envelope.keys():
+            raise DecodeError(f"a value of schema id {decoded.schema_id} has no envelope: turn records.unwrap off at the producer")
+        return decoded.schema_id, envelope
 
     def payload(self, value: bytes) -> Any:
         """Return the payload of any other value. Errors as `decode`."""
@@ -118,9 +176,9 @@ class RowDecoder:
         return tuple(_column(column, fields, table, modes) for column in table.columns if column.name not in filled)
 
 
-def _exact(headers: Iterable[tuple[str, bytes | None]]) -> ExactValues:
-    text = next((value for name, value in headers if name == EXACT_HEADER), None)
-    return NO_EXACT_VALUES if text is None else ExactValues.parse(text)
+def exact_note(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
+    """Return the header `tidemark.exact` of a record, b"" without it."""
+    return next((value or b"" for name, value in headers if name == EXACT_HEADER), b"")
 
 
 def _overridden(row: Row | None, texts: Mapping[str, str]) -> Row | None:
@@ -149,11 +207,12 @@ def _column(column: Column, fields: Mapping[str, Mapping[str, Any]], table: Tabl
         reason = "the records have no values of it: check records.column_include_list and column_exclude_list at the producer"
         raise ConfigError(f"{where}: {reason}")
     lacks_empty = semantic_of(column) is Semantic.ENUM and "" not in column.members
-    return RowColumn(column.name, name, _writer(node, column, where, modes), lacks_empty)
+    write, form = _writer(node, column, where, modes)
+    return RowColumn(column.name, name, write, lacks_empty, form)
 
 
-def _writer(node: Mapping[str, Any], column: Column, where: str, modes: ValueModes) -> Writer:
-    """Return the writer of a field's values for a column. `ConfigError` if they are not the source's, or not certain."""
+def _writer(node: Mapping[str, Any], column: Column, where: str, modes: ValueModes) -> tuple[Writer, LiteralForm | None]:
+    """Return how a field's values are written for a column. `ConfigError` if they are not the source's, or not certain."""
     kind, semantic = node.get("connect.name") or node["type"], semantic_of(column)
     parameters = node.get("connect.parameters", {})
     if "masked" in parameters or "truncateLength" in parameters:
@@ -163,16 +222,17 @@ def _writer(node: Mapping[str, Any], column: Column, where: str, modes: ValueMod
     if kind == "double" and semantic is Semantic.DECIMAL:
         raise _inexact(where, "decimal", "double", "precise")
     if kind == "string" and semantic is Semantic.DECIMAL:
-        return _number_text
+        return _number_text, LiteralForm(kernels.DIGITS)
     if kind == "string" and semantic is Semantic.BINARY:
         if modes.binary not in _FROM_TEXT:
             raise _inexact(where, "binary", "a mode of texts", "bytes")
-        return _binary_of(_FROM_TEXT[modes.binary])
+        return _binary_of(_FROM_TEXT[modes.binary]), None
     if kind == "long" and is_beyond_long(column) and modes.bigint_unsigned == "long":
-        return lambda value: b"%d" % (value % _LONGS)
+        return lambda value: b"%d" % (value % _LONGS), LiteralForm(kernels.UNSIGNED)
     if kind not in _WRITERS:
         raise ConfigError(f"{where}: its values have the type {kind!r}, which no column of MySQL or MariaDB has")
-    return _WRITERS[kind]
+    write, form = _WRITERS[kind]
+    return write, LiteralForm(kernels.DECIMAL, int(node["scale"])) if kind == DECIMAL_NAME else form
 
 
 def _inexact(where: str, setting: str, mode: str, exact: str) -> ConfigError:
@@ -190,7 +250,7 @@ def _number_text(value: str) -> bytes:
     return f"{Decimal(value):f}".encode()
 
 
-def _floating(value: float) -> bytes:
+def floating_literal(value: float) -> bytes:
     """Return the shortest digits of a double, with an exponent: without one they would be a DECIMAL.
 
     A FLOAT is widened. Its double has the digits that become the same FLOAT.
@@ -271,28 +331,31 @@ _FROM_TEXT: Final[Mapping[str, Callable[[str], bytes]]] = {
     "base64-url-safe": base64.urlsafe_b64decode,
     "hex": bytes.fromhex,
 }
-_WRITERS: Final[Mapping[str, Writer]] = {
-    "int": _number,
-    "long": _number,
-    "float": _floating,
-    "double": _floating,
-    "boolean": _number,
-    "string": _text,
-    "bytes": _binary,
-    DECIMAL_NAME: _decimal,
-    "io.debezium.data.Bits": _bits,
-    "io.debezium.data.Enum": _text,
-    "io.debezium.data.EnumSet": _text,
-    "io.debezium.data.Json": _text,
-    "io.debezium.data.Uuid": _text,
-    "io.debezium.data.FloatVector": _vector,
-    "io.debezium.data.geometry.Geometry": _geometry,
-    "io.debezium.data.geometry.Point": _geometry,
-    "io.debezium.time.Date": _temporal(_date_text),
-    "io.debezium.time.MicroTime": _temporal(_clock_text),
-    "io.debezium.time.Timestamp": _temporal(_moment_text(1000)),
-    _MICRO_TIMESTAMP: _temporal(_moment_text(1)),
-    "io.debezium.time.Year": _number,
-    "io.debezium.time.ZonedTimestamp": _zoned,
+_NUMBER: Final = (_number, LiteralForm(kernels.NUMBER))
+_TEXT: Final = (_text, LiteralForm(kernels.TEXT))
+_GEOMETRY: Final = (_geometry, LiteralForm(kernels.GEOMETRY))
+_WRITERS: Final[Mapping[str, tuple[Writer, LiteralForm | None]]] = {
+    "int": _NUMBER,
+    "long": _NUMBER,
+    "float": (floating_literal, LiteralForm(kernels.PLAIN, floating=4)),
+    "double": (floating_literal, LiteralForm(kernels.PLAIN, floating=8)),
+    "boolean": _NUMBER,
+    "string": _TEXT,
+    "bytes": (_binary, LiteralForm(kernels.BINARY)),
+    DECIMAL_NAME: (_decimal, None),
+    "io.debezium.data.Bits": (_bits, LiteralForm(kernels.BITS)),
+    "io.debezium.data.Enum": _TEXT,
+    "io.debezium.data.EnumSet": _TEXT,
+    "io.debezium.data.Json": _TEXT,
+    "io.debezium.data.Uuid": _TEXT,
+    "io.debezium.data.FloatVector": (_vector, None),
+    "io.debezium.data.geometry.Geometry": _GEOMETRY,
+    "io.debezium.data.geometry.Point": _GEOMETRY,
+    "io.debezium.time.Date": (_temporal(_date_text), LiteralForm(kernels.DATE)),
+    "io.debezium.time.MicroTime": (_temporal(_clock_text), LiteralForm(kernels.CLOCK)),
+    "io.debezium.time.Timestamp": (_temporal(_moment_text(1000)), LiteralForm(kernels.MOMENT, 1000)),
+    _MICRO_TIMESTAMP: (_temporal(_moment_text(1)), LiteralForm(kernels.MOMENT, 1)),
+    "io.debezium.time.Year": _NUMBER,
+    "io.debezium.time.ZonedTimestamp": (_zoned, LiteralForm(kernels.ZONED)),
 }
 """By Connect's name of a type, or Avro's if it has none: one for each schema of `schemas.types.semantic_types`."""

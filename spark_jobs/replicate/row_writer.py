@@ -5,7 +5,7 @@ Rows are written in the order of their log. How many rows a statement matched is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mysqlio.information_schema import read_table_facts
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from schemas.settings.task_section import ApplySettings
     from spark_jobs.replicate.apply_target import ApplyTarget
     from spark_jobs.replicate.log_order import RowEvent
+    from spark_jobs.replicate.row_texts import RowTexts
     from spark_jobs.replicate.row_values import RowDecoder
 
 _PACKET_BYTES: Final = 4 << 20
@@ -42,13 +43,26 @@ class RowWriter:
 
         `SinkError`: the target does not take a row, or has another number of rows than its events say.
         """
-        statements = merged([(event, self._drafts(event, loading)) for event in rows])
+        statements = merged(self._drafts(rows, loading))
         for packet in _packets(statements, self._target.packet_bytes):
             self._run(packet)
 
-    def _drafts(self, event: RowEvent, loading: Collection[str]) -> Sequence[Draft]:
-        is_strict = not (self._is_safe or ".".join(event.table) in loading or event.op == "r")
-        return self._table(event.table).drafts(event, is_strict=is_strict, is_whole=not (loading or self._is_safe))
+    def _drafts(self, rows: Sequence[RowEvent], loading: Collection[str]) -> Iterator[tuple[RowEvent, Sequence[Draft]]]:
+        is_whole = not (loading or self._is_safe)
+        for event, texts in zip(rows, self._texts(rows), strict=True):
+            is_strict = not (self._is_safe or ".".join(event.table) in loading or event.op == "r")
+            yield event, self._table(event.table).drafts(event, texts, is_strict=is_strict, is_whole=is_whole)
+
+    def _texts(self, rows: Sequence[RowEvent]) -> Iterable[RowTexts]:
+        """Return the texts of each row, which are made table by table."""
+        alike: dict[tuple[str, str], list[int]] = {}
+        for index, event in enumerate(rows):
+            alike.setdefault(event.table, []).append(index)
+        texts: dict[int, RowTexts] = {}
+        for table, indices in alike.items():
+            made = self._table(table).texts([rows[index] for index in indices])
+            texts.update(zip(indices, made, strict=True))
+        return [texts[index] for index in range(len(rows))]
 
     def _table(self, table: tuple[str, str]) -> TableStatements:
         known = self._tables.get(table)
@@ -63,11 +77,7 @@ class RowWriter:
             if not self._target.is_transactional(*table):
                 message = f"the target's table {'.'.join(table)} has no transactions: run ALTER TABLE ... ENGINE=InnoDB there"
                 raise SinkError(message)
-            schema = facts.schema
-            filled = frozenset(column.name for column in schema.columns if column.filled_by == "expression")
-            decoder = self._decoder
-            known = TableStatements(schema, lambda ident, whole: decoder.columns(ident, schema, frozenset() if whole else filled))
-            self._tables[table] = known
+            known = self._tables[table] = TableStatements(facts.schema, self._decoder)
         return known
 
     def _run(self, packet: Sequence[RowStatement]) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
+from itertools import pairwise
 from random import Random
 from typing import Any
 
+import fastavro
 import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as profile
@@ -16,6 +19,7 @@ from devservers import Database
 from kafkaio.schema_registry import HttpRegistry
 from mysqlio.information_schema import read_table_schema
 from mysqlio.quoting import qualified, quoted
+from schemas.applied.avro_decoding import AvroDecoder, parsed
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, Mask, TableSchema
 from schemas.connect_types import PRECISE, ValueModes
@@ -24,7 +28,9 @@ from schemas.settings import Settings, from_mapping
 from schemas.topics import change_topic
 from schemas.types.column_facts import SPATIAL_TYPES
 from schemas.types.connect import value_schema
-from spark_jobs.replicate.row_values import RowDecoder, is_refused_if_strict
+from spark_jobs.replicate.log_order import RowEvent
+from spark_jobs.replicate.row_texts import KernelTexts
+from spark_jobs.replicate.row_values import RowDecoder, RowRecord, is_refused_if_strict
 from tests.codec.kinds import character_kinds, character_pool
 from tests.codec.oracle import session
 from tests.codec.random_tables import RandomTable, tables
@@ -99,10 +105,61 @@ def bytes_of(column: Column) -> str:
 def require_equal(source: Source, target: Target, names: Sequence[str], records: dict[str, list[Record]]) -> None:
     """Insert the rows into copies of the tables on the same server, which compares every value."""
     for name in names:
+        require_same_texts(target, source.schema, name, [record.wire for record in records[name]])
         target.execute(f"CREATE TABLE {qualified(name)} LIKE {qualified(source.schema, name)}")
         target.insert(name, records[name])
     for name in names:
         require_same_rows(source, target, name)
+
+
+def require_same_texts(target: Target, schema: str, name: str, wires: Sequence[Any]) -> None:
+    """Kernels write the bytes that Python writes, of inserts, and of updates and deletes that are made of the same rows."""
+    decoder = target.decoder
+    values = [wire.value for wire in wires]
+    assert decoder.heads(values) == [decoder.head(value) for value in values]
+    with target.server.connect() as connection:
+        table = read_table_schema(connection, schema, name)
+    assert table is not None
+    schema_id = decoder.head(values[0]).schema_id
+    columns = [one for one in decoder.columns(schema_id, table, modes=target.modes) if one.form is not None]
+    events = events_of(decoder, values)
+    texts = KernelTexts(decoder.schema(schema_id), columns, columns[:1]).of(events)
+    assert texts is not None, "Python has to write these"
+    for event, text in zip(events, texts, strict=True):
+        old = None if event.before is None else decoder.old_row(event.before)
+        new = None if event.after is None else decoder.new_row(event.after)
+        literals = [one.literal(new) for one in columns] if new is not None else []
+        assert text.values == (b"(%b)" % b",".join(literals) if literals else b"")
+        assert text.old_key == (b"" if old is None else b"(%d)" % old["id"])
+        assert text.new_key == (b"" if new is None else b"(%d)" % new["id"])
+        changed = [one for one in columns if old and new and repr(old[one.field]) != repr(new[one.field])]
+        assert text.is_changed == bool(changed)
+        assigned = [b"%b=%b" % (quoted(one.name).encode(), one.literal(new)) for one in changed or columns[:1] if old and new]
+        assert text.changes == b",".join(assigned)
+        assert text.is_strict == (new is None or not is_refused_if_strict(columns, new))
+
+
+def events_of(decoder: RowDecoder, values: Sequence[bytes]) -> list[RowEvent]:
+    """Inserts as they are, updates of each row to the next by one record and by two, and a delete of each."""
+    events: list[RowEvent] = []
+    for value, other in pairwise([*values, values[0]]):
+        head = decoder.head(value)
+        inserted, deleted = RowRecord(value), RowRecord(changed(decoder, value, "d", value, None))
+        updated = RowRecord(changed(decoder, value, "u", value, other))
+        for op, before, after in (("c", None, inserted), ("u", updated, updated), ("d", deleted, None), ("u", deleted, inserted)):
+            events.append(RowEvent(head.position, op, head.table, head.schema_id, before, after, checks_keys=True))
+    return events
+
+
+def changed(decoder: RowDecoder, value: bytes, op: str, before: bytes | None, after: bytes | None) -> bytes:
+    """The record of another operation, with the new rows of two records."""
+    envelope = AvroDecoder(lambda ident: json.dumps(decoder.schema(ident))).decode(value)
+    rows = [None if one is None else decoder.new_row(RowRecord(one)) for one in (before, after)]
+    out = BytesIO(value[:5])
+    out.seek(5)
+    payload = {**envelope.payload, "op": op, "before": rows[0], "after": rows[1]}
+    fastavro.schemaless_writer(out, parsed(decoder.schema(envelope.schema_id)), payload)
+    return out.getvalue()
 
 
 def require_same_rows(source: Source, target: Target, name: str) -> None:

@@ -50,7 +50,7 @@ def execute(arguments: argparse.Namespace) -> int:
     reader = replaying.ArchiveReader(Path(arguments.folder), skips_damage=arguments.skip_damaged)
     if target is None:
         count = 0
-        for document in replaying.printed(reader.batches(begin, end), _follows(arguments.tables)):
+        for document in replaying.printed(reader.batches(begin, end), reader.decoder, _follows(arguments.tables)):
             print(json_text(document, default=value_text))
             count += 1
         print(json.dumps({"events": count, "skipped": reader.damages}))
