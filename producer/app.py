@@ -28,6 +28,7 @@ from mysqlio.server_facts import server_facts
 from producer import all_kernels
 from producer.clients import Clients
 from producer.group.joining import joined
+from producer.group.last_commit import last_commit
 from producer.kafka.registry import RegistryWatch
 from producer.preparation import (
     create_common_topics,
@@ -46,6 +47,7 @@ from producer.source.retention import ResumePosition, RetentionWatch
 from producer.source.source_preflight import preflight
 from producer.stream.steps import RereadError, RereadHint
 from producer.wiring import StartFacts, Wiring
+from schemas import topics
 from schemas.documents import OffsetDocument
 from schemas.errors import (
     ACCESS_ERRORS,
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from mysqlio.server_facts import ServerFacts
     from producer.control.command_registry import Handler
+    from producer.group.joined_source import JoinedSource
+    from producer.group.source_changes import SourceChanges
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.snapshot.own_requests import OwnRequests
     from producer.snapshot.view import FirstView
@@ -75,7 +79,6 @@ if TYPE_CHECKING:
     from producer.stream.ports import State
     from producer.wiring import WiredStart
     from schemas.errors import RegistryLostError, TidemarkError
-    from schemas.members import Admitted
     from schemas.notifications import Notification
     from schemas.settings import Settings, SourceSettings
 
@@ -172,6 +175,7 @@ class Producer:
         self._reload = reload
         self._stop = stop or threading.Event()
         self._recapture: Recapture | None = None
+        self._changes: SourceChanges | None = None
         self._hint = hint
         self._restart_reason = restart_reason
         self._ident = ident or str(uuid.uuid4())
@@ -210,7 +214,11 @@ class Producer:
             message = "the producer is run before it is entered"
             raise StateError(message)
         if self._settings.snapshot.at_start.follows_log:
-            self.reader.run(_EndOfStart(stop, self._registry_problem))
+            if self._changes is not None:
+                self._changes.source.stop = stop
+            self.reader.run(_EndOfStart(stop, self._registry_problem, self._is_published))
+            if self._is_published():
+                self._leave_group(stop)
             self._require_registry(stop)
             return
         self.reader.run(_EndOfStart(stop, self._registry_problem, self.coordinator.requests.initial_ended))
@@ -220,6 +228,18 @@ class Producer:
         for database, table in sorted(self.aside.tables):
             message = f"{database}.{table} was not read: it cannot be published, see the table's reason in the status"
             raise SourceError(message)
+
+    def _is_published(self) -> bool:
+        """Whether the source closes, and everything before its last commit record is published."""
+        return self._changes is not None and self._changes.is_published
+
+    def _leave_group(self, stop: threading.Event) -> None:
+        """Take the source out of its group behind its last commit record; `stop` is then set."""
+        assert self._changes is not None
+        commits = topics.commits_topic(self._settings.name, self._settings.kafka.topic_delimiter)
+        end, _ = last_commit(self._settings.kafka, commits)
+        self._changes.source.leave(end)
+        stop.set()
 
     def close(self) -> None:
         """Stop chunk readers, close the connections to source and Kafka."""
@@ -304,12 +324,12 @@ class Producer:
             documents = clients.state.read()
             stream = last_stream(settings, documents)
             join = None if stream is None else stream.join
-            admitted = joined(settings, clients.admin, join, self._stop, self._resources)
-            self._start(facts, documents, connection, admitted)
+            source = joined(settings, clients.admin, join, self._stop, self._resources)
+            self._start(facts, documents, connection, source)
         finally:
             connection.close()
 
-    def _start(self, facts: ServerFacts, documents: State, connection: Connection, admitted: Admitted | None) -> None:
+    def _start(self, facts: ServerFacts, documents: State, connection: Connection, source: JoinedSource | None) -> None:
         settings, clients = self._settings, self._clients
         is_first = OffsetDocument.KEY not in documents
         view = view_of_first_start(settings, clients, facts, connection) if is_first else None
@@ -334,7 +354,7 @@ class Producer:
         start = Wiring(
             settings,
             clients,
-            StartFacts(facts, resumption, documents, coverage, left, gone, self._hint, self._reload, admitted),
+            StartFacts(facts, resumption, documents, coverage, left, gone, self._hint, self._reload, source),
             self._resources,
         ).connect()
         self._adopt(start, resumption, refused)
@@ -350,6 +370,7 @@ class Producer:
     def _adopt(self, start: WiredStart, resumption: Resumption, refused: dict[TableId, TidemarkError]) -> None:
         """Take over the wired objects, and set aside the tables that cannot be published."""
         self.aside, self.cascades, self._recapture = start.aside, start.cascades, start.recapture
+        self._changes = start.changes
         self.coordinator = start.coordinator
         self.reader = start.reader  # last: others look at the rest once there is a reader
         self._resources.callback(start.coordinator.stop)

@@ -18,8 +18,8 @@ from schemas.commit_records import StreamState
 if TYPE_CHECKING:
     from mysqlio.server_facts import ServerFacts
     from producer.clients import Clients
+    from producer.group.joined_source import JoinedSource
     from producer.resume import Resumption
-    from schemas.members import Admitted
     from schemas.settings import Settings
 
 
@@ -28,12 +28,12 @@ def commit_records(
     clients: Clients,
     server: ServerFacts,
     resumption: Resumption,
-    admitted: Admitted | None,
+    source: JoinedSource | None,
     resources: ExitStack,
 ) -> CommitSeal | None:
-    """Return the writer of commit records; None without `order.group`. The source was `admitted` to its group before."""
+    """Return the writer of commit records; None without `order.group`. The `source` has joined its group before."""
     publisher = clients.publisher
-    if admitted is None or not isinstance(publisher, SpanPublisher):
+    if source is None or not isinstance(publisher, SpanPublisher):
         return None
     topic = topics.commits_topic(settings.name, settings.kafka.topic_delimiter)
     publisher.note_ends(clients.tables.change_topics)
@@ -44,6 +44,6 @@ def commit_records(
     signals = settings.source.signal_names
     signal_topic = topics.change_topic(settings.name, *signals, settings.kafka.topic_delimiter) if signals else ""
     state = resumption.offset.stream or StreamState()
-    state = replace(state, promise_us=max(state.promise_us, admitted.floor_us), join=admitted.join)
+    state = replace(state, promise_us=max(state.promise_us, source.join.floor_us), join=source.join.join)
     committed = resumption.offset.sealed(state)
     return CommitSeal(topic, publisher, clock, committed, resumption.lost, signals=signal_topic, server=server.identity)

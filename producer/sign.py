@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 import structlog
 
 from kafkaio.record_writer import RecordWriter
-from producer.group.joining import waits_for_readers
+from producer.group.joined_source import waits_in_group
 from producer.standstill import Standstill
 from schemas import topics
 from schemas.delay_histogram import RecentDelays
@@ -84,7 +84,7 @@ class LivenessWriter:
         """Return what the producer does at the moment, and the reason."""
         if reason := self._standstill.reason(self._producer):
             return "waiting", reason
-        if reason := waits_for_readers():
+        if reason := waits_in_group():
             return "waiting", reason
         if self._producer is None or self._producer.reader is None:
             return "starting", _STARTING

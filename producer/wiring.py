@@ -24,6 +24,7 @@ from producer.catalog.statement_reach import ServerObjects, StatementReach, read
 from producer.catalog.tables_at import tables_at
 from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
 from producer.control.signal_control import SignalControl
+from producer.group.source_changes import SourceChanges
 from producer.kafka.chunk_sink import KafkaChunkWriter
 from producer.kafka.codecs import LogCodecs
 from producer.kafka.connect_records import RecordEncoder
@@ -35,6 +36,7 @@ from producer.resume import stream_start
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.snapshot.table_access import TableAccess
 from producer.source.dump import BinlogStream
+from producer.source.source_clock import end_of_log
 from producer.stream.checkpoint import Checkpoints
 from producer.stream.cursor import LogCursor
 from producer.stream.groups import OPS, TransactionAssembler
@@ -73,7 +75,7 @@ from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
 from schemas.json_codec import decode, encode
 from schemas.liveness import SIGN_KEY
 from schemas.schema_changes import schema_change_key, schema_change_value
-from schemas.signals import ReloadTables
+from schemas.signals import ChangeSource, ReloadTables
 from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
 
 if TYPE_CHECKING:
@@ -81,13 +83,20 @@ if TYPE_CHECKING:
     from mysqlio.server_facts import ServerFacts
     from producer.clients import Clients
     from producer.control.command_registry import Handler
+    from producer.group.joined_source import JoinedSource
     from producer.resume import Resumption
     from producer.snapshot.buffered_chunk import WrittenRows
     from producer.stream.handlers.commit_seal import CommitSeal
-    from producer.stream.ports import CheckpointParticipant, RowsHandler, State, StatementHandler
+    from producer.stream.ports import (
+        BoundaryTask,
+        CheckpointParticipant,
+        RowsHandler,
+        State,
+        StatementHandler,
+    )
     from producer.stream.steps import RereadHint
     from schemas.connect_types import Connector
-    from schemas.members import Admitted
+    from schemas.position import Position
     from schemas.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -99,7 +108,7 @@ class StartFacts:
 
     `coverage` is the document of what the settings name and the source does not show. `left` are tables that are captured no
     longer, `gone` those that are captured again and were dropped meanwhile. `hint` is of an attempt before. `reload` is the
-    handler of the signal that asks for the tables of the file. `admitted` is the membership in the group of `order.group`.
+    handler of the signal that asks for the tables of the file. `source` is a member of the group of `order.group`.
     """
 
     server: ServerFacts
@@ -110,7 +119,7 @@ class StartFacts:
     gone: Collection[tuple[str, str]] = ()
     hint: RereadHint | None = None
     reload: Handler | None = None
-    admitted: Admitted | None = None
+    source: JoinedSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +133,7 @@ class WiredStart:
     schema_changes: SchemaChanges | None
     cascades: Cascades | None
     recapture: Recapture
+    changes: SourceChanges | None
 
 
 class Wiring:
@@ -170,7 +180,7 @@ class Wiring:
     def connect(self) -> WiredStart:
         """Connect everything, give it the documents of an earlier process, and open the stream of the log."""
         settings, clients, start = self._settings, self._clients, self._start
-        self._commits = commit_records(settings, clients, start.server, start.resumption, start.admitted, self._resources)
+        self._commits = commit_records(settings, clients, start.server, start.resumption, start.source, self._resources)
         coordinator = self._coordinator()
         aside = AsideTables(
             settings.name,
@@ -224,8 +234,24 @@ class Wiring:
         recapture = Recapture(settings, clients, start.server, parts)
         self._resources.callback(recapture.close)
         publication = self._publication(router, [one for one in statement_handlers if one is not None], metadata, reach)
-        reader = self._reader(coordinator, publication, checkpoints, recapture)
-        return WiredStart(reader, coordinator, aside, self._registry, schema_changes, cascades, recapture)
+        changes = self._source_changes(coordinator.control)
+        reader = self._reader(coordinator, publication, checkpoints, [recapture, *([] if changes is None else [changes])])
+        return WiredStart(reader, coordinator, aside, self._registry, schema_changes, cascades, recapture, changes)
+
+    def _source_changes(self, control: SignalControl) -> SourceChanges | None:
+        """Return the one that carries out signals about the source as a member of its group; None without a group."""
+        source, commits, server = self._start.source, self._commits, self._start.server
+        if source is None or commits is None:
+            return None
+        here = ServerConnector(lambda: connect(ServerAccess.of(self._settings.source)), server.identity)
+
+        def end() -> Position:
+            with closing(here()) as connection:
+                return end_of_log(connection, self._offset.epoch)
+
+        changes = SourceChanges(source, commits, self._cursor.boundary_position, end, lambda: not control.inbox.is_empty)
+        control.commands.register(ChangeSource, changes.handle)
+        return changes
 
     def _publication(
         self,
@@ -278,13 +304,13 @@ class Wiring:
         return int(row[0])
 
     def _reader(
-        self, coordinator: SnapshotCoordinator, publication: LogPublication, checkpoints: Checkpoints, recapture: Recapture
+        self, coordinator: SnapshotCoordinator, publication: LogPublication, checkpoints: Checkpoints, tasks: Sequence[BoundaryTask]
     ) -> LogReader:
         stream, publisher = self._stream, self._clients.publisher
         self._resources.callback(stream.close)
         stream.open(stream_start(self._offset.start))
         view = ViewPublication(coordinator.views, checkpoints)
-        return LogReader(stream, self._assembler, publication, checkpoints, view, publisher, task=recapture)
+        return LogReader(stream, self._assembler, publication, checkpoints, view, publisher, tasks=tasks)
 
     # ---- handlers
 

@@ -16,7 +16,7 @@ transactions by these records alone. Positions are texts of `schemas.position`; 
     signals          the topic of the signal table, if the spans have it: its rows are for the producer, and for no target
     server           the server whose log was read: its UUID, or `server_id=<n>` of a MariaDB
     reset            why reading did not resume at the last offset: the log between was not published
-    end              the source is closed: no record follows
+    end              the source is closed: no record follows before it joins again
 
 What is promised:
 

@@ -23,6 +23,9 @@ PAUSE_SNAPSHOT: Final = "pause-snapshot"
 RESUME_SNAPSHOT: Final = "resume-snapshot"
 LOG: Final = "log"
 RELOAD_TABLES: Final = "reload-tables"
+PAUSE_SOURCE: Final = "pause-source"
+RESUME_SOURCE: Final = "resume-source"
+CLOSE_SOURCE: Final = "close-source"
 WINDOW_OPEN: Final = "snapshot-window-open"
 WINDOW_CLOSE: Final = "snapshot-window-close"
 WINDOW_TYPES: Final = frozenset({WINDOW_OPEN, WINDOW_CLOSE})
@@ -105,7 +108,15 @@ class ReloadTables:
     id: str
 
 
-Command = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | LogMessage | ReloadTables
+@dataclass(frozen=True, slots=True)
+class ChangeSource:
+    """Pause, resume or close the source in its group (`order.group`); `type` is the one of the signal."""
+
+    id: str
+    type: str
+
+
+Command = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | LogMessage | ReloadTables | ChangeSource
 
 
 def parse_signal(signal_id: str, signal_type: str, data: str | None) -> Command:
@@ -219,6 +230,9 @@ _PARSERS: Final[dict[str, Callable[[str, dict[str, Any]], Command]]] = {
     RESUME_SNAPSHOT: _parse_resume,
     LOG: _parse_log,
     RELOAD_TABLES: _parse_reload,
+    PAUSE_SOURCE: lambda signal_id, _data: ChangeSource(signal_id, PAUSE_SOURCE),
+    RESUME_SOURCE: lambda signal_id, _data: ChangeSource(signal_id, RESUME_SOURCE),
+    CLOSE_SOURCE: lambda signal_id, _data: ChangeSource(signal_id, CLOSE_SOURCE),
 }
 
 

@@ -1,1 +1,1 @@
-"""The source of this producer as a member of its group (`schemas.members`): it joins before its first commit record."""
+"""The source of this producer as a member of its group (`schemas.members`): it joins, pauses and closes."""

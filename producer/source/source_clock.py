@@ -112,11 +112,7 @@ class SourceClock:
         connection = self._connection = self._connection or self._connect()
         at_s = self._clock()
         now_us = int(ask(connection, _NOW)[0][0])
-        status = log_status(connection, server_version(connection))
-        if not status:
-            message = "the server has no binary log (log_bin is OFF)"
-            raise SourceError(message)
-        self.note(ClockReading(now_us, Position(self._epoch, file_number(str(status[0][0])), int(status[0][1]))), at_s)
+        self.note(ClockReading(now_us, end_of_log(connection, self._epoch)), at_s)
 
     def _run(self) -> None:
         while not self._ended.wait(self._interval_s) and self._failure is None:
@@ -136,3 +132,12 @@ class SourceClock:
         connection, self._connection = self._connection, None
         if connection is not None:
             close_quietly(connection)
+
+
+def end_of_log(connection: Connection, epoch: int) -> Position:
+    """Return the end that the server's log has at the moment; `epoch` is the one of its positions."""
+    status = log_status(connection, server_version(connection))
+    if not status:
+        message = "the server has no binary log (log_bin is OFF)"
+        raise SourceError(message)
+    return Position(epoch, file_number(str(status[0][0])), int(status[0][1]))

@@ -7,7 +7,7 @@ transaction boundaries (`checkpoint`). Log events are never delayed for a window
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,10 +66,10 @@ class LogReader:
         view: ViewPublication,
         publisher: RecordPublisher,
         clock: Callable[[], float] = time.monotonic,
-        task: BoundaryTask | None = None,
+        tasks: Sequence[BoundaryTask] = (),
     ) -> None:
-        """`task` is what other threads want done between two transactions."""
-        self._task = task
+        """`tasks` are what others want done between two transactions."""
+        self._tasks = tasks
         self._stream = stream
         self._assembler = assembler
         self._publication = publication
@@ -118,7 +118,9 @@ class LogReader:
         try:
             while not stop.is_set():
                 self._look_for_view()
-                self._look_for_task()
+                self._look_for_tasks(stop)
+                if stop.is_set():
+                    break
                 try:
                     self._read()
                 except LogTornError as error:
@@ -289,12 +291,14 @@ class LogReader:
 
     # ---- between transactions
 
-    def _look_for_task(self) -> None:
-        task = self._task
-        if task is not None and task.is_waiting and self._assembler.can_commit and self._view.position is None:
-            self._commit()
-            task.carry_out(self._boundary_position())
-            self._commit()
+    def _look_for_tasks(self, stop: Event) -> None:
+        """Carry out the tasks. If the loop is to end, `run` commits behind them."""
+        for task in self._tasks:
+            while task.is_waiting and self._assembler.can_commit and self._view.position is None and not stop.is_set():
+                self._commit()
+                task.carry_out(self._boundary_position())
+                if not stop.is_set():
+                    self._commit()
 
     # ---- commits
 

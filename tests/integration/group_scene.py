@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
@@ -12,7 +13,7 @@ from kafkaio.committed_reader import SOON, CommittedReader
 from kafkaio.shared_log import SharedLog
 from kafkaio.slices import Slice
 from kafkaio.topic_admin import TopicAdmin
-from producer.group.joining import waits_for_readers
+from producer.group.joined_source import waits_in_group
 from schemas.commit_records import CommitRecord
 from schemas.member_log import MEMBERS_CONFIG, FollowedMembers
 from schemas.members import Members, ReaderEntry, ReaderPhase, reader_key, reader_writer
@@ -21,10 +22,11 @@ from schemas.settings import Settings, from_mapping
 from schemas.topics import commits_topic, members_topic
 from spark_jobs.replicate.frontier import LoggedEvents, StreamMerge
 from spark_jobs.replicate.membership import Membership
-from tests.e2e.topics import RecordReader
+from tests.e2e.topics import Notifications, RecordReader
 from tests.support.producers import SIGNAL, Source
 from tests.support.producing import RunningProducer
 from tests.support.servers import database, unique_name
+from tidemark.api.sending import produce
 
 PATIENCE_S = 60.0
 
@@ -64,6 +66,13 @@ class RunningSource:
     def insert(self, *ids: int) -> None:
         for one in ids:
             self.source.execute(f"INSERT INTO t VALUES ({one})")
+
+    def signal(self, kind: str, data: dict[str, str] | None = None) -> None:
+        produce(self.settings, unique_name("signal"), kind, json.dumps(data or {}))
+
+    def answers(self) -> list[tuple[str, str]]:
+        """Type and reason of the answers to signals."""
+        return [(one.type, one.data.get("reason", "")) for one in Notifications(self.settings).read()]
 
     def commits(self) -> list[tuple[int, CommitRecord]]:
         """The commit records, with their offsets."""
@@ -181,8 +190,14 @@ class GroupScene:
             return FollowedMembers(log).follow()
 
 
+def started(*sources: RunningSource) -> None:
+    for one in sources:
+        one.start()
+    until(lambda: all(one.is_admitted for one in sources), "the sources have joined")
+
+
 def until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what} ({waits_for_readers()})"
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what} ({waits_in_group()})"
         time.sleep(0.02)

@@ -9,21 +9,15 @@ from contextlib import ExitStack
 import pytest
 
 from kafkaio.shared_log import SharedLog
-from producer.group.joining import waits_for_readers
+from producer.group.joined_source import waits_in_group
 from schemas.members import SourcePhase
-from tests.integration.group_scene import GroupScene, RunningSource, until
+from tests.integration.group_scene import GroupScene, started, until
 
 
 @pytest.fixture
 def scene(kafka, registry, fresh_database) -> Iterator[GroupScene]:
     with ExitStack() as stack:
         yield GroupScene(fresh_database, kafka.bootstrap_servers, registry.url, stack)
-
-
-def started(*sources: RunningSource) -> None:
-    for one in sources:
-        one.start()
-    until(lambda: all(one.is_admitted for one in sources), "the sources have joined")
 
 
 def test_a_third_source_joins_without_loss(scene):
@@ -36,7 +30,7 @@ def test_a_third_source_joins_without_loss(scene):
         time.sleep(0.02)
     reader.follow_until(lambda: reader.released == [1, 2, 3, 4, 5, 6, 7])
     three.start()
-    until(lambda: three.is_admitted or "r to acknowledge" in waits_for_readers(), "it waits")
+    until(lambda: three.is_admitted or "r to acknowledge" in waits_in_group(), "it waits")
     if not three.is_admitted:
         assert three.commits() == []
         reader.turn()
@@ -110,12 +104,12 @@ def test_a_join_that_waits_ends_at_once_when_it_is_asked_to(scene):
     source = scene.source("mysql80")
     scene.reader("dead", source)
     source.start()
-    until(lambda: "dead to acknowledge" in waits_for_readers(), "it waits")
+    until(lambda: "dead to acknowledge" in waits_in_group(), "it waits")
     began = time.monotonic()
     source.end()
     assert time.monotonic() - began < 3
     source.run.check()
-    assert waits_for_readers() == ""
+    assert waits_in_group() == ""
     assert source.commits() == []
 
 
@@ -123,7 +117,7 @@ def test_a_producer_that_was_replaced_while_it_waits_appends_nothing(scene):
     source = scene.source("mysql80")
     reader = scene.reader("r", source)
     first = source.start()
-    until(lambda: "r to acknowledge" in waits_for_readers(), "it waits")
+    until(lambda: "r to acknowledge" in waits_in_group(), "it waits")
     join = scene.members(source).sources[source.name].join
     source.start()
     until(lambda: scene.members(source).sources[source.name].join > join, "another process joins")

@@ -31,7 +31,7 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
-from producer.group.joining import waits_for_readers
+from producer.group.joined_source import waits_in_group
 from producer.standstill import Standstill
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from schemas.overriding import override
@@ -163,7 +163,7 @@ class Service:
         producer = self._producer
         if reason := self._standstill.reason(producer):
             return reason
-        if reason := waits_for_readers():
+        if reason := waits_in_group():
             return reason
         if producer is None or producer.reader is None:
             return "the producer is starting, or waits for source, Kafka or registry"

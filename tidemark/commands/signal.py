@@ -26,6 +26,9 @@ TYPES: Final = (
     signals.RESUME_SNAPSHOT,
     signals.LOG,
     signals.RELOAD_TABLES,
+    signals.PAUSE_SOURCE,
+    signals.RESUME_SOURCE,
+    signals.CLOSE_SOURCE,
 )
 # Which of the arguments that make a signal's data its type has.
 _TAKES: Final = {
@@ -35,6 +38,9 @@ _TAKES: Final = {
     signals.RESUME_SNAPSHOT: (),
     signals.LOG: ("message",),
     signals.RELOAD_TABLES: (),
+    signals.PAUSE_SOURCE: (),
+    signals.RESUME_SOURCE: (),
+    signals.CLOSE_SOURCE: (),
 }
 _DATA_ARGUMENTS: Final = ("tables", "where", "blocking", "merge", "via", "surrogate_key", "message")
 ANSWER_S: Final = 30.0

@@ -91,6 +91,7 @@ class CommitSeal(CheckpointParticipant):
         self._times = TransactionTimes(self._state.promise_us, clock.now_us)
         self._chunks: list[WrittenRows] = []
         self._continues: Continued | None = None
+        self._is_last = False
         self._prefix, self._file = "", Position.MINIMUM
         self._run_items: npt.NDArray[np.int64] | None = None
 
@@ -143,11 +144,17 @@ class CommitSeal(CheckpointParticipant):
 
     def is_wanted(self, boundary: Position) -> bool:
         """Return whether a later time can be promised than the published one."""
+        if self._is_last:
+            return True
         ready_us = self._clock.ready_us(boundary)
         if ready_us <= self._state.promise_us:
             return False
         self._times.merge_runs()
         return ready_us > self._times.maximum_us
+
+    def end(self) -> None:
+        """Have the next commit record say that it is the last."""
+        self._is_last = True
 
     def seal(self, offset: LogOffset, works: Sequence[CheckpointWork]) -> tuple[LogOffset, Sequence[OutgoingRecord]]:
         """Return the offset with the new promise, and the commit record."""
@@ -182,6 +189,7 @@ class CommitSeal(CheckpointParticipant):
             signals=self._signals if self._signals in rows else "",
             server=self._server,
             reset=self._reset,
+            is_last=self._is_last,
         )
         return replace(record, chunks=self._closed_chunks(RowTimes(record))) if self._chunks else record
 
