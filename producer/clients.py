@@ -48,9 +48,14 @@ class Clients:
         )
 
 
+def log_writer(name: str) -> str:
+    """Return the transactional id of the log reader's publisher, which has another one derived from it."""
+    return f"{name}-log"
+
+
 def _publisher(settings: Settings, admin: TopicAdmin, tables: TableTopics) -> AlternatingPublisher:
     """Return the log reader's publisher; with commit records one that knows the offsets of changes and of statements."""
-    ident, statements = f"{settings.name}-log", topics.schema_change_topic(settings.name)
+    ident, statements = log_writer(settings.name), topics.schema_change_topic(settings.name)
     if settings.order.group is None:
         return AlternatingPublisher(settings.kafka, ident)
     return SpanPublisher(settings.kafka, ident, admin, lambda topic: topic == statements or tables.is_change_topic(topic))

@@ -35,11 +35,11 @@ VERBS: Final = (
     "run", "merge", "plan", "signal", "reload", "verify", "status", "page", "lag", "tail", "quarantine", "rebuild", "repair",
     "doctor", "demo", "import-debezium", "import-flink-cdc", "tables", "init", "version", "completion", "up", "replay",
 )  # fmt: skip
-GROUPS: Final = ("snapshot", "schema", "offsets", "config", "task")
+GROUPS: Final = ("snapshot", "schema", "offsets", "config", "task", "ctl")
 """Verbs with actions of their own, each a module with `HELP` and `ACTIONS`."""
 _MODULES: Final[Mapping[str, str]] = {
     "tables": "table_list", "version": "installed_parts", "snapshot": "snapshot_actions", "schema": "schema_versions",
-    "offsets": "committed_offset", "config": "configuration", "task": "replication_task",
+    "offsets": "committed_offset", "config": "configuration", "task": "replication_task", "ctl": "group_control",
 }  # fmt: skip
 """The modules that have another name than their verbs."""
 

@@ -46,11 +46,11 @@ def joined(
     shared = resources.enter_context(closing(SharedLog(settings.kafka, members, source_writer(settings.name))))
     shared.fence()
     source = JoinedSource(settings.name, settings.order.group, FollowedMembers(shared), stop)
-    end, is_last = last_commit(settings.kafka, commits)
+    end, last = last_commit(settings.kafka, commits)
     own = source.members.sources.get(settings.name)
     if own is not None and own.state is SourcePhase.CLOSING:
         source.is_closing = True
-        if is_last or own.is_closed:
+        if own.is_closed or (last is not None and last.is_last):
             source.leave(end)
             stop.set()
             raise PublishError(f"source {settings.name} is closed: the next start joins group {settings.order.group}")

@@ -16,8 +16,8 @@ _BEHIND: Final = 100
 """Offsets before the end of the commit records in which there is one: markers of transactions take offsets, too."""
 
 
-def last_commit(kafka: KafkaSettings, topic: str) -> tuple[int, bool]:
-    """Return the offset behind the last commit record, and whether that one closes the source. Nobody may write to the topic.
+def last_commit(kafka: KafkaSettings, topic: str) -> tuple[int, CommitRecord | None]:
+    """Return the offset behind the last commit record, and that record; the offset is final if nobody may write to the topic.
 
     Readers do not come to the markers behind the last record, so their offsets are not counted.
     """
@@ -26,5 +26,5 @@ def last_commit(kafka: KafkaSettings, topic: str) -> tuple[int, bool]:
         for begin in sorted({max(first, end - _BEHIND), first}, reverse=True) if end > first else ():
             records: list[CommittedRecord] = list(reader.read_slices([Slice(topic, 0, begin, end)]))
             if records:
-                return records[-1].offset + 1, CommitRecord.parse(records[-1].value or b"").is_last
-    return first, False
+                return records[-1].offset + 1, CommitRecord.parse(records[-1].value or b"")
+    return first, None

@@ -36,14 +36,13 @@ class RunningSource:
 
     def __init__(self, source: Source, group: str, registry: str) -> None:
         self.source = source
-        self.settings = from_mapping(
-            {
-                **source.mapping(),
-                "format": {"type": "avro", "registry": registry},
-                "snapshot": {"mode": "never", "readers": 1},
-                "order": {"group": group, "heartbeat_ms": 100},
-            }
-        )
+        self.mapping = {
+            **source.mapping(),
+            "format": {"type": "avro", "registry": registry},
+            "snapshot": {"mode": "never", "readers": 1},
+            "order": {"group": group, "heartbeat_ms": 100},
+        }
+        self.settings = from_mapping(self.mapping)
         source.execute(SIGNAL, "CREATE TABLE t (id INT PRIMARY KEY)")
         self.name = source.name
         self.run: RunningProducer | None = None
