@@ -119,13 +119,13 @@ class TaskSettings:
         help="`all`: load the tables, then follow their changes; `incremental`: follow changes alone",
         unavailable={"full": "a task that ends after the load is not built yet"},
     )
-    order: Literal["source"] = setting(
+    order: Literal["source", "global"] = setting(
         "source",
-        help="`source`: the transactions of a source are applied in their commit order",
-        unavailable={"global": "one order over several sources is not built yet"},
+        help="`source`: the transactions of each source are applied in their commit order; `global`: all sources have one "
+        "order, by the clocks of their servers",
     )
-    group: str | None = setting(None, help="`order.group` of the sources", form=topic_part)
-    sources: tuple[TaskSource, ...] = setting(help="the sources that are read; one today")
+    group: str | None = setting(None, help="`order.group` of the sources; `order: global` needs it", form=topic_part)
+    sources: tuple[TaskSource, ...] = setting(help="the sources that are read")
     kafka: KafkaSettings = setting(KafkaSettings(), help="the cluster that the producers publish to")
     format: FormatSettings = setting(help="the schema registry of the producers: `registry`, and `registry_access`")
     target: TaskTarget = setting(help="where the changes are applied to, or kept")
@@ -141,6 +141,8 @@ def task_from_mapping(mapping: Mapping[str, object]) -> TaskSettings:
     problems = Problems()
     built = build_members(TaskSettings, mapping, "", problems)
     check_members(built, _CHECKS, problems)
+    with problems.noted():
+        _check_whole(built)
     problems.raise_all()
     return TaskSettings(**{**built, "format": replace(built["format"], type="avro")})
 
@@ -151,8 +153,6 @@ def _check_sources(sources: Sequence[TaskSource]) -> Iterator[str]:
     names = [source.name for source in sources]
     if not names:
         yield problem("sources", "no source is named; give one, for example [{name: shop}]")
-    if len(set(names)) > 1:
-        yield problem("sources", f"a task reads one source today; {', '.join(names)} need a task each")
     for number, source in enumerate(sources):
         if source.name in names[:number]:
             yield problem(f"sources.{number}.name", f"{source.name!r} is given twice; name all its tables in one entry")
@@ -180,6 +180,16 @@ def _check_target(target: TaskTarget) -> Iterator[str]:
         yield problem("target.host", "is missing: host name or address of the server")
     if target.password and target.password_file is not None:
         yield problem("target.password_file", "password and password_file are both given; keep the file")
+
+
+@checking
+def _check_whole(built: Mapping[str, Any]) -> Iterator[str]:
+    """Raise `ConfigError` for settings that do not go together."""
+    is_global = built.get("order") == "global"
+    if is_global and not built.get("group"):
+        yield problem("group", "is missing: order: global needs the order.group of the sources")
+    if getattr(built.get("target"), "type", None) == "file" and (is_global or len(built.get("sources", ())) > 1):
+        yield problem("target.type", "files keep one source, with order: source; give each source a task and a folder")
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {

@@ -1,21 +1,29 @@
-"""The apply of one source: Kafka transactions enter, transactions of the target with their progress leave.
+"""The apply of a task: Kafka transactions of its sources enter, transactions of the target with their progress leave.
 
-Rows are applied in the order of the log, at most `driver_rows` in one transaction of the target, which also commits how far the
+Rows are applied in the order of each log, at most `driver_rows` in one transaction of the target, which also commits how far each
 source is applied. Statements are run one by one between such transactions (`ddl_statements`).
+
+`StreamApplier` applies the transactions of all sources in one order (`frontier`). `Applier` applies them as they come: the order of
+a source is kept, and nothing is promised between two of them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from schemas.errors import SinkError
+from schemas.overriding import override
+from spark_jobs.replicate.apply_target import StreamProgress
+from spark_jobs.replicate.ddl_statements import DdlStatements
+from spark_jobs.replicate.frontier import SourceCursor, StreamMerge
 from spark_jobs.replicate.log_order import RowEvent
 
 if TYPE_CHECKING:
     from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
-    from spark_jobs.replicate.ddl_statements import DdlStatements
+    from spark_jobs.replicate.destination import StatementWriter
     from spark_jobs.replicate.log_order import Event, LogOrder
     from spark_jobs.replicate.row_writer import RowWriter
     from spark_jobs.replicate.stream_reader import KafkaTransaction
@@ -24,79 +32,189 @@ _IDLE_S: Final = 10.0
 """How far a source without changes is read is written so often: a start reads no more of commit records than that."""
 
 
-class Applier:
-    """The apply of a source. `follows` returns whether a table is one of the task. Use it in one thread."""
+@dataclass(slots=True)
+class FollowedSource:
+    """A source of the task. `follows` returns whether a table is one of the task."""
 
-    def __init__(
-        self,
-        target: ApplyTarget,
-        source: str,
-        state: SourceState,
-        order: LogOrder,
-        writer: RowWriter,
-        statements: DdlStatements,
-        follows: Callable[[str, str], bool],
-    ) -> None:
-        self.state = state
+    name: str
+    order: LogOrder
+    statements: StatementWriter
+    follows: Callable[[str, str], bool]
+    state: SourceState
+
+    def wants(self, event: RowEvent) -> bool:
+        """Return whether the row is for the target."""
+        return self.follows(*event.table) and (event.op != "r" or event.request == self.state.request)
+
+
+class Applier:
+    """The apply of sources, each in the order of its log. Use it in one thread.
+
+    After an error the states may be ahead of the target, whose own states count.
+    """
+
+    def __init__(self, target: ApplyTarget, writer: RowWriter) -> None:
         self._target = target
-        self._source = source
-        self._order = order
         self._writer = writer
-        self._statements = statements
-        self._follows = follows
-        self._waiting: list[RowEvent] = []
-        self._loading = state.loading  # as the target has it
+        self._sources: dict[str, FollowedSource] = {}
+        self._kept: dict[str, SourceState] = {}  # as the target has them
         self._written_s = time.monotonic()
+        self._waiting: list[RowEvent] = []
+        self._owners: dict[tuple[str, str], str] = {}
+        self._unit: FollowedSource | None = None  # whose Kafka transaction is applied
+        self._done = 0
         self.rows = 0
         """Rows that this object has applied."""
 
+    def statements(self, source: str, follows: Callable[[str, str], bool]) -> DdlStatements:
+        """Return the runner of the statements of a source."""
+        return DdlStatements(self._target, source, follows)
+
+    def add(self, source: FollowedSource) -> None:
+        """Apply a source, too; the target has its state."""
+        self._sources[source.name] = source
+        self._kept[source.name] = source.state
+
+    @property
+    def states(self) -> Mapping[str, SourceState]:
+        """How far each source is applied."""
+        return {name: source.state for name, source in self._sources.items()}
+
+    def offset(self, source: str) -> int:
+        """Return the offset of the first commit record that is not applied whole."""
+        return self._sources[source].state.offset
+
     def apply(self, transactions: Sequence[KafkaTransaction]) -> None:
-        """Apply Kafka transactions, which follow `state`. `SinkError`: the target does not take a row or a statement.
-
-        After an error `state` may be ahead of the target, whose own state counts.
-        """
+        """Apply Kafka transactions, which follow the states. `SinkError`: the target does not take a row or a statement."""
         for transaction in transactions:
-            self._apply(transaction)
-        if self._waiting or self.state.loading != self._loading or time.monotonic() - self._written_s > _IDLE_S:
-            self._flush(self.state.done)  # of a Kafka transaction that an earlier start has begun, if none came
+            source = self._sources[transaction.source]
+            self._apply_events(source, source.order.events(transaction))
+            behind = source.state.behind(transaction)
+            if behind.loading != source.state.loading:
+                self._flush()  # the rows that may be missing
+            source.state, self._unit = behind, None
+        self._flush_if_due()
 
-    def apply_events(self, events: Sequence[Event], behind: tuple[int, int]) -> None:
-        """Apply events, which follow `state`, and commit them with `offset` and `n` of the state behind them."""
-        self._apply_events(events)
-        self.state = replace(self.state, offset=behind[0], n=behind[1])
-        self._flush(0)
+    def apply_events(self, name: str, events: Sequence[Event], behind: tuple[int, int]) -> None:
+        """Apply events, which follow the state, and commit them with `offset` and `n` of the state behind them."""
+        source = self._sources[name]
+        self._apply_events(source, events)
+        source.state, self._unit = replace(source.state, offset=behind[0], n=behind[1], done=0), None
+        self._flush()
 
-    def _apply(self, transaction: KafkaTransaction) -> None:
-        events = self._order.events(transaction)
-        self._apply_events(events)
-        behind = self.state.behind(transaction)
-        if behind.loading != self.state.loading:
-            self._flush(len(events))  # with the rows that may be missing
-        self.state = behind
-
-    def _apply_events(self, events: Sequence[Event]) -> None:
+    def _apply_events(self, source: FollowedSource, events: Sequence[Event]) -> None:
+        self._unit, self._done = source, source.state.done
         for index, event in enumerate(events):
-            if index < self.state.done:
-                continue
-            if not isinstance(event, RowEvent) or event.op == "t":
-                self._flush(index)
-                self.state = self._statements.run(event, replace(self.state, done=index + 1))
-                self._writer.forget_tables()
-            elif self._is_wanted(event):
-                self._waiting.append(event)
-                if len(self._waiting) >= self._writer.most_rows:
-                    self._flush(index + 1)
+            if index >= source.state.done:
+                self._apply_event(source, event, index + 1)
 
-    def _is_wanted(self, event: RowEvent) -> bool:
-        return self._follows(*event.table) and (event.op != "r" or event.request == self.state.request)
+    def _apply_event(self, source: FollowedSource, event: Event, done: int) -> None:
+        """Apply an event now, or with the next rows; `done` is the progress behind it."""
+        table = event.table
+        if not isinstance(event, RowEvent) or event.op == "t":
+            if table is not None and source.follows(*table):
+                self._require_one_source(source, table)
+            self._flush()
+            self._done = done
+            self._mark()
+            source.state = source.statements.run(event, source.state)
+            self._writer.forget_tables()
+            return
+        if source.wants(event):
+            self._require_one_source(source, event.table)
+            self._waiting.append(event)
+        self._done = done
+        if len(self._waiting) >= self._writer.most_rows:
+            self._flush()
 
-    def _flush(self, done: int) -> None:
-        """Commit the rows that wait, with the state behind them: so many records of the present Kafka transaction are applied."""
-        self.state = replace(self.state, done=done)
+    def _require_one_source(self, source: FollowedSource, table: tuple[str, str]) -> None:
+        owner = self._owners.setdefault(table, source.name)
+        if owner != source.name:
+            message = (
+                f"table {'.'.join(table)} has changes of two sources, {owner} and {source.name}, and which row of a key is the "
+                "newer one cannot be known: leave it out at one of them with exclude_tables. Nothing more is applied"
+            )
+            raise SinkError(message)
+
+    def _mark(self) -> None:
+        """Note the progress in the states."""
+        if self._unit is not None:
+            self._unit.state = replace(self._unit.state, done=self._done)
+
+    def _flush_if_due(self) -> None:
+        is_loaded = any(self._kept[name].loading != source.state.loading for name, source in self._sources.items())
+        if self._waiting or is_loaded or time.monotonic() - self._written_s > _IDLE_S:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Commit the rows that wait, with the states behind them."""
+        self._mark()
         with self._target.transaction():
             if self._waiting:
-                self._writer.write(self._waiting, self.state.loading)
-            self._target.put_state(self._source, self.state)
-        self._loading, self._written_s = self.state.loading, time.monotonic()
+                self._writer.write(self._waiting, {name: source.state.loading for name, source in self._sources.items()})
+            for name, source in self._sources.items():
+                if self._kept[name] != source.state:
+                    self._target.put_state(name, source.state)
+            self._target.put_progress()
+        self._kept |= self.states
+        self._written_s = time.monotonic()
         self.rows += len(self._waiting)
         self._waiting = []
+
+
+class StreamApplier(Applier):
+    """The apply of all sources in one order. `merge` has the cursors of the progress that the target has."""
+
+    def __init__(self, target: ApplyTarget, writer: RowWriter, merge: StreamMerge[Event]) -> None:
+        super().__init__(target, writer)
+        self._merge = merge
+        self._begun = target.progress
+        self._at = self._begun.released
+        self._cursors: Mapping[str, SourceCursor] = self._begun.cursors
+        self._complete: dict[str, list[KafkaTransaction]] = {}
+
+    @override
+    def offset(self, source: str) -> int:
+        return self._cursors[source].offset
+
+    @override
+    def apply(self, transactions: Sequence[KafkaTransaction]) -> None:
+        """Note Kafka transactions, and apply everything before the frontier. Errors as `Applier.apply`, and as the merge's."""
+        for transaction in transactions:
+            source = self._sources[transaction.source]
+            self._merge.note(source.name, transaction.offset, transaction.commit, source.order.logged(transaction))
+            if transaction.commit.complete:
+                self._complete.setdefault(source.name, []).append(replace(transaction, records=[]))
+        self._cursors = self._merge.cursors()  # a start that continues within the following events reads from there
+        for ordered in self._merge.release():
+            source = self._sources[ordered.source]
+            if ordered.at != self._at:
+                self._at, self._done = ordered.at, 0
+            for event in ordered.events:
+                if ordered.at == self._begun.released and self._done < self._begun.done:
+                    self._done += 1
+                else:
+                    self._apply_event(source, event, self._done + 1)
+        self._end_round()
+
+    def _end_round(self) -> None:
+        """Note that everything released is applied, and the tables that are loaded with that."""
+        cursors = self._merge.cursors()
+        loaded = [
+            (self._sources[name], transaction)
+            for name, waiting in self._complete.items()
+            for transaction in waiting
+            if transaction.offset < cursors[name].offset
+        ]
+        if loaded and self._waiting:
+            self._flush()  # the rows that may be missing
+        self._at, self._done, self._cursors = self._merge.released, 0, cursors
+        for source, transaction in loaded:
+            source.state = replace(source.state, loading=source.state.behind(transaction).loading)
+            self._complete[source.name].remove(transaction)
+        self._mark()
+        self._flush_if_due()
+
+    @override
+    def _mark(self) -> None:
+        self._target.progress = StreamProgress(released=self._at, done=self._done, cursors=self._cursors)

@@ -4,6 +4,7 @@ Database `tidemark_meta` of the target:
 
     task     one row per task: its epoch, which each start raises
     source   one row per task and source: how far the log is applied, and which tables are read still
+    stream   one row per task with `order: global`: how far the one order of all sources is applied
     ddl      the statement of the log that runs now (`ddl_statements`)
 
 A transaction of rows locks the row of `task` and compares the epoch. So a start that comes later waits for it, and a process that
@@ -13,6 +14,7 @@ wakes up behind that start finds another epoch: `FencedError`. What is kept of a
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -23,10 +25,12 @@ from mysqlio.server_errors import source_errors
 from mysqlio.server_facts import identity_of, is_mariadb
 from schemas.errors import ConfigError, FencedError
 from schemas.json_codec import Form, decode, encode, json_field
+from schemas.stream_order import StreamPosition
+from spark_jobs.replicate.frontier import SourceCursor
 from spark_jobs.replicate.row_statements import MODE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from mysqlio.connection import Connection
     from mysqlio.server_access import ServerAccess
@@ -51,13 +55,14 @@ _OF_A_SOURCE: Final = f"task {_NAME}, name {_NAME}, {{}} {_TEXT} NOT NULL, PRIMA
 _TABLES: Final = {
     "task": f"name {_NAME} PRIMARY KEY, epoch BIGINT NOT NULL",
     "source": _OF_A_SOURCE.format("state"),
+    "stream": f"task {_NAME} PRIMARY KEY, progress {_TEXT} NOT NULL",
     "ddl": _OF_A_SOURCE.format("intent"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """How far a source is applied.
+    """How far a source is applied. With `order: global` its `cursor` of `StreamProgress` counts, and neither `offset` nor `done`.
 
     The commit record at `offset`, of number `n`, is next; the first `done` of its records, in the order of the log, are applied. Of
     the topic of statements everything before `ddl_offset` is. `loading` are the tables that `request` reads still: in them rows may
@@ -88,6 +93,20 @@ class SourceState:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamProgress:
+    """How far the order of all sources is applied: everything before `released`, and the first `done` events at it.
+
+    `cursors`: how far each source is read.
+    """
+
+    JSON: ClassVar = Form(head=lambda _: {"v": 1})
+
+    released: StreamPosition = StreamPosition.START
+    done: int = 0
+    cursors: Mapping[str, SourceCursor] = json_field(factory=dict, required=True)
+
+
 @dataclass(slots=True)
 class ApplyTarget:
     """The database that a task applies to: one connection. Use it in one thread.
@@ -98,6 +117,9 @@ class ApplyTarget:
     access: ServerAccess
     task: str
     epoch: int = 0
+    progress: StreamProgress = field(default=StreamProgress(), init=False)
+    """Kept with the next state; see `read_progress`."""
+    _kept: StreamProgress = field(default=StreamProgress(), init=False)
     _connection: Connection | None = field(default=None, init=False)
     _packet_bytes: int = field(default=0, init=False)
 
@@ -180,8 +202,31 @@ class ApplyTarget:
         return {str(name): decode(SourceState, json.loads(state)) for name, state in rows}
 
     def put_state(self, source: str, state: SourceState) -> None:
-        """Write the state of a source, within a transaction."""
+        """Write the state of a source, within a transaction, and the progress."""
         self.execute("REPLACE INTO tidemark_meta.source VALUES (%s, %s, %s)", self.task, source, json.dumps(encode(state)))
+        self.put_progress()
+
+    def read_progress(self, *, is_global: bool) -> None:
+        """Read the progress of the order of all sources. `ConfigError` if the task has begun with the other `order`."""
+        rows = self.rows("SELECT progress FROM tidemark_meta.stream WHERE task = %s", self.task)
+        begun = bool(self.states())
+        if bool(rows) != is_global and (rows or begun):
+            one, other = ("global", "source") if rows else ("source", "global")
+            raise ConfigError(f"order: task {self.task} has begun with {one}, and {other} needs a task of another name")
+        if rows:
+            self.progress = self._kept = decode(StreamProgress, json.loads(rows[0][0]))
+        elif is_global:
+            with self.transaction():
+                self._put(self.progress)
+
+    def put_progress(self) -> None:
+        """Write the progress, within a transaction, if it is another one."""
+        if self.progress != self._kept:
+            self._put(self.progress)
+
+    def _put(self, progress: StreamProgress) -> None:
+        self.execute("REPLACE INTO tidemark_meta.stream VALUES (%s, %s)", self.task, json.dumps(encode(progress)))
+        self._kept = progress
 
     def require_usable(self, source: str, server: str) -> None:
         """Raise `ConfigError` if the server only reads, or is the one (`identity_of`) that the source reads."""

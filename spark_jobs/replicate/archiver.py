@@ -16,18 +16,17 @@ from kafkaio.committed_reader import CommittedRecord
 from schemas.commit_records import CommitRecord, RowTimes
 from schemas.exact_values import EXACT_HEADER
 from schemas.json_codec import decode, encode
-from schemas.position import Position
 from spark_jobs.archive.archive_folder import Archive
 from spark_jobs.archive.segments import ROW, STATEMENT, ArchivedRecord
+from spark_jobs.replicate.applier import FollowedSource
 from spark_jobs.replicate.apply_target import SourceState
-from spark_jobs.replicate.log_order import Event, LogOrder, RowEvent, StatementEvent
+from spark_jobs.replicate.log_order import PREFIX, Event, RowEvent, StatementEvent, transaction_at
 from spark_jobs.replicate.stream_reader import KafkaTransaction
 
 _IDLE_S: Final = 10.0
 """The state of a source without changes is written so often."""
 
 
-_PREFIX: Final = len(Position.MINIMUM.prefix)
 _Kept = tuple[ArchivedRecord, int | None]
 """A record, and the id of its schema."""
 
@@ -53,24 +52,30 @@ class FileTarget(Archive):
 
 
 class Archiver:
-    """The writer of one source. `follows` returns whether a table is one of the task. Use it in one thread."""
+    """The writer of the files of one source. Use it in one thread."""
 
-    def __init__(
-        self,
-        archive: FileTarget,
-        source: str,
-        state: SourceState,
-        order: LogOrder,
-        text_of: Callable[[int], str],
-        follows: Callable[[str, str], bool],
-    ) -> None:
-        self.state = state
+    def __init__(self, archive: FileTarget, text_of: Callable[[int], str]) -> None:
         self._archive = archive
-        self._source = source
-        self._order = order
         self._text_of = text_of
-        self._follows = follows
+        self._source: FollowedSource
         self._written_s = 0.0
+
+    def statements(self, source: str, follows: Callable[[str, str], bool]) -> Archiver:  # noqa: ARG002 - `add` has both
+        """Return itself: it keeps statements, too."""
+        return self
+
+    def add(self, source: FollowedSource) -> None:
+        """Keep the changes of a source; the archive has its state."""
+        self._source = source
+
+    @property
+    def states(self) -> Mapping[str, SourceState]:
+        """The state of the source."""
+        return {self._source.name: self._source.state}
+
+    def offset(self, source: str) -> int:
+        """Return the offset of the first commit record that is not kept whole."""
+        return self.states[source].offset
 
     def run(self, event: StatementEvent | RowEvent, state: SourceState) -> SourceState:
         """Keep a statement of the history; return the state behind it, which is committed."""
@@ -84,22 +89,22 @@ class Archiver:
     def apply(self, transactions: Sequence[KafkaTransaction]) -> None:
         """Keep Kafka transactions, which follow `state`, and commit them. After an error the state of the archive counts."""
         records: list[_Kept] = []
-        state = self.state
+        state = self._source.state
         for transaction in transactions:
             times = _times_of(transaction.commit)
-            for one in self._order.placed(transaction):
-                state = self._gather(one.event, times(one.position[:_PREFIX], one.us), one.record, state, records)
+            for one in self._source.order.placed(transaction):
+                state = self._gather(one.event, times(one.position[:PREFIX], one.us), one.record, state, records)
             state = state.behind(transaction)
-        if records or state.loading != self.state.loading or time.monotonic() - self._written_s > _IDLE_S:
+        if records or state.loading != self._source.state.loading or time.monotonic() - self._written_s > _IDLE_S:
             self._commit(records, state)
-        self.state = state
+        self._source.state = state
 
     def _gather(
         self, event: Event, us: int, record: CommittedRecord | None, state: SourceState, records: list[_Kept]
     ) -> SourceState:
         """Add the record of an event of the task; return the state behind it."""
         if isinstance(event, RowEvent):
-            if self._follows(*event.table) and (event.op != "r" or event.request == state.request):
+            if self._source.wants(event):
                 assert record is not None
                 note = next((value or b"" for name, value in record.headers if name == EXACT_HEADER), b"")
                 kept = ArchivedRecord(ROW, us, event.position, note, record.value or b"")
@@ -107,7 +112,7 @@ class Archiver:
             return state
         if event.offset < state.ddl_offset:
             return state
-        if event.table is None or self._follows(*event.table):
+        if event.table is None or self._source.follows(*event.table):
             records.append((ArchivedRecord(STATEMENT, us, event.position, b"", json.dumps(encode(event)).encode()), None))
         return replace(state, ddl_offset=event.offset + 1, position=event.position)
 
@@ -118,11 +123,11 @@ class Archiver:
                     self._archive.append(record)
                 else:
                     self._archive.append_row(record, schema_id, self._text_of)
-            self._archive.put_state(self._source, state)
+            self._archive.put_state(self._source.name, state)
         self._written_s = time.monotonic()
 
 
 def _times_of(commit: CommitRecord) -> Callable[[str, int], int]:
     """Return the function from the position of a transaction, and a time of its records, to its time in the stream."""
     times = RowTimes(commit)
-    return cache(lambda prefix, us: times(Position.parse(f"{prefix}.{0:010d}"), us))
+    return cache(lambda prefix, us: times(transaction_at(prefix), us))

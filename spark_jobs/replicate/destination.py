@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from spark_jobs.replicate.applier import FollowedSource
     from spark_jobs.replicate.apply_target import SourceState
     from spark_jobs.replicate.log_order import RowEvent, StatementEvent
     from spark_jobs.replicate.stream_reader import KafkaTransaction
@@ -53,9 +54,20 @@ class StatementWriter(Protocol):
 
 
 class ChangeWriter(Protocol):
-    """Applies or keeps the changes of one source."""
+    """Applies or keeps the changes of sources."""
 
-    state: SourceState
+    @property
+    def states(self) -> Mapping[str, SourceState]:
+        """The state of each source."""
+
+    def statements(self, source: str, follows: Callable[[str, str], bool]) -> StatementWriter:
+        """Return the runner or keeper of the statements of a source; `follows` returns whether a table is one of the task."""
+
+    def add(self, source: FollowedSource) -> None:
+        """Apply or keep the changes of a source, too; the destination has its state."""
+
+    def offset(self, source: str) -> int:
+        """Return the offset of the first commit record that is not applied or kept whole."""
 
     def apply(self, transactions: Sequence[KafkaTransaction]) -> None:
-        """Apply or keep Kafka transactions, which follow `state`, and commit them with the state behind them."""
+        """Apply or keep Kafka transactions, which follow the states, and commit them with the states behind them."""

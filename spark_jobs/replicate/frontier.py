@@ -116,6 +116,10 @@ class StreamMerge(Generic[T]):
         else:
             self._streams[source] = _Stream(number, (first, 0), first, bound)
 
+    def begin(self, source: str, number: int, offset: int, n: int) -> None:
+        """Release nothing until the source, which was never read, has published from the commit record at `offset` on."""
+        self._streams[source] = _Stream(number, (offset, n), offset, self.released)
+
     def end(self, source: str) -> None:
         """Wait for a source no more. Its transactions that were read are still released in their order."""
         self._streams[source].bound = None
@@ -127,6 +131,11 @@ class StreamMerge(Generic[T]):
     def read(self, source: str) -> int | None:
         """Return the offset of the commit record to be read next; None for a source that was never a member."""
         return self._streams[source].next[0] if source in self._streams else None
+
+    def waiting(self, source: str) -> int:
+        """Return about how many events of a source are read and not released."""
+        stream = self._streams[source]
+        return sum(len(one.events) for one, _ in stream.ready) + sum(len(one.events) for one, _ in stream.parts)
 
     def is_released(self, source: str) -> bool:
         """Return whether every transaction that was read to its end is released."""

@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkaio.committed_reader import OPEN_END, SOON, CommittedReader
 from kafkaio.record_writer import RecordWriter
@@ -24,7 +24,7 @@ from spark_jobs.replicate.apply_target import SourceState
 from spark_jobs.replicate.stream_reader import AGAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from schemas.settings import KafkaSettings
     from schemas.settings.task_section import TaskSource
@@ -37,9 +37,22 @@ LONGEST_REQUEST: Final = 42
 _MOST_NAMED: Final = 48 * 1024
 """Bytes of names in a request; a signal may have 64 KiB."""
 _FIRST_S: Final = 30.0
+_ASKED_EVERY_S: Final = 0.2
 _DELIVERY_S: Final = 20.0
 _BEHIND: Final = 100
 """Offsets before the end of the commit records in which there is one: markers of transactions take offsets, too."""
+
+
+class CommitStart(NamedTuple):
+    """A start in the commit records of a source: the record at `offset`, of number `n`, is next; the log is read up to `begin`.
+
+    `server` is the one that the source reads.
+    """
+
+    offset: int
+    n: int
+    begin: str
+    server: str
 
 
 class SourceTopics:
@@ -52,27 +65,50 @@ class SourceTopics:
         self._commits = (topics.commits_topic(source, kafka.topic_delimiter), 0)
         self._statements = (topics.schema_change_topic(source), 0)
 
-    def newest_commit(self) -> tuple[int, CommitRecord]:
-        """Return the offset of a commit record and the record: the newest one behind which no transaction is open.
+    def newest_commit(self) -> CommitStart:
+        """Return the start behind the newest commit record behind which no transaction is open.
 
         `ConfigError` if the source publishes none.
         """
+        start = self.last_commit(_FIRST_S)
+        if start is None:
+            raise ConfigError(
+                f"source {self._source}: its producer publishes no commit records ({self._commits[0]} has none, and none came for "
+                f"{_FIRST_S:.0f} s). Set order.group there, and start it"
+            )
+        return start
+
+    def last_commit(self, patience_s: float) -> CommitStart | None:
+        """Return the same; None if the source has published none, and publishes none in that time."""
+        with closing(CommittedReader(self._kafka, self._group, SOON)) as reader:
+            deadline = time.monotonic() + patience_s
+            partition = self._commits
+            while partition not in reader.partitions(partition[0]):
+                if time.monotonic() >= deadline:
+                    return None
+                time.sleep(_ASKED_EVERY_S)
+            begin, end = reader.bounds([partition])[partition]
+            reader.begin({partition: max(begin, end - _BEHIND)})
+            newest: CommitStart | None = None
+            for record in reader.read_to({partition: end}):
+                newest = _behind(record.offset, record.value) or newest
+            while newest is None and time.monotonic() < deadline:
+                waited = reader.next_record(1.0)
+                newest = None if waited is None else _behind(waited.offset, waited.value)
+        return newest
+
+    def first_commit(self, first: int) -> CommitStart | None:
+        """Return the start before the first commit record at offset `first` or behind it; None if it was not published yet."""
         with closing(CommittedReader(self._kafka, self._group, SOON)) as reader:
             partition = self._commits
             if partition not in reader.partitions(partition[0]):
-                raise ConfigError(self._silent("the topic does not exist"))
-            begin, end = reader.bounds([partition])[partition]
-            reader.begin({partition: max(begin, end - _BEHIND)})
-            newest: tuple[int, CommitRecord] | None = None
-            for record in reader.read_to({partition: end}):
-                newest = _closed(record.offset, record.value) or newest
-            deadline = time.monotonic() + _FIRST_S
-            while newest is None and time.monotonic() < deadline:
-                waited = reader.next_record(1.0)
-                newest = None if waited is None else _closed(waited.offset, waited.value)
-        if newest is None:
-            raise ConfigError(self._silent(f"no record came for {_FIRST_S:.0f} s"))
-        return newest
+                return None
+            reader.begin({partition: first})
+            record = next(iter(reader.read_to({partition: OPEN_END})), None)
+        if record is None:
+            return None
+        commit = CommitRecord.parse(record.value or b"")
+        return CommitStart(record.offset, commit.n, commit.begin.text, commit.server)
 
     def history(self, order: LogOrder, before: str) -> list[StatementEvent]:
         """Return the statements of before a position, with the descriptions of tables at the producer's first start."""
@@ -100,12 +136,6 @@ class SourceTopics:
     def watch(self, state: SourceState, decoder: RowDecoder) -> LoadAnswers:
         """Return the answers to the request of a state, about the tables that are loaded."""
         return LoadAnswers(self._kafka, self._source, self._group, state, decoder)
-
-    def _silent(self, why: str) -> str:
-        return (
-            f"source {self._source}: its producer publishes no commit records ({self._commits[0]}: {why}). Set order.group there, "
-            "and start it"
-        )
 
 
 class LoadAnswers:
@@ -151,9 +181,9 @@ class LoadAnswers:
             raise SinkError(f"source {self._source}: snapshot {self._request} was stopped, and tables are not read. {AGAIN}")
 
 
-def _closed(offset: int, value: bytes | None) -> tuple[int, CommitRecord] | None:
+def _behind(offset: int, value: bytes | None) -> CommitStart | None:
     commit = CommitRecord.parse(value or b"")
-    return None if commit.open is not None else (offset, commit)
+    return None if commit.open is not None else CommitStart(offset + 1, commit.n + 1, commit.to.text, commit.server)
 
 
 def begun(
@@ -162,13 +192,19 @@ def begun(
     order: LogOrder,
     source: TaskSource,
     follows: Callable[[str, str], bool],
+    start: CommitStart,
+    taken: Collection[str],
     *,
     loads: bool,
 ) -> SourceState:
-    """Return the state of a task that begins now, which is committed."""
-    offset, commit = source_topics.newest_commit()
-    begin = commit.to.text
-    tables = _tables(source_topics.history(order, begin), follows)
+    """Return the state of a source that begins now at `start`, which is committed. Tables that are `taken` are refused."""
+    tables = _tables(source_topics.history(order, start.begin), follows)
+    shared = sorted(name for table in tables if (name := ".".join(table)) in taken)
+    if shared:
+        raise ConfigError(
+            f"sources: {source.name} has tables that another source of the task has, too: {', '.join(shared)}. Leave them out at "
+            "one of the two with exclude_tables"
+        )
     if loads and not any(tables.values()):
         raise ConfigError(f"sources: {source.name} publishes no table that the task names: check its tables and exclude_tables")
     kept = [table for table in tables if target.exists(*table)]
@@ -179,10 +215,10 @@ def begun(
             "tables, or use mode: incremental if they are as in the source"
         )
     state = SourceState(
-        offset=offset + 1,
-        n=commit.n + 1,
-        position=begin,
-        begin=begin,
+        offset=start.offset,
+        n=start.n,
+        position=start.begin,
+        begin=start.begin,
         kept=tuple(sorted(".".join(table) for table in kept)),
         request=f"task-{secrets.token_hex(4)}-{target.task}"[:LONGEST_REQUEST] if loads else "",
         loading=tuple(sorted(".".join(table) for table, is_there in tables.items() if is_there)) if loads else (),

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from schemas.errors import StateError
 from schemas.json_codec import decode
+from schemas.position import Position
 from schemas.schema_changes import StatementSession
+from spark_jobs.replicate.frontier import LoggedEvents
 from spark_jobs.replicate.row_values import RowRecord, exact_note
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from spark_jobs.replicate.row_values import RowDecoder
     from spark_jobs.replicate.stream_reader import KafkaTransaction
 
+PREFIX: Final = len(Position.MINIMUM.prefix)
+"""Characters of the position of a transaction, in the positions of its rows."""
 _RANKS: Final = {"r": 0, "ddl": 1, "t": 1, "d": 2, "u": 2, "c": 3}
 """Of events at one position: the delete of a changed key comes before its insert."""
 
@@ -32,7 +37,8 @@ _RANKS: Final = {"r": 0, "ddl": 1, "t": 1, "d": 2, "u": 2, "c": 3}
 class RowEvent(NamedTuple):
     """A change of one row of `table` (database, table); `op` is Debezium's letter. `request` asked for a row of a snapshot.
 
-    `before` and `after` are the records that have the old row and the new one: of an update of a key two, else one.
+    `before` and `after` are the records that have the old row and the new one: of an update of a key two, else one. `source` is
+    the one that it is of.
     """
 
     position: str
@@ -43,6 +49,7 @@ class RowEvent(NamedTuple):
     after: RowRecord | None
     checks_keys: bool
     request: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,10 @@ Event = RowEvent | StatementEvent
 
 
 class PlacedRecord(NamedTuple):
-    """A record at its position in the order of the log; `us` is the time of its row or statement in its own record."""
+    """A record at its position in the order of the log; `us` is the time of its row or statement in its own record.
+
+    A row of a snapshot is at the place of its `chunk`.
+    """
 
     position: str
     rank: int
@@ -76,18 +86,26 @@ class PlacedRecord(NamedTuple):
     event: Event
     us: int
     record: CommittedRecord
+    chunk: ChunkRows | None = None
 
 
 class LogOrder:
     """Sorts the records of the Kafka transactions of one source. `statements` is the topic of its DDL."""
 
-    def __init__(self, decoder: RowDecoder, statements: str) -> None:
+    def __init__(self, decoder: RowDecoder, source: str, statements: str) -> None:
         self._decoder = decoder
+        self._source = source
         self._statements = statements
 
     def events(self, transaction: KafkaTransaction) -> list[Event]:
         """Return the events of a Kafka transaction, without rows of the signal table. Errors as the decoder's."""
         return list(joined([one.event for one in self.placed(transaction)]))
+
+    def logged(self, transaction: KafkaTransaction) -> Iterator[LoggedEvents[Event]]:
+        """Yield the events of each transaction of the log, and of each chunk. Errors as the decoder's."""
+        for (prefix, chunk), group in groupby(self.placed(transaction), lambda one: (one.position[:PREFIX], one.chunk)):
+            records = list(group)
+            yield LoggedEvents(transaction_at(prefix), records[0].us, list(joined([one.event for one in records])), chunk)
 
     def placed(self, transaction: KafkaTransaction) -> list[PlacedRecord]:
         """Return the records of the events in their order; a changed key has two."""
@@ -104,7 +122,7 @@ class LogOrder:
                 values.append(record.value)
         placed = [self._placed_statement(record) for record in statements if record.value is not None]
         heads = self._decoder.heads(values)
-        placed += [_placed_row(record, head, chunks, commit) for record, head in zip(changes, heads, strict=True)]
+        placed += [self._placed_row(record, head, chunks, commit) for record, head in zip(changes, heads, strict=True)]
         placed.sort(key=itemgetter(0, 1, 2))
         return placed
 
@@ -132,27 +150,36 @@ class LogOrder:
         statement = self.statement(record)
         return PlacedRecord(statement.position, _RANKS["ddl"], record.offset, statement, statement.ts_us, record)
 
+    def _placed_row(
+        self,
+        record: CommittedRecord,
+        head: RecordHead,
+        chunks: Mapping[tuple[str, str, int], ChunkRows],
+        commit: CommitRecord,
+    ) -> PlacedRecord:
+        position, request, us, chunk = head.position, "", head.us, None
+        if head.op == "r":
+            name = ".".join(head.table)
+            chunk = chunks.get((name, head.file, head.pos))
+            if chunk is None:
+                message = f"commit record {commit.n} names no chunk for rows of {name} at {head.file}:{head.pos}"
+                raise StateError(message)
+            position, request, us = chunk.at.text, chunk.request, chunk.us
+        row = RowRecord(record.value or b"", exact_note(record.headers) if record.headers else b"")
+        event = row_event(head, row, position, request, self._source)
+        return PlacedRecord(position, _RANKS[head.op], record.offset, event, us, record, chunk)
 
-def _placed_row(
-    record: CommittedRecord, head: RecordHead, chunks: Mapping[tuple[str, str, int], ChunkRows], commit: CommitRecord
-) -> PlacedRecord:
-    position, request, us = head.position, "", head.us
-    if head.op == "r":
-        name = ".".join(head.table)
-        chunk = chunks.get((name, head.file, head.pos))
-        if chunk is None:
-            message = f"commit record {commit.n} names no chunk for rows of {name} at {head.file}:{head.pos}"
-            raise StateError(message)
-        position, request, us = chunk.at.text, chunk.request, chunk.us
-    row = RowRecord(record.value or b"", exact_note(record.headers) if record.headers else b"")
-    return PlacedRecord(position, _RANKS[head.op], record.offset, row_event(head, row, position, request), us, record)
+
+def transaction_at(prefix: str) -> Position:
+    """Return the position of the transaction that rows with this prefix are of."""
+    return Position.parse(f"{prefix}.{0:010d}")
 
 
-def row_event(head: RecordHead, record: RowRecord, position: str, request: str = "") -> RowEvent:
+def row_event(head: RecordHead, record: RowRecord, position: str, request: str = "", source: str = "") -> RowEvent:
     """Return the event of a record."""
     op = head.op
     before, after = record if op in "du" else None, record if op in "cru" else None
-    return RowEvent(position, op, head.table, head.schema_id, before, after, record.checks_keys, request)
+    return RowEvent(position, op, head.table, head.schema_id, before, after, record.checks_keys, request, source)
 
 
 def joined(events: Sequence[Event]) -> Iterator[Event]:
@@ -161,9 +188,7 @@ def joined(events: Sequence[Event]) -> Iterator[Event]:
     for event in events:
         if waiting is not None:
             if isinstance(event, RowEvent) and event.op == "c" and event.position == waiting.position:
-                yield RowEvent(
-                    event.position, "u", event.table, event.schema_id, waiting.before, event.after, event.checks_keys
-                )
+                yield event._replace(op="u", before=waiting.before)
                 waiting = None
                 continue
             yield waiting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from schemas.members import (
@@ -44,17 +44,20 @@ class Membership:
         """Whether nobody has put the reader offline, and no other process has started it."""
         return self._members.is_current(self._reader, self._epoch)
 
-    def follow(self, now_s: float) -> list[tuple[str, MemberRecord]]:
-        """Admit and end sources as the topic says; return keys and records to append."""
+    def follow(self, now_s: float, read: Mapping[str, int]) -> list[tuple[str, MemberRecord]]:
+        """Admit and end sources as the topic says; return keys and records to append.
+
+        `read` has for each source that is read the offset that its commit records are read to, ends of transactions included.
+        """
         sources = [one for one in self._members.sources.values() if one.name in self._sources]
-        return [record for source in sources for record in self._follow(source, now_s)]
+        return [record for source in sources for record in self._follow(source, now_s, read.get(source.name))]
 
     def stopped(self) -> tuple[str, ReaderEntry]:
         """Return the record of the end of this run, behind which it releases nothing."""
         record = ReaderEntry(state=ReaderPhase.STOPPED, sources=self._sources, frontier=self._merge.frontier)
         return reader_key(self._reader), record
 
-    def _follow(self, source: MemberSource, now_s: float) -> Sequence[tuple[str, MemberRecord]]:
+    def _follow(self, source: MemberSource, now_s: float, read: int | None) -> Sequence[tuple[str, MemberRecord]]:
         merge, name = self._merge, source.name
         join, since_s = self._acknowledged.get(name, (None, now_s))
         is_waiting = source.state is SourcePhase.JOINING and not source.is_void
@@ -62,7 +65,7 @@ class Membership:
             merge.admit(name, source.number, source.record.first)
             self._acknowledged[name] = source.join, now_s
             return [self._acknowledgement(source)]
-        is_member = source.is_member(merge.read(name)) or is_waiting
+        is_member = source.is_member(read) or is_waiting
         if is_member and not merge.is_member(name):
             merge.admit(name, source.number, source.record.first)
         elif not is_member and merge.is_member(name):

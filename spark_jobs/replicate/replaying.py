@@ -19,7 +19,6 @@ import structlog
 from schemas.errors import ConfigError, DecodeError
 from schemas.exact_values import EXACT_HEADER
 from schemas.json_codec import decode
-from schemas.position import Position
 from schemas.settings.task_section import ApplySettings
 from spark_jobs.archive.archive_folder import ArchiveManifest
 from spark_jobs.archive.segments import (
@@ -31,10 +30,18 @@ from spark_jobs.archive.segments import (
     schema_of,
     segment_file,
 )
-from spark_jobs.replicate.applier import Applier
+from spark_jobs.replicate.applier import Applier, FollowedSource
 from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
 from spark_jobs.replicate.ddl_statements import DdlStatements
-from spark_jobs.replicate.log_order import Event, LogOrder, RowEvent, StatementEvent, joined, row_event
+from spark_jobs.replicate.log_order import (
+    PREFIX,
+    Event,
+    LogOrder,
+    RowEvent,
+    StatementEvent,
+    joined,
+    row_event,
+)
 from spark_jobs.replicate.row_values import RowDecoder, RowRecord
 from spark_jobs.replicate.row_writer import RowWriter
 
@@ -43,7 +50,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_PREFIX: Final = len(Position.MINIMUM.prefix)
 _POSITION: Final = re.compile(r"\d{4}\.\d{10}\.\d{12}(\.\d{10})?")
 _GTID: Final = re.compile(r"\d+-\d+-\d+|[0-9a-fA-F-]{36}(:[A-Za-z_]\w*)?:\d+")
 _BATCH: Final = 2_000
@@ -68,7 +74,7 @@ class Bound:
     def parse(text: str, option: str) -> Bound:
         """Return the bound of a text; a time without an offset is UTC. `ConfigError` for another text."""
         if _POSITION.fullmatch(text):
-            return Bound(text, position=text[:_PREFIX])
+            return Bound(text, position=text[:PREFIX])
         if _GTID.fullmatch(text):
             return Bound(text, gtid=text.lower())
         try:
@@ -134,7 +140,7 @@ class ArchiveReader:
             damages = self.damages
             for placed in self._events(None, None):
                 if placed.gtid.lower() in wanted:
-                    positions.setdefault(placed.gtid.lower(), placed.event.position[:_PREFIX])
+                    positions.setdefault(placed.gtid.lower(), placed.event.position[:PREFIX])
             self.damages = damages
         for gtid in wanted - positions.keys():
             raise ConfigError(f"{self._folder} has no change with the GTID {gtid}")
@@ -172,7 +178,8 @@ class ArchiveReader:
                 raise DecodeError(f"not a statement: {error!r}") from error
             return statement, statement.gtid
         change = self.decoder.decode(record.value, [(EXACT_HEADER, record.note)] if record.note else None)
-        return row_event(change.head, RowRecord(record.value, record.note), record.position), change.source.get("gtid") or ""
+        event = row_event(change.head, RowRecord(record.value, record.note), record.position, source=_SOURCE)
+        return event, change.source.get("gtid") or ""
 
     def _text_of(self, ident: int) -> str:
         if ident not in self._schemas:
@@ -189,7 +196,7 @@ def _placed_at(bound: Bound | None, positions: dict[str, str]) -> Bound | None:
 
 
 def _is_within(placed: PlacedEvent, begin: Bound | None, end: Bound | None) -> bool:
-    position = placed.event.position[:_PREFIX]
+    position = placed.event.position[:PREFIX]
     is_begun = begin is None or (placed.us >= begin.us if begin.us is not None else position >= begin.position)
     return is_begun and (end is None or (placed.us <= end.us if end.us is not None else position <= end.position))
 
@@ -200,10 +207,10 @@ def _is_outside(reader: SegmentReader, begin: Bound | None, end: Bound | None) -
     if facts is None:
         return False
     is_before = begin is not None and (
-        facts.last_us < begin.us if begin.us is not None else facts.last[:_PREFIX] < begin.position
+        facts.last_us < begin.us if begin.us is not None else facts.last[:PREFIX] < begin.position
     )
     return is_before or (
-        end is not None and (facts.first_us > end.us if end.us is not None else facts.first[:_PREFIX] > end.position)
+        end is not None and (facts.first_us > end.us if end.us is not None else facts.first[:PREFIX] > end.position)
     )
 
 
@@ -252,11 +259,10 @@ def apply(
         if state.offset:
             log.info("replay.resumed", position=state.position)
         statements = DdlStatements(target, _SOURCE, follows)
-        order = LogOrder(reader.decoder, "")
-        writer = RowWriter(target, _SOURCE, reader.decoder, ApplySettings(safe_mode=True))
-        applier = Applier(target, _SOURCE, state, order, writer, statements, follows)
+        applier = Applier(target, RowWriter(target, reader.decoder, ApplySettings(safe_mode=True)))
+        applier.add(FollowedSource(_SOURCE, LogOrder(reader.decoder, _SOURCE, ""), statements, follows, state))
         for batch in reader.batches(begin, end, (state.offset, state.n)):
-            applier.apply_events(list(joined([placed.event for placed in batch])), batch[-1].cursor)
+            applier.apply_events(_SOURCE, list(joined([placed.event for placed in batch])), batch[-1].cursor)
         for statement in _FORGET:
             target.execute(statement, target.task)
     finally:

@@ -5,7 +5,7 @@ Rows are written in the order of their log. How many rows a statement matched is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mysqlio.information_schema import read_table_facts
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from spark_jobs.replicate.row_texts import RowTexts
     from spark_jobs.replicate.row_values import RowDecoder
 
+Loading = Mapping[str, Collection[str]]
+"""The tables of each source that are loaded still."""
 _PACKET_BYTES: Final = 4 << 20
 
 
 class RowWriter:
-    """The writer of the rows of one source. Use it in one thread."""
+    """The writer of the rows of all sources of a task. Use it in one thread."""
 
-    def __init__(self, target: ApplyTarget, source: str, decoder: RowDecoder, settings: ApplySettings) -> None:
+    def __init__(self, target: ApplyTarget, decoder: RowDecoder, settings: ApplySettings) -> None:
         self._target = target
-        self._source = source
         self._decoder = decoder
         self._is_safe = settings.safe_mode
         self.most_rows = settings.driver_rows
@@ -38,8 +39,8 @@ class RowWriter:
         """Ask the target for its tables again: a statement has run."""
         self._tables.clear()
 
-    def write(self, rows: Sequence[RowEvent], loading: Collection[str]) -> None:
-        """Write rows within a transaction. Of the tables of `loading` rows may be missing.
+    def write(self, rows: Sequence[RowEvent], loading: Loading) -> None:
+        """Write rows within a transaction. In the tables that are `loading`, per source, rows may be missing.
 
         `SinkError`: the target does not take a row, or has another number of rows than its events say.
         """
@@ -47,11 +48,12 @@ class RowWriter:
         for packet in _packets(statements, self._target.packet_bytes):
             self._run(packet)
 
-    def _drafts(self, rows: Sequence[RowEvent], loading: Collection[str]) -> Iterator[tuple[RowEvent, Sequence[Draft]]]:
-        is_whole = not (loading or self._is_safe)
+    def _drafts(self, rows: Sequence[RowEvent], loading: Loading) -> Iterator[tuple[RowEvent, Sequence[Draft]]]:
         for event, texts in zip(rows, self._texts(rows), strict=True):
-            is_strict = not (self._is_safe or ".".join(event.table) in loading or event.op == "r")
-            yield event, self._table(event.table).drafts(event, texts, is_strict=is_strict, is_whole=is_whole)
+            tables = loading[event.source]
+            is_strict = not (self._is_safe or event.op == "r" or (tables and ".".join(event.table) in tables))
+            is_whole = not (tables or self._is_safe)
+            yield event, self._table(event).drafts(event, texts, is_strict=is_strict, is_whole=is_whole)
 
     def _texts(self, rows: Sequence[RowEvent]) -> Iterable[RowTexts]:
         """Return the texts of each row, which are made table by table."""
@@ -59,18 +61,19 @@ class RowWriter:
         for index, event in enumerate(rows):
             alike.setdefault(event.table, []).append(index)
         texts: dict[int, RowTexts] = {}
-        for table, indices in alike.items():
-            made = self._table(table).texts([rows[index] for index in indices])
+        for indices in alike.values():
+            made = self._table(rows[indices[0]]).texts([rows[index] for index in indices])
             texts.update(zip(indices, made, strict=True))
         return [texts[index] for index in range(len(rows))]
 
-    def _table(self, table: tuple[str, str]) -> TableStatements:
+    def _table(self, event: RowEvent) -> TableStatements:
+        table = event.table
         known = self._tables.get(table)
         if known is None:
             facts = read_table_facts(self._target.connection, *table)
             if facts is None:
                 message = (
-                    f"the target has no table {'.'.join(table)}, of which source {self._source} has rows: create it there, or "
+                    f"the target has no table {'.'.join(table)}, of which source {event.source} has rows: create it there, or "
                     f"leave it out with exclude_tables"
                 )
                 raise SinkError(message)
@@ -106,7 +109,7 @@ class RowWriter:
         first, last = statement.first, statement.last
         where = first.position if first is last else f"{first.position} to {last.position}"
         message = (
-            f"source {self._source}, {where}: the target does not take {_WORDS[first.op]} in {'.'.join(first.table)}: {reason}. "
+            f"source {first.source}, {where}: the target does not take {_WORDS[first.op]} in {'.'.join(first.table)}: {reason}. "
             "Nothing behind it is applied. Was the target written by somebody else? Mend its rows, or read the table again"
         )
         return SinkError(message)

@@ -1,6 +1,6 @@
-"""The records of one source, Kafka transaction by Kafka transaction: commit records enter, each with its rows leaves.
+"""The records of sources, Kafka transaction by Kafka transaction: commit records enter, each with its rows leaves.
 
-One consumer has the topic of the commit records and every partition that spans of them name. Nothing of a partition is lost to
+One consumer has the topics of the commit records and every partition that spans of them name. Nothing of a partition is lost to
 seeking: records that were fetched before their turn wait here, and a partition that is far ahead is paused.
 """
 
@@ -17,7 +17,7 @@ from schemas.errors import StateError
 from schemas.topics import commits_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from kafkaio.committed_reader import CommittedRecord, Partition
     from schemas.settings import KafkaSettings
@@ -30,52 +30,112 @@ _MOST_COMMITS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class KafkaTransaction:
-    """A commit record at its `offset`, and the records of its spans, each partition in its order."""
+    """A commit record of a source at its `offset`, and the records of its spans, each partition in its order."""
 
+    source: str
     commit: CommitRecord
     offset: int
     records: list[CommittedRecord]
 
 
 class StreamReader:
-    """A reader of one source from the commit record at `offset` on, of which the number is `n`. Use it in one thread.
+    """A reader of the sources that were added. Use it in one thread.
 
-    Rows that wait take about `buffer_bytes`, and one Kafka transaction more. `StateError`: records are missing, which is said with
-    the remedy.
+    Rows that wait take about `buffer_bytes` of each source, and one Kafka transaction more. `StateError`: records are missing,
+    which is said with the remedy.
     """
 
-    def __init__(self, kafka: KafkaSettings, source: str, group: str, offset: int, n: int, buffer_bytes: int) -> None:
-        self._topic = commits_topic(source, kafka.topic_delimiter)
-        self._commits: Partition = (self._topic, 0)
+    def __init__(self, kafka: KafkaSettings, group: str, buffer_bytes: int) -> None:
+        self._kafka = kafka
         self._buffer_bytes = buffer_bytes
-        self._n = n
-        self._waiting: deque[tuple[int, CommitRecord]] = deque()
-        self._missing: dict[str, int] = {}  # of the first one that waits
-        self._rows: dict[Partition, deque[CommittedRecord]] = {}
-        self._paused: set[Partition] = set()
-        self._bytes = 0
         self._reader = CommittedReader(kafka, group, _FETCHED)
-        self._reader.begin({self._commits: offset})
+        self._sources: dict[str, _SourceRecords] = {}
+        self._owners: dict[Partition, _SourceRecords] = {}
 
     def close(self) -> None:
         """Give the connections up."""
         self._reader.close()
 
-    def next(self, timeout_s: float) -> KafkaTransaction | None:
-        """Return the next Kafka transaction; None if it has not come whole in that time. Errors also as `CommittedReader`."""
+    def add(self, source: str, offset: int, n: int) -> None:
+        """Read a source, too: from the commit record at `offset` on, of which the number is `n` (0: any number)."""
+        commits = commits_topic(source, self._kafka.topic_delimiter), 0
+        self._sources[source] = self._owners[commits] = _SourceRecords(
+            source, commits, n, self._reader, self._owners, self._buffer_bytes
+        )
+        self._reader.begin({commits: offset})
+
+    def read(self) -> Mapping[str, int]:
+        """Return for each source the offset of the commit record that is next, or the end of the topic."""
+        reached = self._reader.reached
+        return {name: source.read(reached) for name, source in self._sources.items()}
+
+    def next(self, timeout_s: float, paused: Collection[str] = ()) -> KafkaTransaction | None:
+        """Return the next Kafka transaction; None if none has come whole in that time. Errors also as `CommittedReader`.
+
+        Sources that are `paused` wait. Of the others each has its turn.
+        """
         deadline = time.monotonic() + timeout_s
-        while not (self._waiting and not any(self._missing.values())):
+        for source in self._sources.values():
+            if source.is_whole and source.name not in paused:
+                return self._turn(source)
+        while True:
             record = self._reader.next_record(max(0.0, deadline - time.monotonic()))
             if record is None:
-                self._require_hope()
+                for source in self._sources.values():
+                    source.require_hope()
                 return None
-            self._note(record)
+            source = self._owners[record.topic, record.partition]
+            source.note(record)
+            if source.is_whole and source.name not in paused:
+                return self._turn(source)
+
+    def _turn(self, source: _SourceRecords) -> KafkaTransaction:
+        self._sources[source.name] = self._sources.pop(source.name)
+        return source.pop()
+
+
+class _SourceRecords:
+    """The records of one source that wait."""
+
+    def __init__(
+        self,
+        name: str,
+        commits: Partition,
+        n: int,
+        reader: CommittedReader,
+        owners: dict[Partition, _SourceRecords],
+        buffer_bytes: int,
+    ) -> None:
+        self.name = name
+        self._commits = commits
+        self._n = n
+        self._reader = reader
+        self._owners = owners
+        self._buffer_bytes = buffer_bytes
+        self._waiting: deque[tuple[int, CommitRecord]] = deque()
+        self._missing: dict[str, int] = {}  # of the first one that waits
+        self._rows: dict[Partition, deque[CommittedRecord]] = {}
+        self._paused: set[Partition] = set()
+        self._bytes = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the next Kafka transaction is there whole."""
+        return bool(self._waiting) and not any(self._missing.values())
+
+    def read(self, reached: Mapping[Partition, int]) -> int:
+        """Return the offset of the commit record that is next; `reached` is how far the partitions are read."""
+        return self._waiting[0][0] if self._waiting else reached[self._commits]
+
+    def pop(self) -> KafkaTransaction:
+        """Return the next Kafka transaction, which is there whole."""
         offset, commit = self._waiting.popleft()
         records = self._pop(commit)
         self._count_missing()
-        return KafkaTransaction(commit, offset, records)
+        return KafkaTransaction(self.name, commit, offset, records)
 
-    def _note(self, record: CommittedRecord) -> None:
+    def note(self, record: CommittedRecord) -> None:
+        """Note a record of a partition of the source."""
         partition = record.topic, record.partition
         if partition == self._commits:
             self._note_commit(record)
@@ -91,16 +151,16 @@ class StreamReader:
 
     def _note_commit(self, record: CommittedRecord) -> None:
         commit = CommitRecord.parse(record.value or b"")
-        if commit.n != self._n:
+        if commit.n != (self._n or commit.n):
             message = (
-                f"{self._topic} has record {commit.n} at offset {record.offset}, and record {self._n} is next: Kafka does not have "
-                f"all records any more, or the producer published without them. {AGAIN}"
+                f"{record.topic} has record {commit.n} at offset {record.offset}, and record {self._n} is next: Kafka does not "
+                f"have all records any more, or the producer published without them. {AGAIN}"
             )
             raise StateError(message)
         if commit.reset:
-            message = f"{self._topic}, record {commit.n}: the log before it was not published ({commit.reset}). {AGAIN}"
+            message = f"{record.topic}, record {commit.n}: the log before it was not published ({commit.reset}). {AGAIN}"
             raise StateError(message)
-        self._n += 1
+        self._n = commit.n + 1
         new = {
             (topic, partition): first
             for topic, spans in commit.spans.items()
@@ -108,6 +168,7 @@ class StreamReader:
             if (topic, partition) not in self._rows
         }
         self._rows |= {partition: deque() for partition in new}
+        self._owners |= dict.fromkeys(new, self)
         self._reader.begin(new)
         self._waiting.append((record.offset, commit))
         if len(self._waiting) == 1:
@@ -140,7 +201,7 @@ class StreamReader:
         self._bytes -= sum(record.size for record in popped)
         return popped
 
-    def _require_hope(self) -> None:
+    def require_hope(self) -> None:
         """Raise `StateError` if records are missing of spans that were read to their ends."""
         if not self._waiting:
             return

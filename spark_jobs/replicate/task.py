@@ -1,4 +1,4 @@
-"""A replication task: settings enter, the tables of the target follow their source until the task is stopped.
+"""A replication task: settings enter, the tables of the target follow their sources until the task is stopped.
 
     read commit records and their rows  ▸  sort them  ▸  apply them, with how far they go in the same transaction
 
@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, closing
-from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from kafkaio.schema_registry import HttpRegistry
 from mysqlio.server_access import ServerAccess
-from schemas import topics
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import (
     KafkaAccessError,
@@ -26,30 +23,34 @@ from schemas.errors import (
     RegistryUnavailableError,
     RetriableSourceError,
 )
-from schemas.settings.declaration import compiled
 from spark_jobs.jobs.runner import Attempt, Runner
-from spark_jobs.replicate.applier import Applier
+from spark_jobs.replicate.applier import Applier, StreamApplier
 from spark_jobs.replicate.apply_target import ApplyTarget
 from spark_jobs.replicate.archiver import Archiver, FileTarget
-from spark_jobs.replicate.ddl_statements import DdlStatements
-from spark_jobs.replicate.loading import SourceTopics, begun
-from spark_jobs.replicate.log_order import LogOrder
+from spark_jobs.replicate.frontier import StreamMerge
+from spark_jobs.replicate.group_reader import GroupReader
+from spark_jobs.replicate.loading import CommitStart
+from spark_jobs.replicate.log_order import Event
 from spark_jobs.replicate.row_values import RowDecoder
 from spark_jobs.replicate.row_writer import RowWriter
 from spark_jobs.replicate.stream_reader import KafkaTransaction, StreamReader
+from spark_jobs.replicate.task_source import SourceOfTask
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
-    from schemas.settings.task_section import TaskSettings, TaskSource
+    from schemas.settings.task_section import TaskSettings
     from spark_jobs.replicate.apply_target import SourceState
-    from spark_jobs.replicate.destination import ChangeWriter, StatementWriter
+    from spark_jobs.replicate.destination import ChangeWriter
 
 log = structlog.get_logger()
 
 _WAITS_S: Final = 0.5
 _BUFFER_BYTES: Final = 32 << 20
+_MOST_AHEAD: Final = 20_000
+"""Events of a source that wait until another source is as far: then no more of it is read."""
+_ASKED_EVERY_S: Final = 0.5
 
 
 def run_task(
@@ -57,9 +58,9 @@ def run_task(
     stop: threading.Event,
     *,
     until_caught_up: bool = False,
-    watch: Callable[[Runner[SourceTask]], None] = lambda _: None,
+    watch: Callable[[Runner[TaskAttempt]], None] = lambda _: None,
 ) -> None:
-    """Apply the changes of the task's source until `stop` is set; with `until_caught_up` until all that Kafka has now is applied.
+    """Apply the changes of the task's sources until `stop` is set; with `until_caught_up` until all that Kafka has now is applied.
 
     `watch` is given the runner, which says why nothing can be applied at the moment. What may pass is retried after a pause.
     `FencedError`: another process has taken the task over. `SinkError`: the target does not take a row or a statement. Kafka, the
@@ -70,11 +71,10 @@ def run_task(
         target = FileTarget(settings.target, settings.task)
     else:
         target = ApplyTarget(ServerAccess.of(settings.target), settings.task)
-    (source,) = settings.sources
-    runner: Runner[SourceTask] = Runner(stop, _may_pass, _log_retry)
+    runner: Runner[TaskAttempt] = Runner(stop, _may_pass, _log_retry)
     watch(runner)
     with closing(target):
-        runner.run(lambda: SourceTask(settings, source, target, stop), lambda task: task.run(until_caught_up=until_caught_up))
+        runner.run(lambda: TaskAttempt(settings, target, stop), lambda task: task.run(until_caught_up=until_caught_up))
 
 
 def _may_pass(error: Exception) -> bool:
@@ -86,83 +86,134 @@ def _log_retry(reason: str, pause_s: float) -> None:
     log.warning("task.retried", reason=reason, pause_s=pause_s)
 
 
-class SourceTask(Attempt):
-    """One attempt at a source of a task, from its state in the target on."""
+class TaskAttempt(Attempt):
+    """One attempt at the sources of a task, from their states in the target on."""
 
-    def __init__(self, settings: TaskSettings, source: TaskSource, target: FileTarget | ApplyTarget, stop: threading.Event) -> None:
+    def __init__(self, settings: TaskSettings, target: FileTarget | ApplyTarget, stop: threading.Event) -> None:
         super().__init__("the task is starting", stop)
         self._settings = settings
-        self._source = source
         self._target = target
-        self._group = f"tidemark-task-{settings.task}"
+        group = f"tidemark-task-{settings.task}"
         self._registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
         self._decoder = RowDecoder(self._registry.text_of)
-        self._order = LogOrder(self._decoder, topics.schema_change_topic(source.name))
-        self._topics = SourceTopics(settings.kafka, source.name, self._group)
-        self._follows = cache(self._is_of_task)
+        self._sources = {one.name: SourceOfTask(one, settings.kafka, group, self._decoder) for one in settings.sources}
+        self._reader = StreamReader(settings.kafka, group, _BUFFER_BYTES)
+        self._changes: ChangeWriter
+        self._asked_s = 0.0
 
     def run(self, *, until_caught_up: bool) -> None:
         """Apply until stopped, or until caught up."""
-        newest, commit = self._topics.newest_commit()
-        end = newest if until_caught_up else None
-        if not self._target.epoch:  # a process that was fenced does not come back
-            self._target.require_usable(self._source.name, commit.server)
-            self._target.take_over()
-            log.info("task.started", task=self._settings.task, epoch=self._target.epoch)
-        applier = self._begun()
-        state = applier.state
         with ExitStack() as stack:
-            reader = StreamReader(self._settings.kafka, self._source.name, self._group, state.offset, state.n, _BUFFER_BYTES)
-            stack.enter_context(closing(reader))
-            watch = self._topics.watch(state, self._decoder) if state.loading else None
-            if watch is not None:
-                stack.enter_context(closing(watch))
-            self._is_ready = True
-            while not self._stop.is_set() and (end is None or applier.state.offset <= end or applier.state.loading):
-                applier.apply(self._batch(reader))
-                self.note_success()
-                if watch is not None and applier.state.loading:
-                    watch.require_hope()
+            stack.enter_context(closing(self._reader))
+            if self._settings.order == "global":
+                self._run_in_one_order(stack, until_caught_up=until_caught_up)
+            else:
+                self._run_each(stack, until_caught_up=until_caught_up)
 
-    def _begun(self) -> ChangeWriter:
-        """Return the applier or archiver, behind the history of the tables that the target lacked when the task began."""
-        settings, source, target = self._settings, self._source, self._target
-        state = target.states().get(source.name)
-        if state is None:
-            state = begun(self._topics, target, self._order, source, self._follows, loads=settings.mode == "all")
-        changes, statements = self._changes(state)
-        for statement in self._topics.history(self._order, state.begin):
-            if statement.table is None or ".".join(statement.table) not in state.kept:
-                state = statements.run(statement, state)
-        if state.request and not state.asked_ms:
-            asked_ms = time.time_ns() // 1_000_000
-            self._topics.ask(state.request, source, state.loading)
-            state = replace(state, asked_ms=asked_ms)
-            with target.transaction():
-                target.put_state(source.name, state)
-        changes.state = state
-        return changes
+    # ---- order: source
 
-    def _changes(self, state: SourceState) -> tuple[ChangeWriter, StatementWriter]:
-        target, name = self._target, self._source.name
+    def _run_each(self, stack: ExitStack, *, until_caught_up: bool) -> None:
+        newest = {name: source.topics.newest_commit() for name, source in self._sources.items()}
+        self._take_over(newest)
+        self._changes = self._writer(None)
+        for name, start in newest.items():
+            state = self._begin(name, start, stack)
+            self._reader.add(name, state.offset, state.n)
+        ends = {name: start.offset for name, start in newest.items()} if until_caught_up else None
+        while not self._is_done(ends):
+            self._round(())
+
+    # ---- order: global
+
+    def _run_in_one_order(self, stack: ExitStack, *, until_caught_up: bool) -> None:
+        found = {name: source.topics.last_commit(0.0) for name, source in self._sources.items()}
+        newest = {name: start for name, start in found.items() if start is not None}
+        self._take_over(newest)
+        assert isinstance(self._target, ApplyTarget)
+        progress = self._target.progress
+        merge = StreamMerge[Event](progress.released, progress.cursors)
+        self._changes = self._writer(merge)
+        names = frozenset(self._sources)
+        group = GroupReader(self._settings.kafka, self._settings.group or "", self._settings.task, names, merge)
+        stack.enter_context(closing(group))
+        for name in self._sources:
+            cursor, start = progress.cursors.get(name), newest.get(name)
+            if cursor is not None:
+                self._begin(name, CommitStart(cursor.offset, cursor.n, "", ""), stack)
+                self._reader.add(name, cursor.offset, cursor.n)
+            elif start is not None and name in group.sources:
+                state = self._begin(name, start, stack)
+                merge.begin(name, group.sources[name].number, state.offset, state.n)
+                self._reader.add(name, state.offset, state.n)
+        ends = {name: start.offset for name, start in newest.items() if name in group.sources} if until_caught_up else None
+        while not self._is_done(ends):
+            group.follow(self._reader.read())
+            self._begin_joined(group, merge, stack)
+            self._round({name for name in self._reader.read() if merge.waiting(name) > _MOST_AHEAD and name != merge.blocked_by})
+        group.stop()
+
+    def _begin_joined(self, group: GroupReader, merge: StreamMerge[Event], stack: ExitStack) -> None:
+        """Begin sources that have joined since, each with its first commit record as a member."""
+        for name in self._sources.keys() - self._changes.states.keys():
+            if not merge.is_member(name) or time.monotonic() < self._asked_s + _ASKED_EVERY_S:
+                continue
+            self._asked_s = time.monotonic()
+            source = group.sources[name]
+            start = self._sources[name].topics.first_commit(source.record.first)
+            if start is not None:
+                self._target.require_usable(name, start.server)
+                state = self._begin(name, start, stack)
+                merge.begin(name, source.number, state.offset, state.n)
+                self._reader.add(name, state.offset, state.n)
+
+    # ---- both
+
+    def _take_over(self, starts: Mapping[str, CommitStart]) -> None:
+        """Begin to write to the target; a process that was fenced does not come back."""
+        target = self._target
+        if not target.epoch:
+            for name, start in starts.items():
+                target.require_usable(name, start.server)
+            target.take_over()
+            log.info("task.started", task=self._settings.task, epoch=target.epoch)
+        if isinstance(target, ApplyTarget):
+            target.read_progress(is_global=self._settings.order == "global")
+
+    def _writer(self, merge: StreamMerge[Event] | None) -> ChangeWriter:
+        target = self._target
         if isinstance(target, FileTarget):
-            archiver = Archiver(target, name, state, self._order, self._registry.text_of, self._follows)
-            return archiver, archiver
-        statements = DdlStatements(target, name, self._follows)
-        writer = RowWriter(target, name, self._decoder, self._settings.apply)
-        return Applier(target, name, state, self._order, writer, statements, self._follows), statements
+            return Archiver(target, self._registry.text_of)
+        writer = RowWriter(target, self._decoder, self._settings.apply)
+        return Applier(target, writer) if merge is None else StreamApplier(target, writer, merge)
 
-    def _is_of_task(self, database: str, table: str) -> bool:
-        name, source = f"{database}.{table}", self._source
-        is_named = not source.tables or any(compiled(pattern).fullmatch(name) for pattern in source.tables)
-        return is_named and not any(compiled(pattern).fullmatch(name) for pattern in source.exclude_tables)
+    def _begin(self, name: str, start: CommitStart, stack: ExitStack) -> SourceState:
+        """Begin a source at the target, or continue there; return its state."""
+        source = self._sources[name]
+        state = source.begin(self._target, self._changes, start, loads=self._settings.mode == "all")
+        source.watch(state, stack)
+        log.info("task.source", source=name, position=state.position)
+        return state
 
-    def _batch(self, reader: StreamReader) -> list[KafkaTransaction]:
-        """Return the Kafka transactions that are there, up to `driver_rows`; a busy source has the delay to add more."""
+    def _is_done(self, ends: Mapping[str, int] | None) -> bool:
+        if self._stop.is_set() or ends is None:
+            return self._stop.is_set()
+        states = self._changes.states
+        return all(self._changes.offset(name) >= end and not states[name].loading for name, end in ends.items())
+
+    def _round(self, paused: Collection[str]) -> None:
+        """Read a batch, and apply it."""
+        self._is_ready = True
+        self._changes.apply(self._batch(paused))
+        self.note_success()
+        for name, state in self._changes.states.items():
+            self._sources[name].require_hope(state)
+
+    def _batch(self, paused: Collection[str]) -> list[KafkaTransaction]:
+        """Return the Kafka transactions that are there, up to `driver_rows`; busy sources have the delay to add more."""
         settings = self._settings.apply
         batch, count, deadline = list[KafkaTransaction](), 0, time.monotonic() + settings.max_delay_ms / 1000
         while not batch or (count < settings.driver_rows and time.monotonic() < deadline):
-            another = reader.next(0.0 if batch else _WAITS_S)
+            another = self._reader.next(0.0 if batch else _WAITS_S, paused)
             if another is None:
                 break
             batch.append(another)

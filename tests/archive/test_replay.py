@@ -22,8 +22,7 @@ from schemas.settings import from_mapping
 from schemas.settings.task_section import ApplySettings, TaskSettings
 from spark_jobs.archive.archive_folder import ArchiveManifest
 from spark_jobs.archive.segments import ROW, SegmentReader, segment_file
-from spark_jobs.replicate import replaying
-from spark_jobs.replicate import task as task_module
+from spark_jobs.replicate import replaying, task_source
 from spark_jobs.replicate.applier import Applier
 from spark_jobs.replicate.apply_target import SourceState
 from spark_jobs.replicate.archiver import FileTarget
@@ -53,7 +52,7 @@ def kept(request, kafka, registry, tmp_path_factory) -> Iterator[tuple[Source, P
     task = task_of(source, registry.url, server, target={**page["target"], "path": str(folder), "segment_bytes": 20_000})
     states: list[SourceState] = []
     with running(settings) as run, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task_module, "begun", lambda *args, **named: states.append(begin(*args, **named)) or states[-1])
+        patch.setattr(task_source, "begun", lambda *args, **named: states.append(begin(*args, **named)) or states[-1])
         with written(source, keys=100):
             time.sleep(0.5)
             run_task(task, threading.Event(), until_caught_up=True)
@@ -138,11 +137,11 @@ def test_an_interrupted_replay_continues_and_runs_no_statement_twice(kept, targe
     apply_events, run = Applier.apply_events, DdlStatements._execute
     batches, statements, limit = [0], Counter(), 0
 
-    def dying(applier, events, behind):
+    def dying(applier, name, events, behind):
         batches[0] += 1
         if batches[0] > limit:
             raise SinkError("interrupted")
-        apply_events(applier, events, behind)
+        apply_events(applier, name, events, behind)
 
     def counted(ddl, event):
         statements[event.offset] += 1

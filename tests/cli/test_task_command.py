@@ -48,7 +48,7 @@ def reported(file: Path, capsys: pytest.CaptureFixture[str]) -> str:
         ("host: replica", "host: replica, port: 70000", "target.port: 70000 is above the largest value, 65535"),
         ("type: mysql", "type: oracle", "target.type: expected one of mysql, mariadb, tidb, file, got str 'oracle'"),
         ("{name: shop,", "{name: shop}, {name: shop,", "sources.1.name: 'shop' is given twice; name all its tables in one entry"),
-        ("{name: shop,", "{name: cafe}, {name: shop,", "sources: a task reads one source today; cafe, shop need a task each"),
+        ("task:", "order: global\ntask:", "group: is missing: order: global needs the order.group of the sources"),
         ("{registry:", "{type: json, registry:", "format.type: a task reads Avro only"),
         ("password_file: secret", "password_file: nowhere", "target.password_file: cannot read"),
         ("password_file: secret", "tls: {ca: nowhere}", "target.tls.ca: cannot read"),

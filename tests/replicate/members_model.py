@@ -242,7 +242,7 @@ class _Reading:
         if self.seen <= self.epoch and self.world.off != "first_read":
             return
         self.patience_s += self.random.choice([0, 0, 0, 0, 0, 0, 25])
-        records = self.membership.follow(self.patience_s)
+        records = self.membership.follow(self.patience_s, self.read_up_to())
         self.has_begun = True
         if self.world.dies():
             self.reader.process = None  # it dies before it has appended them
@@ -250,6 +250,9 @@ class _Reading:
         for key, record in records:
             self.world.append(key, record)
             self.world.counts[key.partition("/")[0]] += 1
+
+    def read_up_to(self) -> dict[str, int]:
+        return {one.name: at for one in self.world.sources if (at := self.merge.read(one.name)) is not None}
 
     def read(self) -> None:
         sources = [one for one in self.world.sources if self.merge.is_member(one.name)]

@@ -11,11 +11,15 @@ from tests.support.producers import Source
 COLUMNS = "id INT PRIMARY KEY, v BIGINT NOT NULL, w VARCHAR(1000)"
 
 
-def task_of(source: Source, registry: str, server, **more) -> TaskSettings:
+class Died(BaseException):
+    """The process is gone."""
+
+
+def task_of(source: Source, registry: str, server, *others: Source, **more) -> TaskSettings:
     return task_from_mapping(
         {
             "task": f"replica-{source.name}",
-            "sources": [{"name": source.name, "exclude_tables": [".*tidemark_signal"]}],
+            "sources": [{"name": one.name, "exclude_tables": [".*tidemark_signal"]} for one in (source, *others)],
             "kafka": {"bootstrap_servers": source.bootstrap_servers},
             "format": {"registry": registry},
             "target": {"type": "mysql", "host": server.host, "port": server.port, "user": server.user, "password": server.password,

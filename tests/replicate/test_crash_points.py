@@ -17,17 +17,13 @@ import pytest
 from mysqlio.server_access import ServerAccess
 from schemas.settings import from_mapping
 from schemas.settings.task_section import TaskSettings
-from spark_jobs.replicate import task as task_module
+from spark_jobs.replicate import task_source
 from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
-from spark_jobs.replicate.task import SourceTask
+from spark_jobs.replicate.task import TaskAttempt
 from tests.integration.test_ordered_stream import mapping_of, written
-from tests.replicate.task_scene import COLUMNS, catch_up, rows_of, task_of
+from tests.replicate.task_scene import COLUMNS, Died, catch_up, rows_of, task_of
 from tests.support.producers import SIGNAL, Source, running
 from tests.support.servers import database, drop_database, new_database
-
-
-class Died(BaseException):
-    """The process is gone."""
 
 
 @dataclass
@@ -68,8 +64,8 @@ def stream(request, kafka, registry) -> Iterator[Any]:
     task = task_of(source, registry.url, target, apply={"driver_rows": 40, "max_delay_ms": 0})
     states: list[SourceState] = []
     with running(settings) as producer, pytest.MonkeyPatch.context() as patch:
-        begun = task_module.begun
-        patch.setattr(task_module, "begun", lambda *args, **named: states.append(begun(*args, **named)) or states[-1])
+        begun = task_source.begun
+        patch.setattr(task_source, "begun", lambda *args, **named: states.append(begun(*args, **named)) or states[-1])
         with written(source, keys=30):
             catch_up(task)
             source.execute("ALTER TABLE b ADD COLUMN x INT NOT NULL DEFAULT 7", "CREATE TABLE c (id INT PRIMARY KEY, v INT)")
@@ -87,14 +83,14 @@ def stream(request, kafka, registry) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def slow_kafka(monkeypatch) -> None:
     """Kafka sends nothing at first: each attempt begins with an empty batch."""
-    batch, asked = SourceTask._batch, set[int]()
+    batch, asked = TaskAttempt._batch, set[TaskAttempt]()
 
-    def later(attempt: SourceTask, reader: Any) -> Any:
-        is_first = id(reader) not in asked
-        asked.add(id(reader))
-        return [] if is_first else batch(attempt, reader)
+    def later(attempt: TaskAttempt, paused: Any) -> Any:
+        is_first = attempt not in asked
+        asked.add(attempt)
+        return [] if is_first else batch(attempt, paused)
 
-    monkeypatch.setattr(SourceTask, "_batch", later)
+    monkeypatch.setattr(TaskAttempt, "_batch", later)
 
 
 def put_back(source: Source, task: TaskSettings, state: SourceState) -> None:

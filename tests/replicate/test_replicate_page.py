@@ -14,6 +14,7 @@ import yaml
 
 from devservers import Database
 from schemas.settings import from_mapping
+from schemas.settings.task_section import task_from_mapping
 from tests.docs.doc_blocks import ROOT, page_of
 from tests.integration.test_ordered_stream import mapping_of
 from tests.replicate.test_task_processes import source  # noqa: F401 - a fixture
@@ -38,13 +39,15 @@ def test_the_page_leads_to_a_replica_with_the_rights_that_it_names(
     name: str, source: Source, registry: Any, tmp_path: Path  # noqa: F811
 ) -> None:
     target, user = database(name), unique_name("page").replace("-", "_")
-    order, task = map(yaml.safe_load, blocks("yaml"))
+    order, task, several = map(yaml.safe_load, blocks("yaml"))
     (sql,), (command,) = blocks("sql"), blocks("shell")
     sql = re.sub(r"(USER|TO) tidemark", rf"\1 {user}", sql).replace("'...'", f"'{PASSWORD}'").replace("shop.", f"{source.schema}.")
     with target.connect() as connection, connection.cursor() as cursor:
         for statement in filter(None, map(str.strip, sql.split(";"))):
             cursor.execute(statement)
     (tmp_path / "password").write_text(PASSWORD, "utf-8")
+    named = {**task, "target": {**task["target"], "password_file": __file__}}
+    assert len(task_from_mapping({**named, **several}).sources) == 2
     task["sources"][0]["name"] = source.name
     task["kafka"]["bootstrap_servers"] = source.bootstrap_servers
     task["format"]["registry"] = registry.url

@@ -38,7 +38,8 @@ def read(kafka: Any, source: str, *commits: CommitRecord, rows: int = 0, removed
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         for done in admin.delete_records([TopicPartition(f"{source}.shop.a", 0, removed)]).values():
             done.result(30)
-    reader = StreamReader(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), source, "reader", 0, 1, 1 << 20)
+    reader = StreamReader(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), "reader", 1 << 20)
+    reader.add(source, 0, 1)
     numbers: list[int] = []
     try:
         while (transaction := reader.next(5.0)) is not None:

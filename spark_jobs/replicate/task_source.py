@@ -1,0 +1,74 @@
+"""A source of a task: its topics, the tables that the task follows, and its begin at the target."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from schemas import topics
+from schemas.settings.declaration import compiled
+from spark_jobs.replicate.applier import FollowedSource
+from spark_jobs.replicate.loading import SourceTopics, begun
+from spark_jobs.replicate.log_order import LogOrder
+
+if TYPE_CHECKING:
+    from schemas.settings import KafkaSettings
+    from schemas.settings.task_section import TaskSource
+    from spark_jobs.replicate.apply_target import SourceState
+    from spark_jobs.replicate.destination import ChangeWriter, Destination
+    from spark_jobs.replicate.loading import CommitStart, LoadAnswers
+    from spark_jobs.replicate.row_values import RowDecoder
+
+
+class SourceOfTask:
+    """One source in one attempt of a task."""
+
+    def __init__(self, settings: TaskSource, kafka: KafkaSettings, consumer_group: str, decoder: RowDecoder) -> None:
+        self._settings = settings
+        self._decoder = decoder
+        self._answers: LoadAnswers | None = None
+        self.name = settings.name
+        self.topics = SourceTopics(kafka, settings.name, consumer_group)
+        self.order = LogOrder(decoder, settings.name, topics.schema_change_topic(settings.name))
+        self.follows = cache(self._is_of_task)
+
+    def begin(self, target: Destination, changes: ChangeWriter, start: CommitStart, *, loads: bool) -> SourceState:
+        """Begin or continue the source, and return its state: behind the history of the tables that the target lacked.
+
+        It begins at `start` if the target has no state of it.
+        """
+        states = dict(target.states())
+        state = states.pop(self.name, None)
+        if state is None:
+            taken = {table for other in states.values() for table in (*other.kept, *other.loading)}
+            state = begun(self.topics, target, self.order, self._settings, self.follows, start, taken, loads=loads)
+        followed = FollowedSource(self.name, self.order, changes.statements(self.name, self.follows), self.follows, state)
+        changes.add(followed)
+        for statement in self.topics.history(self.order, state.begin):
+            if statement.table is None or ".".join(statement.table) not in state.kept:
+                followed.state = followed.statements.run(statement, followed.state)
+        if state.request and not state.asked_ms:
+            asked_ms = time.time_ns() // 1_000_000
+            self.topics.ask(state.request, self._settings, followed.state.loading)
+            followed.state = replace(followed.state, asked_ms=asked_ms)
+            with target.transaction():
+                target.put_state(self.name, followed.state)
+        return followed.state
+
+    def watch(self, state: SourceState, stack: ExitStack) -> None:
+        """Read the answers to the request of a state from now on, if tables are loaded."""
+        if state.loading:
+            self._answers = stack.enter_context(closing(self.topics.watch(state, self._decoder)))
+
+    def require_hope(self, state: SourceState) -> None:
+        """Raise an error if a table that is loaded still will not be. Errors as `LoadAnswers`."""
+        if self._answers is not None and state.loading:
+            self._answers.require_hope()
+
+    def _is_of_task(self, database: str, table: str) -> bool:
+        name, source = f"{database}.{table}", self._settings
+        is_named = not source.tables or any(compiled(pattern).fullmatch(name) for pattern in source.tables)
+        return is_named and not any(compiled(pattern).fullmatch(name) for pattern in source.exclude_tables)
