@@ -280,13 +280,22 @@ class TransactionalWriter:
             raise self._translated(KafkaException(self._failed), "produce") from None
 
     def _reason(self, cause: KafkaError) -> KafkaError:
-        """Return what is behind an answer that only says that no record is taken any more: another begin is refused with it."""
-        if cause.code() in _NOT_TAKEN and self.in_transaction:
-            try:
-                self._live().begin_transaction()
-            except KafkaException as error:
-                cause = error.args[0]
-        return cause
+        """Return the reason behind an answer that has none.
+
+        If only the client refuses, it refuses another begin with the reason. A broker that gives the id to another client in this
+        very moment may answer a commit with an internal error (Kafka 4.1); it answers an abort with the reason.
+        """
+        if not self.in_transaction:
+            return cause
+        producer = self._live()
+        if cause.code() in _NOT_TAKEN:
+            return _error_of(producer.begin_transaction) or cause
+        deadline = time.monotonic() + _ABORT_S
+        reason: KafkaError | None = cause
+        while reason is not None and reason.code() == KafkaError.UNKNOWN and time.monotonic() < deadline:
+            time.sleep(_QUEUE_FULL_POLL_S)
+            reason = _error_of(lambda: producer.abort_transaction(_ABORT_S))
+        return cause if reason is None or reason.code() not in _FENCED else reason
 
     def _translated(self, error: KafkaException, call: str) -> PublishError | FencedError:
         cause = self._reason(error.args[0])
@@ -315,3 +324,13 @@ def _connect(producer: Producer) -> None:
     """
     with contextlib.suppress(KafkaException):
         producer.list_topics(_COORDINATORS, timeout=_CONNECT_S)
+
+
+def _error_of(call: Callable[[], object]) -> KafkaError | None:
+    """Return the error of a call; None if it is done."""
+    try:
+        call()
+    except KafkaException as error:
+        cause: KafkaError = error.args[0]
+        return cause
+    return None
