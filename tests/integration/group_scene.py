@@ -103,7 +103,7 @@ def records_of(settings: Settings, topic: str, spans: dict[int, tuple[int, int |
 class PlayedReader:
     """A reader of a group whose target is a list. Each of its steps is the test's."""
 
-    def __init__(self, group: str, name: str, sources: Iterable[RunningSource], state: StreamMerge[int] | None = None) -> None:
+    def __init__(self, group: str, name: str, sources: Iterable[RunningSource], merge: StreamMerge[int] | None = None) -> None:
         self.sources = {one.name: one for one in sources}
         kafka = next(iter(self.sources.values())).settings.kafka
         topic = members_topic(group)
@@ -111,7 +111,8 @@ class PlayedReader:
         self.log = SharedLog(kafka, topic, reader_writer(name))
         self.log.fence()
         self.followed = FollowedMembers(self.log)
-        self.merge: StreamMerge[int] = state or StreamMerge()
+        self.merge: StreamMerge[int] = merge or StreamMerge()
+        self.durable = self.merge.released, self.merge.cursors()
         self.names = frozenset(self.sources)
         epoch = self.followed.append(reader_key(name), ReaderEntry(state=ReaderPhase.RUNNING, sources=self.names))
         self.membership = Membership(name, epoch, self.names, self.followed.members, self.merge)
@@ -125,7 +126,8 @@ class PlayedReader:
     def turn(self) -> None:
         """Follow the members, and append the answers."""
         self.followed.follow()
-        for key, record in self.membership.follow(time.monotonic()):
+        read = {name: offset for name in self.names if (offset := self.merge.read(name)) is not None}
+        for key, record in self.membership.follow(time.monotonic(), read):
             self.followed.append(key, record)
 
     def read(self, *names: str) -> None:
@@ -151,6 +153,7 @@ class PlayedReader:
     def release(self) -> list[int]:
         """Release events; return all that were released."""
         self.released += [event for one in self.merge.release() for event in one.events]
+        self.durable = self.merge.released, self.merge.cursors()
         return self.released
 
     def follow_until(self, condition: Callable[[], bool]) -> None:
@@ -178,8 +181,8 @@ class GroupScene:
         self.stack.callback(running.end)
         return running
 
-    def reader(self, name: str, *sources: RunningSource) -> PlayedReader:
-        one = PlayedReader(self.group, name, sources)
+    def reader(self, name: str, *sources: RunningSource, merge: StreamMerge[int] | None = None) -> PlayedReader:
+        one = PlayedReader(self.group, name, sources, merge)
         self.stack.enter_context(closing(one.log))
         return one
 
