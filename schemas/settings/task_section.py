@@ -104,6 +104,11 @@ class ApplySettings:
     max_delay_ms: int = setting(
         200, help="milliseconds after which a batch is applied, even if more rows could join it", minimum=0, maximum=60_000
     )
+    compact: bool = setting(
+        default=True,
+        help="write all changes of a row within a transaction of the target as one, in tables that have no unique key beside the "
+        "primary key, no foreign key and no trigger; `false`: write each change by itself",
+    )
     safe_mode: bool = setting(
         default=False, help="apply changes so that it passes over rows which are missing, or present already"
     )

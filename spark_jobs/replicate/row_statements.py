@@ -63,6 +63,18 @@ class Draft(NamedTuple):
     session: RowSession
 
 
+class TextedRow(NamedTuple):
+    """An event with its texts. Unless `is_strict`, its row may be missing, or present already.
+
+    Unless `is_whole`, the rows that foreign keys need may be missing: they are not checked for new values.
+    """
+
+    event: RowEvent
+    texts: RowTexts
+    is_strict: bool
+    is_whole: bool
+
+
 class TableStatements:
     """The statements of one table of the target. Errors as `TableTexts`."""
 
@@ -71,16 +83,25 @@ class TableStatements:
         self._texts = TableTexts(table, decoder)
         self.texts = self._texts.of
         """Returns the texts of events."""
-        names = b",".join(quoted(name).encode() for name in self._texts.key)
+        names = b",".join(map(_quoted, self._texts.key))
         self._key = b"(%b)" % names if names else b""
         self._heads: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
+        self.delete_head = b"DELETE FROM %b WHERE %b IN (" % (self._name, self._key), b")"
+        """Begin and end of a statement that deletes rows by their keys."""
+        kept = b",".join(b"%b=%b" % (name, name) for name in map(_quoted, self._texts.key))
+        self.same_head = b"UPDATE %b SET %b WHERE %b IN (" % (self._name, kept, self._key), b")"
+        """Begin and end of a statement that finds rows by their keys, and changes nothing."""
 
-    def drafts(self, event: RowEvent, texts: RowTexts, *, is_strict: bool, is_whole: bool) -> list[Draft]:
-        """Return the statements of an event. Unless `is_strict`, rows may be missing, or there already.
+    def key_kinds(self, schema_id: int) -> Sequence[int | None]:
+        """Return the kinds of literals that the key has in records with a schema id (`LiteralForm`)."""
+        return [None if column.form is None else column.form.kind for column in self._texts.key_columns(schema_id)]
 
-        Unless `is_whole`, the rows that foreign keys need may be missing: they are not checked for new values. An update of another
-        key is made as such, and a delete, so that the target's foreign keys follow.
+    def drafts(self, row: TextedRow) -> list[Draft]:
+        """Return the statements of an event.
+
+        An update of another key is made as such, and a delete, so that the target's foreign keys follow.
         """
+        event, texts, is_strict, is_whole = row
         if event.op == "d":
             return [self._delete(event, texts, is_strict=is_strict)]
         is_moved = event.op == "u" and (not self._key or texts.old_key != texts.new_key)
@@ -91,13 +112,14 @@ class TableStatements:
         return [*update, insert] if is_moved else [insert]
 
     def _insert(self, event: RowEvent, texts: RowTexts, *, is_strict: bool, checks: bool) -> Draft:
-        head, tail = self._insert_head(event.schema_id, is_strict=is_strict)
+        head, tail = self.insert_head(event.schema_id, is_strict=is_strict)
         return Draft(head, tail, texts.values, is_strict, True, _session(event, texts, checks=checks))
 
-    def _insert_head(self, schema_id: int, *, is_strict: bool) -> tuple[bytes, bytes]:
+    def insert_head(self, schema_id: int, *, is_strict: bool) -> tuple[bytes, bytes]:
+        """Return begin and end of a statement that inserts rows, and, unless `is_strict`, updates those that are there."""
         head = self._heads.get((schema_id, is_strict))
         if head is None:
-            names = [quoted(column.name).encode() for column in self._texts.columns(schema_id)]
+            names = [_quoted(column.name) for column in self._texts.columns(schema_id)]
             start = b"INSERT INTO %b (%b) VALUES " % (self._name, b",".join(names))
             updates = b",".join(b"%b=VALUES(%b)" % (name, name) for name in names)
             head = start, b"" if is_strict else b" ON DUPLICATE KEY UPDATE " + updates
@@ -109,13 +131,16 @@ class TableStatements:
         if not self._key:
             sql = b"DELETE FROM %b WHERE %b LIMIT 1" % (self._name, texts.old_key)
             return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, session=session)
-        head = b"DELETE FROM %b WHERE %b IN (" % (self._name, self._key)
-        return Draft(head, b")", texts.old_key, is_counted=is_strict, may_grow=True, session=session)
+        return Draft(*self.delete_head, texts.old_key, is_counted=is_strict, may_grow=True, session=session)
 
     def _update(self, event: RowEvent, texts: RowTexts, *, is_strict: bool, checks: bool) -> Draft:
         found = b"%b=%b" % (self._key, texts.old_key) if self._key else texts.old_key
         sql = b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._name, texts.changes, found)
         return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, session=_session(event, texts, checks=checks))
+
+
+def _quoted(name: str) -> bytes:
+    return quoted(name).encode()
 
 
 def _session(event: RowEvent, texts: RowTexts, *, checks: bool) -> RowSession:

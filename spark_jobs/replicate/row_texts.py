@@ -68,7 +68,8 @@ class TableTexts:
         """The columns that find a row; none without a key."""
         self.columns = cache(self._columns)
         """Returns the columns that get values of the records with a schema id."""
-        self._keys = cache(self._columns_of_key)
+        self.key_columns = cache(self._columns_of_key)
+        """Returns the columns of the key of the records with a schema id."""
         self._kernels = cache(self._kernel_texts)
 
     def of(self, events: Sequence[RowEvent]) -> list[RowTexts]:
@@ -93,7 +94,7 @@ class TableTexts:
         return [by_name[name] for name in self.key]
 
     def _kernel_texts(self, schema_id: int) -> Callable[[Sequence[RowEvent]], list[RowTexts] | None] | None:
-        columns, key = self.columns(schema_id), self._keys(schema_id)
+        columns, key = self.columns(schema_id), self.key_columns(schema_id)
         if not key or any(one.form is None for one in (*columns, *key)) or any(one.form and one.form.floating for one in key):
             return None
         try:
@@ -123,7 +124,7 @@ class TableTexts:
         return row
 
     def _key_text(self, event: RowEvent, row: Row) -> bytes:
-        return b"(%b)" % b",".join([one.literal(row) for one in self._keys(event.schema_id)]) if self.key else b""
+        return b"(%b)" % b",".join([one.literal(row) for one in self.key_columns(event.schema_id)]) if self.key else b""
 
     def _found(self, event: RowEvent, row: Row) -> bytes:
         if self.key:

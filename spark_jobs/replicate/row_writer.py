@@ -1,16 +1,20 @@
 """The rows of a batch into the tables of a target: events enter, statements of many rows run in the open transaction.
 
-Rows are written in the order of their log. How many rows a statement matched is compared with its events.
+Rows are written in the order of their log, or all changes of a key at once (`compaction`). How many rows a statement matched is
+compared with its events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import structlog
 
 from mysqlio.information_schema import read_table_facts
 from schemas.errors import RetriableSourceError, SinkError, SourceError
-from spark_jobs.replicate.row_statements import Draft, RowSession, RowStatement, TableStatements, merged
+from spark_jobs.replicate.compaction import Compactor, EqualKeys
+from spark_jobs.replicate.row_statements import RowSession, RowStatement, TableStatements, TextedRow, merged
 
 if TYPE_CHECKING:
     from schemas.settings.task_section import ApplySettings
@@ -21,7 +25,17 @@ if TYPE_CHECKING:
 
 Loading = Mapping[str, Collection[str]]
 """The tables of each source that are loaded still."""
+
+log = structlog.get_logger()
+
 _PACKET_BYTES: Final = 4 << 20
+
+
+class _Table(NamedTuple):
+    """A table of the target; without a compactor its rows are written one by one."""
+
+    statements: TableStatements
+    compactor: Compactor | None
 
 
 class RowWriter:
@@ -33,7 +47,8 @@ class RowWriter:
         self._is_safe = settings.safe_mode
         self.most_rows = settings.driver_rows
         """Rows of one transaction of the target at most."""
-        self._tables: dict[tuple[str, str], TableStatements] = {}
+        self._compacts = settings.compact
+        self._tables: dict[tuple[str, str], _Table] = {}
 
     def forget_tables(self) -> None:
         """Ask the target for its tables again: a statement has run."""
@@ -44,29 +59,57 @@ class RowWriter:
 
         `SinkError`: the target does not take a row, or has another number of rows than its events say.
         """
-        statements = merged(self._drafts(rows, loading))
-        for packet in _packets(statements, self._target.packet_bytes):
-            self._run(packet)
+        texted = self._texted(rows, loading)
+        if not (self._compacts and self._is_compacted(texted)):
+            self._run_all(self._in_order(texted))
 
-    def _drafts(self, rows: Sequence[RowEvent], loading: Loading) -> Iterator[tuple[RowEvent, Sequence[Draft]]]:
-        for event, texts in zip(rows, self._texts(rows), strict=True):
-            tables = loading[event.source]
-            is_strict = not (self._is_safe or event.op == "r" or (tables and ".".join(event.table) in tables))
-            is_whole = not (tables or self._is_safe)
-            yield event, self._table(event).drafts(event, texts, is_strict=is_strict, is_whole=is_whole)
-
-    def _texts(self, rows: Sequence[RowEvent]) -> Iterable[RowTexts]:
-        """Return the texts of each row, which are made table by table."""
+    def _texted(self, rows: Sequence[RowEvent], loading: Loading) -> list[TextedRow]:
+        """Return the rows with their texts, which are made table by table."""
         alike: dict[tuple[str, str], list[int]] = {}
         for index, event in enumerate(rows):
             alike.setdefault(event.table, []).append(index)
         texts: dict[int, RowTexts] = {}
         for indices in alike.values():
-            made = self._table(rows[indices[0]]).texts([rows[index] for index in indices])
+            made = self._table(rows[indices[0]]).statements.texts([rows[index] for index in indices])
             texts.update(zip(indices, made, strict=True))
-        return [texts[index] for index in range(len(rows))]
+        texted: list[TextedRow] = []
+        for index, event in enumerate(rows):
+            tables = loading[event.source]
+            is_strict = not (self._is_safe or event.op == "r" or (tables and ".".join(event.table) in tables))
+            texted.append(TextedRow(event, texts[index], is_strict, not (tables or self._is_safe)))
+        return texted
 
-    def _table(self, event: RowEvent) -> TableStatements:
+    def _is_compacted(self, rows: Sequence[TextedRow]) -> bool:
+        """Return whether rows were written, of each key at once. If a row was not as its events say, none is: order finds it."""
+        by_table: dict[tuple[str, str], list[TextedRow]] = {}
+        for row in rows:
+            by_table.setdefault(row.event.table, []).append(row)
+        compactors = {table: self._table(own[0].event).compactor for table, own in by_table.items()}
+        if not any(compactors.values()):
+            return False
+        statements = self._in_order([row for row in rows if compactors[row.event.table] is None])
+        for table, compactor in compactors.items():
+            made = compactor.compacted(by_table[table]) if compactor is not None else []
+            if made is None:
+                return False
+            statements += made
+        self._target.execute("SAVEPOINT tidemark_rows")
+        try:
+            self._run_all(statements)
+        except SinkError as error:
+            log.info("apply.in_order", reason=str(error))
+            self._target.execute("ROLLBACK TO SAVEPOINT tidemark_rows")
+            return False
+        return True
+
+    def _in_order(self, rows: Sequence[TextedRow]) -> list[RowStatement]:
+        return merged((row.event, self._table(row.event).statements.drafts(row)) for row in rows)
+
+    def _run_all(self, statements: Sequence[RowStatement]) -> None:
+        for packet in _packets(statements, self._target.packet_bytes):
+            self._run(packet)
+
+    def _table(self, event: RowEvent) -> _Table:
         table = event.table
         known = self._tables.get(table)
         if known is None:
@@ -80,7 +123,8 @@ class RowWriter:
             if not self._target.is_transactional(*table):
                 message = f"the target's table {'.'.join(table)} has no transactions: run ALTER TABLE ... ENGINE=InnoDB there"
                 raise SinkError(message)
-            known = self._tables[table] = TableStatements(facts.schema, self._decoder)
+            statements, keys = TableStatements(facts.schema, self._decoder), EqualKeys.of(self._target, facts)
+            known = self._tables[table] = _Table(statements, None if keys is None else Compactor(statements, keys))
         return known
 
     def _run(self, packet: Sequence[RowStatement]) -> None:
