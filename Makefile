@@ -8,7 +8,7 @@
 #   make conformance               the real Debezium beside us on MySQL and MariaDB, records compared
 #   make chaos [ROUNDS=5 SEED=1 JOBS=2 SINKS=1 MORE=...]  faults at random moments under load, the outcome compared; into several sinks
 #   make truth [MINUTES=60 SEED=1] faults one after another; words and lags shown by every view, against what the harness knows
-#   make fuzz [SECONDS=30 SEED=1 TARGET=properties]  damaged bytes and nonsense: log events, signals, settings, HTTP, connectors, segments; DDL with one more token
+#   make fuzz [SECONDS=30 SEED=1 TARGET=properties]  damaged bytes and nonsense: log events, signals, settings, HTTP, connectors, segments, members; DDL with one more token
 #   make sinks                     every sink by the behaviour suites on real servers, with all crash points
 #   make mutations                 each mechanism switched off in turn; a test must notice
 #   make compose-test [FROM=COMMIT]  compose.yaml through a signal, an ALTER, a restart of every service, down and up, an upgrade

@@ -1,6 +1,6 @@
 """`python -m tests.fuzz [SECONDS [SEED [TARGET]]]`: damaged bytes and nonsense at every door, for so long at each, or at one of them.
 
-Events of a real server's log, events of foreign tables, signals, configuration, task files, HTTP, properties of Debezium's connectors, files of an archive. What may come
+Events of a real server's log, events of foreign tables, signals, configuration, task files, HTTP, properties of Debezium's connectors, files of an archive, records of a group's members. What may come
 of it is the error meant for it; anything else is a crash, printed with what caused it. `clauses` are DDL statements with one token more, on each of
 three servers, for a third of the time: a statement that is accepted is understood as the server does, or is said to be unclear; else it is a misreading.
 """
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,8 +31,23 @@ from producer.control.signal_row import SignalRow, decode_signal_row
 from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.signal_commands import SnapshotCommands
 from schemas.errors import ConfigError, DecodeError, UnknownEventError
+from schemas.members import (
+    Acknowledgement,
+    MemberRecord,
+    Members,
+    ReaderEntry,
+    ReaderPhase,
+    Revocation,
+    SourceEntry,
+    SourcePhase,
+    closing_step,
+    next_step,
+    parse,
+    to_bytes,
+)
 from schemas.position import Position
 from schemas.settings import ServiceSettings
+from schemas.stream_order import StreamPosition
 from spark_jobs.archive.archive_folder import ArchiveManifest
 from spark_jobs.archive.segments import (
     ROW,
@@ -46,6 +62,8 @@ from spark_jobs.archive.segments import (
     segment_file,
 )
 from spark_jobs.replicate import replaying
+from spark_jobs.replicate.frontier import StreamMerge
+from spark_jobs.replicate.membership import Membership
 from tests.catalog import extra_tokens
 from tests.codec.test_damaged_bytes import damaged
 from tests.importers.connector_mixtures import judge, mixture
@@ -56,7 +74,7 @@ from tidemark.process import config
 Try = Callable[[random.Random], str]
 """One attempt; the words of a crash, "" for none."""
 
-_TARGETS: Final = ("events", "foreign tables", "signals", "configuration", "task files", "requests", "properties", "segments", "clauses")
+_TARGETS: Final = ("events", "foreign tables", "signals", "configuration", "task files", "requests", "properties", "segments", "members", "clauses")
 _MAGIC: Final = 4
 _SERVERS: Final = ("mysql57", "mysql80", "mariadb114")
 _STATEMENTS: Final = (
@@ -130,6 +148,7 @@ def main(arguments: list[str]) -> int:
             "requests": lambda rng: _request(rng, service.port),
             "properties": _properties,
             "segments": lambda rng: _segment(rng, Path(folder)),
+            "members": _members,
         }
         for name, attempt in [(name, doors[name]) for name in targets if name in doors]:
             rng = random.Random(f"{name} {seed}")
@@ -283,6 +302,45 @@ def _signal(rng: random.Random) -> str:
         registry.answer(row, Position(0, 1, 4), ledger.outbox.notifications)
     except Exception as error:  # noqa: BLE001 - that is what is looked for
         return f"{error!r} of {row}"
+    return ""
+
+
+_MEMBER_RECORDS: Final[tuple[tuple[str, MemberRecord], ...]] = (
+    ("source/s", SourceEntry(state=SourcePhase.JOINING, first=3, end=3)),
+    ("source/s", SourceEntry(state=SourcePhase.ONLINE, first=3, member=0, join=0, floor_us=7)),
+    ("source/s", SourceEntry(state=SourcePhase.CLOSING, first=3, member=0, join=0, end=9)),
+    ("source/s", SourceEntry(state=SourcePhase.OFFLINE, first=3, member=0, join=0, end=9, by="somebody", reason="no reason")),
+    ("reader/r", ReaderEntry(state=ReaderPhase.RUNNING, sources=frozenset("s"))),
+    ("reader/r", ReaderEntry(state=ReaderPhase.STOPPED, sources=frozenset("s"))),
+    ("ack/r/s", Acknowledgement(join=0, epoch=1, frontier=StreamPosition.START)),
+    ("revoke/r/s", Revocation(0)),
+)
+
+
+def _members(rng: random.Random) -> str:
+    """Records of members, some of them damaged: each is noted or refused, and everybody knows the next step then."""
+    members, merge = Members(rng.choice((0, 0, 5))), StreamMerge[int]()
+    membership = Membership("r", 1, frozenset("s"), members, merge)
+    noted: list[tuple[str, bytes]] = []
+    try:
+        for offset in range(rng.randrange(1, 12)):
+            key, record = rng.choice(_MEMBER_RECORDS)
+            document = json.loads(to_bytes(record))
+            if rng.random() < 0.3:
+                name = rng.choice([*document, str(_value(rng, 9))])
+                document[name] = rng.choice((_value(rng), rng.randrange(-2, 12)))
+            value = json.dumps(document).encode()
+            if rng.random() < 0.1:
+                key, value = str(_value(rng, 9)), damaged(value, rng)
+            with suppress(DecodeError):
+                members.note(offset, key, parse(key, value))
+                noted.append((key, value))
+            next_step(members, "s", frozenset({rng.randrange(-1, 12)}), rng.randrange(12))
+            if "s" in members.sources:
+                closing_step(members, "s", rng.choice((None, 9)))
+            membership.follow(float(rng.randrange(100)), {"s": rng.randrange(12)})
+    except Exception as error:  # noqa: BLE001 - that is what is looked for
+        return f"{error!r} behind {noted}"
     return ""
 
 

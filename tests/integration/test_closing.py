@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import signal as signals
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
+from devservers.processes import free_port
 from kafkaio.shared_log import SharedLog
 from producer.group.joined_source import waits_in_group
 from schemas.members import SourcePhase
 from schemas.signals import CLOSE_SOURCE, PAUSE_SOURCE, RESUME_SOURCE
 from tests.integration.group_scene import GroupScene, RunningSource, started, until
+from tests.integration.test_ordered_stream import Process
 
 
 @pytest.fixture
@@ -141,3 +146,37 @@ def test_a_producer_that_dies_while_it_closes_closes_after_a_restart(scene, monk
     assert [record.is_last for _, record in source.commits()].count(True) == 1
     assert source.commits()[-1][1].is_last
     assert reader.released == ([1, 2, 3] if count == 1 else [1, 2])
+
+
+def test_the_command_says_that_it_waits_and_ends_with_0(scene, tmp_path):
+    """SIGTERM while it waits, kill -9 behind its first member record, and the end of a source that is closed."""
+    source = scene.source("mysql80")
+    reader = scene.reader("r", source)
+    port = free_port()
+    mapping = {**source.mapping, "service": {"port": port}}
+
+    def is_unready(words: str) -> bool:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz").close()
+        except urllib.error.HTTPError as error:
+            return words in error.read().decode()
+        except OSError:
+            return False
+        return False
+
+    for end in (signals.SIGTERM, signals.SIGKILL):
+        process = Process(mapping, tmp_path)
+        until(lambda: is_unready("reader r to acknowledge"), "it names the reader")
+        process.child.signal(end)
+        assert process.child.wait(10)
+        assert process.child.status == (0 if end is signals.SIGTERM else 128 + end)
+        assert source.commits() == []
+    process = Process(mapping, tmp_path)
+    reader.follow_until(lambda: bool(source.commits()))
+    source.insert(1)
+    source.signal(CLOSE_SOURCE)
+    until(lambda: is_unready("reader r to release its last transactions"), "it names the reader")
+    reader.follow_until(lambda: process.child.status is not None)
+    assert process.child.status == 0
+    assert reader.released == [1]
+    assert state(scene, source) is SourcePhase.OFFLINE
