@@ -65,7 +65,7 @@ def test_sources_of_two_servers_have_one_order_and_a_restart_appends_nothing(sce
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-@pytest.mark.parametrize("server", ["mysql80", "mariadb114"])
+@pytest.mark.parametrize("server", ["mysql80", pytest.param("mariadb114", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_written", [False, True], ids=["before", "behind"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_producer_that_dies_at_an_append_joins_once(scene, monkeypatch, server, count, is_written):
