@@ -2,7 +2,7 @@
 
 Only of tables whose rows meet by their primary key alone: no other unique key, no foreign key to it or from it, no trigger. Then
 rows of different keys may be written in any order, and of one key its last event counts. Keys that the server calls equal have to
-be one key here, so a table is compacted only if equality follows from the literals of its key.
+be one key here: two keys whose literals may be equal to it, and are not the same, are left in order with all others of their table.
 
 What the log says of a row before its first event stays checked, by the number of rows that a statement counts:
 
@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from schemas.types.column_facts import BINARY_TYPES, TEXT_TYPES, Semantic, fixed_length, semantic_of
+from schemas.types.column_facts import TEXT_TYPES, Semantic, fixed_length, semantic_of
 from spark_jobs.arrow import literal_kernels as kernels
 from spark_jobs.replicate.row_statements import STATEMENT_BYTES, RowSession, RowStatement, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mysqlio.information_schema import TableFacts
     from schemas.columns import Column
@@ -44,9 +44,19 @@ _MOST_ROWS: Final = 5_000
 _VERSIONED: Final = re.compile(r"WITH SYSTEM VERSIONING|WITHOUT OVERLAPS", re.IGNORECASE)
 _CHARSETS: Final = frozenset({"ascii", "latin1", "utf8", "utf8mb3", "utf8mb4"})
 """Of texts of which each has bytes of its own."""
-_BLANKS: Final = re.compile(rb" +'(?=[,)])")
-_ZEROS: Final = re.compile(rb"\0+'(?=[,)])")
-"""Ends of a literal: a quote within one is doubled, so that no comma or parenthesis follows the first of two."""
+COLLATIONS: Final = frozenset(
+    {
+        "ascii_general_ci", "latin1_swedish_ci", "latin1_general_ci", "latin1_general_cs",
+        *(f"{charset}_{name}" for charset in ("utf8", "utf8mb3", "utf8mb4") for name in (
+            "general_ci", "unicode_ci", "unicode_520_ci", "uca1400_ai_ci", "uca1400_as_ci", "uca1400_as_cs",
+        )),
+        "utf8mb4_0900_ai_ci", "utf8mb4_0900_as_ci", "utf8mb4_0900_as_cs",
+    }
+)  # fmt: skip
+"""Those to which texts of printable ASCII are only equal if they differ in case, or in blanks at the end, or not at all."""
+_PRINTABLE: Final = bytes(range(0x20, 0x7F))
+_ENDS: Final = re.compile(rb"[ \0]+'(?=[,)])")
+"""The end of a literal: a quote within one is doubled, so that no comma or parenthesis follows the first of two."""
 _KINDS: Final = {
     Semantic.INTEGER: frozenset({kernels.NUMBER, kernels.UNSIGNED}),
     Semantic.TEXT: frozenset({kernels.TEXT}),
@@ -57,10 +67,14 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EqualKeys:
-    """The equality of keys as the server has it: of their literals, without the ends that it does not compare."""
+    """The equality of keys as the server has it, as far as it follows from their literals.
+
+    `are_similar`: different literals may be equal. `is_folded`: a collation does more than `form` does, but to printable ASCII.
+    """
 
     semantics: tuple[Semantic, ...]
-    ends: re.Pattern[bytes] | None
+    are_similar: bool
+    is_folded: bool
 
     @classmethod
     def of(cls, target: ApplyTarget, facts: TableFacts) -> EqualKeys | None:
@@ -71,35 +85,43 @@ class EqualKeys:
         if len(unique) != 1 or not columns or any(part.prefix for part in unique[0].parts):
             return None
         name = schema.database, schema.name
-        if not all(map(_is_exact, columns)) or target.rows(_MEETINGS, *name, *name, *name):
+        if not all(map(_is_comparable, columns)) or target.rows(_MEETINGS, *name, *name, *name):
             return None
-        texts, fixed = ([test(one) for one in columns] for test in (_is_text, fixed_length))
-        binaries = [one.type in BINARY_TYPES for one in columns]
-        is_mixed = (any(texts) and any(binaries)) or (any(fixed) and binaries != [length > 0 for length in fixed])
-        if is_mixed or _VERSIONED.search(target.definition(*name)):
+        if _VERSIONED.search(target.definition(*name)):
             return None
-        return cls(tuple(map(semantic_of, columns)), _BLANKS if any(texts) else _ZEROS if any(fixed) else None)
+        texts = [column for column in columns if column.type in TEXT_TYPES]
+        is_folded = any(column.collation in COLLATIONS for column in texts)
+        return cls(tuple(map(semantic_of, columns)), bool(texts) or any(map(fixed_length, columns)), is_folded)
 
     def are_of(self, kinds: Sequence[int | None]) -> bool:
         """Return whether the literals of the keys of some records, of these kinds, are compared so."""
         return all(kind in _KINDS[semantic] for kind, semantic in zip(kinds, self.semantics, strict=True))
 
-    def __call__(self, key: bytes) -> bytes:
-        """Return bytes that are equal for equal keys, from the tuple of their literals."""
-        return key if self.ends is None else self.ends.sub(b"'", key)
+    def form(self, key: bytes) -> bytes | None:
+        """Return bytes that are equal for keys that are equal to the server, None if that is not known.
+
+        It may be equal for different keys, too. A key is the tuple of its literals.
+        """
+        if self.is_folded and key.translate(None, _PRINTABLE):
+            return None
+        return _ENDS.sub(b"'", key).lower()
+
+    def are_distinct(self, keys: Collection[bytes]) -> bool:
+        """Return whether all of these different keys are different to the server, for certain."""
+        if not self.are_similar:
+            return True
+        forms = set(map(self.form, keys))
+        return None not in forms and len(forms) == len(keys)
 
 
-def _is_text(column: Column) -> bool:
-    return column.type in TEXT_TYPES
-
-
-def _is_exact(column: Column) -> bool:
-    """Return whether equality of a column's values is equality of their literals, but for the ends."""
+def _is_comparable(column: Column) -> bool:
+    """Return whether equality of a column's values follows from their literals."""
     if column.filled_by == "expression" or semantic_of(column) not in _KINDS:
         return False
     collation = column.collation or ""
-    is_padded_binary = collation.endswith("_bin") and "_nopad_" not in collation and "_0900_" not in collation
-    return not _is_text(column) or (is_padded_binary and column.charset in _CHARSETS)
+    return column.type not in TEXT_TYPES or (
+        column.charset in _CHARSETS and (collation.endswith("_bin") or collation in COLLATIONS)
+    )
 
 
 @dataclass(slots=True)
@@ -125,12 +147,13 @@ class Compactor:
         self._are_comparable = cache(lambda schema_id: equal_keys.are_of(statements.key_kinds(schema_id)))
 
     def compacted(self, rows: Sequence[TextedRow]) -> list[RowStatement] | None:
-        """Return statements that leave the rows as their events in order do, None if the log contradicts itself.
+        """Return statements that leave the rows as their events in order do, None if only order does that.
 
         An update of a key, and a row that needs a session of its own, are made between the events before and behind them.
         """
         made: list[RowStatement] = []
         nets: dict[bytes, _Net] = {}
+        keys: set[bytes] = set()
         for row in rows:
             event, texts, is_strict, _ = row
             op = event.op
@@ -138,9 +161,10 @@ class Compactor:
             if is_moved or not texts.is_strict or not self._are_comparable(event.schema_id):
                 made += self._of_nets(nets)
                 made += merged([(event, self._statements.drafts(row))])
+                keys.update(nets)
                 nets = {}
                 continue
-            key = self._equal_keys(texts.old_key if op == "d" else texts.new_key)
+            key = texts.old_key if op == "d" else texts.new_key
             needs, is_same = op != "c" if is_strict else None, op == "u" and not texts.is_changed
             net = nets.get(key)
             if net is None:
@@ -149,7 +173,8 @@ class Compactor:
                 return None
             else:
                 net.is_present, net.is_same, net.event, net.texts = op != "d", net.is_same and is_same, event, texts
-        return made + self._of_nets(nets)
+        keys.update(nets)
+        return made + self._of_nets(nets) if self._equal_keys.are_distinct(keys) else None
 
     def _of_nets(self, nets: Mapping[bytes, _Net]) -> list[RowStatement]:
         """Return the statements of keys, of which each has one row at most: their order does not count."""

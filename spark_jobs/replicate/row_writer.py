@@ -89,10 +89,9 @@ class RowWriter:
             return False
         statements = self._in_order([row for row in rows if compactors[row.event.table] is None])
         for table, compactor in compactors.items():
-            made = compactor.compacted(by_table[table]) if compactor is not None else []
-            if made is None:
-                return False
-            statements += made
+            if compactor is not None:
+                made = compactor.compacted(by_table[table])
+                statements += self._in_order(by_table[table]) if made is None else made
         self._target.execute("SAVEPOINT tidemark_rows")
         try:
             self._run_all(statements)

@@ -11,12 +11,19 @@ import pytest
 
 from mysqlio.information_schema import read_table_facts
 from mysqlio.server_access import ServerAccess
+from schemas.avro import to_avro
+from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import SinkError
 from schemas.settings import from_mapping
 from schemas.settings.task_section import ApplySettings, TaskTarget
+from schemas.types.column_facts import Semantic
+from schemas.types.connect import value_schema
 from spark_jobs.replicate.apply_target import ApplyTarget
-from spark_jobs.replicate.compaction import EqualKeys
+from spark_jobs.replicate.compaction import COLLATIONS, Compactor, EqualKeys
 from spark_jobs.replicate.log_order import RowEvent
+from spark_jobs.replicate.row_statements import TableStatements, TextedRow
+from spark_jobs.replicate.row_texts import RowTexts
+from spark_jobs.replicate.row_values import RowDecoder
 from spark_jobs.replicate.row_writer import RowWriter
 from tests.integration.test_ordered_stream import mapping_of
 from tests.replicate.task_scene import catch_up, rows_of, task_of
@@ -148,11 +155,13 @@ KEYS = {
     "id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY": True,
     "id BINARY(16) PRIMARY KEY": True,
     "id VARBINARY(16), a INT, PRIMARY KEY (id, a)": True,
-    "id VARCHAR(20) CHARACTER SET latin1 COLLATE latin1_bin, b VARBINARY(3), PRIMARY KEY (id, b)": False,
-    "id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY": False,
+    "id VARCHAR(20) CHARACTER SET latin1 COLLATE latin1_bin, b VARBINARY(3), PRIMARY KEY (id, b)": True,
+    "id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY": True,
+    "id CHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci PRIMARY KEY": True,
+    "id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_lithuanian_ci PRIMARY KEY": False,
     "id VARCHAR(20) CHARACTER SET sjis COLLATE sjis_bin PRIMARY KEY": False,
     "id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, PRIMARY KEY (id(5))": False,
-    "id BINARY(4), b VARBINARY(3), PRIMARY KEY (id, b)": False,
+    "id BINARY(4), b VARBINARY(3), PRIMARY KEY (id, b)": True,
     "id INT PRIMARY KEY, u INT UNIQUE": False,
     "id INT UNIQUE NOT NULL": False,
     "id INT": False,
@@ -184,34 +193,67 @@ def test_the_keys_of_tables_that_are_compacted(mysql80, fresh_database) -> None:
     target.close()
 
 
+BIN, ANY_CASE = (f"VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_{name}" for name in ("bin", "0900_ai_ci"))
+
+
 @pytest.mark.parametrize(
-    ("semantic", "one", "other", "is_equal"),
+    ("column", "one", "other", "is_equal", "are_distinct"),
     [
-        ("VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", b"('a  ')", b"('a')", True),
-        ("VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", b"('  ')", b"('')", True),
-        ("VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", b"('a '' ')", b"('a ''')", True),
-        ("VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", b"('a '',b')", b"('a'',b')", False),
-        ("VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", b"('a '')')", b"('a'')')", False),
-        ("VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", b"('a')", b"('A')", False),
-        ("BINARY(3)", b"(_binary'a\0\0')", b"(_binary'a')", True),
-        ("VARBINARY(3)", b"(_binary'a\0\0')", b"(_binary'a')", False),
+        (BIN, b"('a  ')", b"('a')", True, False),
+        (BIN, b"('  ')", b"('')", True, False),
+        (BIN, b"('a '' ')", b"('a ''')", True, False),
+        (BIN, b"('a '',b')", b"('a'',b')", False, True),
+        (BIN, b"('a '')')", b"('a'')')", False, True),
+        (BIN, b"('a')", b"('A')", False, False),
+        (BIN, "('ä')".encode(), b"('a')", False, True),
+        (ANY_CASE, b"('a')", b"('A')", True, False),
+        (ANY_CASE, b"('a-b')", b"('ab')", False, True),
+        (ANY_CASE, "('ä')".encode(), b"('a')", True, False),
+        (ANY_CASE, b"('a\1')", b"('a')", True, False),
+        ("BINARY(3)", b"(_binary'a\0\0')", b"(_binary'a')", True, False),
+        ("VARBINARY(3)", b"(_binary'a\0\0')", b"(_binary'a')", False, True),
+        ("BIGINT", b"(10)", b"(1)", False, True),
     ],
 )
-def test_literals_are_equal_keys_if_the_server_says_so(mysql80, fresh_database, semantic, one, other, is_equal) -> None:
+def test_keys_that_may_be_equal_to_the_server_are_not_distinct(
+    mysql80, fresh_database, column, one, other, is_equal, are_distinct
+) -> None:
     replica = Replica(mysql80, fresh_database(mysql80))
     target, schema = replica.target, replica.schema
-    target.execute(f"CREATE TABLE {schema}.k (id {semantic} PRIMARY KEY)")
+    target.execute(f"CREATE TABLE {schema}.k (id {column} PRIMARY KEY)")
     facts = read_table_facts(target.connection, schema, "k")
     assert facts is not None
     keys = EqualKeys.of(target, facts)
     assert keys is not None
-    assert (keys(one) == keys(other)) == is_equal
+    assert keys.are_distinct({one, other}) == are_distinct
     counts: list[int] = []
     target.execute_many([b"INSERT IGNORE INTO `%b`.k VALUES %b,%b" % (schema.encode(), one, other)], counts)
     assert counts == [1 if is_equal else 2]
     target.close()
 
 
+@pytest.mark.parametrize("name", ["mysql80", "mariadb114"])
+def test_collations_call_no_other_texts_of_printable_ascii_equal(name: str, fresh_database) -> None:
+    server = database(name)
+    schema = fresh_database(server)
+    letters = [chr(code) for code in range(0x20, 0x7F)]
+    texts = ["", *letters, *(one + other for one in letters for other in letters)]
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE t (id VARBINARY(2))")
+        cursor.executemany("INSERT INTO t VALUES (%s)", [(text,) for text in texts])
+        cursor.execute("SELECT COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY")
+        charsets = {collation: charset for collation, charset in cursor.fetchall() if collation in COLLATIONS}
+        assert len(charsets) > 8
+        for collation, charset in charsets.items():
+            key = f"CONVERT(id USING {charset}) COLLATE {collation}"
+            cursor.execute(f"SELECT GROUP_CONCAT(HEX(id)) FROM t GROUP BY {key} HAVING COUNT(*) > 1")
+            for (group,) in cursor.fetchall():
+                equal = [bytes.fromhex(text).decode() for text in group.split(",")]
+                assert len({text.rstrip(" ").lower() for text in equal}) == 1, (collation, equal)
+
+
+TEXT_TABLE = TableSchema("shop", "words", (Column("id", ColumnType.VARCHAR, nullable=False, length=9, charset="utf8mb4"),), ("id",))
+TEXT_DECODER = RowDecoder(lambda _: to_avro(value_schema(TEXT_TABLE, "srv", "mysql")))
 TEXTS = ("a", "A", "a ", "b", "", "ab", "Ab ", "abcdef", "abcdeg", "ä", "'", "\\", "z")
 LARGE = {
     "ints": ("id INT", lambda dice: dice.randrange(25)),
@@ -297,3 +339,17 @@ def test_random_events_leave_the_rows_that_a_dictionary_has(mysql80, fresh_datab
         replica.write(*changes)
         assert replica.rows() == sorted(rows.items()), changes
     replica.target.close()
+
+
+@pytest.mark.parametrize(("keys", "is_compacted"), [((b"('b')", b"('A')", b"('c')"), True), ((b"('b')", b"('A')", b"('a')"), False)])
+def test_keys_that_are_not_distinct_are_left_in_order(keys: tuple[bytes, ...], is_compacted: bool) -> None:
+    """A delete of A behind the inserts of b and a would take a with it."""
+    statements = TableStatements(TEXT_TABLE, TEXT_DECODER)
+    compactor = Compactor(statements, EqualKeys((Semantic.TEXT,), are_similar=True, is_folded=True))
+    rows = []
+    for op, key in zip("cdc", keys, strict=True):
+        event = RowEvent("p", op, ("shop", "words"), 7, None, None, checks_keys=True)
+        old, new = (key, b"") if op == "d" else (b"", key)
+        texts = RowTexts(values=new, old_key=old, new_key=new, changes=b"", is_changed=False, is_strict=True)
+        rows.append(TextedRow(event, texts, is_strict=False, is_whole=True))
+    assert (compactor.compacted(rows) is not None) == is_compacted

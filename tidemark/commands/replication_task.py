@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from spark_jobs.jobs.runner import Runner
 
 HELP: Final = "apply the changes of a source to the tables of another server"
+_OBJECTS: Final = 100_000
+_COLLECTIONS: Final = 50
+"""Rows that wait are many objects without cycles. To look for cycles after each 700 took a quarter of the CPU of a task."""
 _WAITS: Final = "it is starting, or waits to take over from another process of the task"
 
 
@@ -42,6 +46,8 @@ def _run(arguments: argparse.Namespace) -> int:
         from spark_jobs.replicate.task import (
             run_task,  # takes seconds, in which a signal is an orderly end, too
         )
+
+        gc.set_threshold(_OBJECTS, _COLLECTIONS, _COLLECTIONS)
 
         def lead(term: threading.Event) -> None:
             try:
