@@ -430,7 +430,7 @@ class Wiring:
             self._clients.questions.session,
             comments=settings.records.include_schema_comments,
             lower_case_names=self._start.server.lower_case_table_names == 1,
-            sessions=settings.order.group is not None,
+            captures=None if settings.order.group is None else self._clients.captured.holds_data,
         )
 
     # ---- snapshots

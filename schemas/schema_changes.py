@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from schemas.connect_types import SOURCE_VERSION, ConnectField, Connector, ConnectSchema, ConnectType
 from schemas.envelope_blocks import source_schema
-from schemas.json_codec import Form
+from schemas.json_codec import Form, json_field
 from schemas.position import Position
 
 ChangeType = Literal["CREATE", "ALTER", "DROP"]
@@ -190,13 +190,17 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class StatementSession:
-    """How the session of a statement reads it: its default database, and the bits of its sql_mode, None if not reported."""
+    """How the session of a statement reads it: its default database, and the bits of its sql_mode, None if not reported.
+
+    `is_captured`: the statement is on a captured table, or on a database that has one.
+    """
 
     JSON: ClassVar = Form(refuses_unknown=True)
     HEADER: ClassVar = "tidemark.session"
 
     database: str = ""
     sql_mode: int | None = None
+    is_captured: bool = json_field(default=True, name="captured", required=True)
 
 
 @dataclass(frozen=True, slots=True)

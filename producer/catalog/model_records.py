@@ -196,6 +196,11 @@ class TableModels:
         self._saved_charsets = dict(charsets or {})
         self._charsets.update(self._saved_charsets)
 
+    @property
+    def tables(self) -> frozenset[TableId]:
+        """The names of the tables that are known."""
+        return frozenset(self._tables)
+
     def start_over(self) -> None:
         """Forget all models and character sets: they were true at a position of a log that is lost, or there are none yet."""
         for name in list(self._tables):

@@ -112,7 +112,7 @@ class Archiver:
             return state
         if event.offset < state.ddl_offset:
             return state
-        if event.table is None or self._source.follows(*event.table):
+        if event.table is None or (event.session.is_captured and self._source.follows(*event.table)):
             records.append((ArchivedRecord(STATEMENT, us, event.position, b"", json.dumps(encode(event)).encode()), None))
         return replace(state, ddl_offset=event.offset + 1, position=event.position)
 

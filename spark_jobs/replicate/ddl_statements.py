@@ -64,7 +64,7 @@ class DdlStatements:
         self._target = target
         self._source = source
         self._follows = follows
-        self._databases: dict[str, str] = {}
+        self._databases: dict[str, list[StatementEvent]] = {}
 
     def run(self, event: StatementEvent | RowEvent, state: SourceState) -> SourceState:
         """Run a statement of the log, or a truncate; return the state behind it, which is committed if anything was run.
@@ -73,17 +73,30 @@ class DdlStatements:
         """
         if isinstance(event, RowEvent):
             return self._truncate(event, state) if self._follows(*event.table) else state
-        if event.table is None and event.sql.upper().startswith("CREATE DATABASE"):
-            self._databases[event.database] = event.sql  # also of a statement that has run: a table may need it
+        if event.table is None:
+            self._note_database(event)
         if event.offset < state.ddl_offset:
             return state
         behind = replace(state, ddl_offset=event.offset + 1, position=event.position)
         return self._run_once(event, behind) if self._is_wanted(event) else behind
 
+    def _note_database(self, event: StatementEvent) -> None:
+        """Keep how a database is made: it is, when a table of it is the first one of the task."""
+        verb = event.sql.split(maxsplit=1)[0].upper()
+        if verb != "ALTER":
+            self._databases.pop(event.database, None)
+        if verb in ("CREATE", "ALTER"):
+            self._databases.setdefault(event.database, []).append(event)
+
     # ---- which statements are run
 
     def _is_wanted(self, event: StatementEvent) -> bool:
-        """Return whether a statement is run here. A description is, if it is of a table that is missing."""
+        """Return whether a statement is run here. A description is, if it is of a table that is missing.
+
+        The topic has the statements on all tables of the source. Those on tables that are not captured say nothing of the target.
+        """
+        if not event.session.is_captured:
+            return False
         if event.table is None:
             is_ours = bool(event.database) and event.database.lower() not in _SYSTEM and self._follows(event.database, "")
             return is_ours and not event.is_description
@@ -137,7 +150,7 @@ class DdlStatements:
         mode = ",".join(["ALLOW_INVALID_DATES", "NO_ENGINE_SUBSTITUTION", *names])
         sql = _OF_A_COPY.sub("", event.sql) if event.kind == "CREATE" else event.sql
         with self._said(event.position, sql):
-            if event.table is not None and event.kind == "CREATE":
+            if event.table is not None and event.kind != "DROP":
                 self._create_database(event.table[0])
             self._use(event.session.database)
             self._target.execute("SET SESSION sql_mode = %s, foreign_key_checks = 0", mode)
@@ -146,7 +159,12 @@ class DdlStatements:
 
     def _create_database(self, database: str) -> None:
         if not self._target.has_database(database):
-            self._target.execute(self._databases.get(database, f"CREATE DATABASE IF NOT EXISTS {quoted(database)}"))
+            statements = self._databases.get(database, [])
+            if not statements or statements[0].sql.split(maxsplit=1)[0].upper() != "CREATE":
+                self._target.execute(f"CREATE DATABASE {quoted(database)}")
+            for one in statements:
+                self._use(database)
+                self._target.execute(one.sql)
 
     def _use(self, database: str) -> None:
         if database and self._target.has_database(database):

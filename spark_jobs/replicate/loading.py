@@ -110,13 +110,22 @@ class SourceTopics:
         commit = CommitRecord.parse(record.value or b"")
         return CommitStart(record.offset, commit.n, commit.begin.text, commit.server)
 
-    def history(self, order: LogOrder, before: str) -> list[StatementEvent]:
-        """Return the statements of before a position, with the descriptions of tables at the producer's first start."""
+    def history(self, order: LogOrder, before: str, done: int = 0) -> list[StatementEvent]:
+        """Return the statements of before a position, with the descriptions of tables at the producer's first start.
+
+        Those of databases are returned wherever they are before the offset `done` of the topic.
+        """
         with closing(CommittedReader(self._kafka, self._group, SOON)) as reader:
             partition = self._statements
             reader.begin({partition: reader.bounds([partition])[partition][0]})
             statements = (order.statement(record) for record in reader.read_to({partition: OPEN_END}))
-            return [one for one in statements if one.position < before or (one.is_description and one.position == before)]
+            return [
+                one
+                for one in statements
+                if one.position < before
+                or (one.is_description and one.position == before)
+                or (one.table is None and one.offset < done)
+            ]
 
     def ask(self, request: str, source: TaskSource, tables: Sequence[str]) -> None:
         """Ask the producer to read tables into the change topics. `PublishError` if Kafka does not take that.
@@ -232,7 +241,7 @@ def _tables(history: Sequence[StatementEvent], follows: Callable[[str, str], boo
     """Return the tables of the task that history names, and whether each is there at its end."""
     tables: dict[tuple[str, str], bool] = {}
     for statement in history:
-        if statement.table is not None and follows(*statement.table):
+        if statement.table is not None and statement.session.is_captured and follows(*statement.table):
             tables[statement.table] = statement.kind != "DROP"
     return tables
 

@@ -47,7 +47,7 @@ class SourceOfTask:
             state = begun(self.topics, target, self.order, self._settings, self.follows, start, taken, loads=loads)
         followed = FollowedSource(self.name, self.order, changes.statements(self.name, self.follows), self.follows, state)
         changes.add(followed)
-        for statement in self.topics.history(self.order, state.begin):
+        for statement in self.topics.history(self.order, state.begin, state.ddl_offset):
             if statement.table is None or ".".join(statement.table) not in state.kept:
                 followed.state = followed.statements.run(statement, followed.state)
         if state.request and not state.asked_ms:

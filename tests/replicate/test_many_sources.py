@@ -6,9 +6,10 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Self
 
+import pymysql
 import pytest
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
@@ -21,7 +22,9 @@ from spark_jobs.replicate.task import run_task
 from tests.integration.test_ordered_stream import mapping_of, written
 from tests.replicate.task_scene import COLUMNS, Died, catch_up, rows_of, task_of
 from tests.support.producers import SIGNAL, Source, running
+from tests.support.producing import RunningProducer
 from tests.support.servers import database, unique_name
+from tidemark.api.sending import produce
 
 pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")  # of mysql-replication
 
@@ -84,9 +87,9 @@ def test_two_sources_with_one_table_are_refused(sources, registry):
 
 
 @contextmanager
-def alternating(sources: tuple[Source, ...], pause_s: float = 0.002) -> Iterator[list[int]]:
+def alternating(*sources: Source, count: list[int] | None = None, pause_s: float = 0.002) -> Iterator[list[int]]:
     """Numbers, each committed at one of the sources, by chance, after the one before it; yields how many there are."""
-    stop, count, dice = threading.Event(), [0], random.Random(7)
+    stop, count, dice = threading.Event(), count or [0], random.Random(7)
     for source in sources:
         source.execute("CREATE TABLE IF NOT EXISTS numbers (n INT PRIMARY KEY)")
 
@@ -121,6 +124,13 @@ def numbers_in_order(server, sources: tuple[Source, ...], begin: tuple[str, int]
         return [next(iter(row["values"].values())) for event in stream for row in event.rows]
     finally:
         stream.close()
+
+
+def have_all(server, sources: tuple[Source, ...], count: int) -> bool:
+    try:
+        return sum(len(rows_of(server, source.schema, "numbers")) for source in sources) == count
+    except pymysql.err.ProgrammingError:  # the table is not there yet
+        return False
 
 
 def end_of_log(server) -> tuple[str, int]:
@@ -192,21 +202,82 @@ def test_transactions_of_all_sources_are_applied_in_one_order_whatever_dies(sour
     with ExitStack() as stack:
         runs = [stack.enter_context(running(settings_of(source, registry.url, group))) for source in sources]
         with Mortal(task, monkeypatch) as mortal:
-            with alternating(sources) as count:
+            with alternating(*sources) as count:
                 time.sleep(12)
             for run, source in zip(runs, sources, strict=True):
                 run.caught_up(source)
             mortal.live()
 
-            def have_all() -> bool:
-                try:
-                    return sum(len(rows_of(target, source.schema, "numbers")) for source in sources) == count[0]
-                except Exception:  # noqa: BLE001 - the table is not there yet
-                    return False
-
-            mortal.until(have_all, "every number is there")
+            mortal.until(lambda: have_all(target, sources, count[0]), "every number is there")
         assert mortal.deaths > 3
     numbers = numbers_in_order(target, sources, begin)
     assert sorted(numbers) == list(range(count[0])), "each once"
     assert numbers == sorted(numbers), "in their order"
     require_equal(target, one, other)
+
+
+def until_loaded(server, *sources: Source) -> None:
+    """Numbers that are loaded would have the order of their keys."""
+    deadline = time.monotonic() + 60
+    while True:
+        assert time.monotonic() < deadline, "not loaded"
+        with suppress(pymysql.err.MySQLError, AssertionError):
+            require_equal(server, *sources)
+            return
+        time.sleep(0.2)
+
+
+def follow(task: TaskSettings, stop: threading.Event, failures: list[BaseException]) -> None:
+    try:
+        run_task(task, stop)
+    except BaseException as error:  # noqa: BLE001 - raised by the test
+        failures.append(error)
+
+
+def test_sources_join_return_and_leave_under_load(sources, registry, kafka, fresh_database):
+    """The third one is started when the task has been running; the second one stops and comes back; the third one is closed."""
+    server, group = database("mysql80"), unique_name("group")
+    third = Source(server, fresh_database(server), kafka.bootstrap_servers)
+    third.execute(SIGNAL, *(f"CREATE TABLE {table} ({COLUMNS})" for table in ("a", "b")), "INSERT INTO a VALUES (1, 2, '3')")
+    target, everybody = database("mariadb114"), (*sources, third)
+    task = task_of(everybody[0], registry.url, target, *everybody[1:], order="global", group=group)
+    begin, stop, failures = end_of_log(target), threading.Event(), list[BaseException]()
+    follower = threading.Thread(target=follow, args=(task, stop, failures))
+    one, other, late = (settings_of(source, registry.url, group) for source in everybody)
+    leaving = RunningProducer(late)
+    with ExitStack() as stack:
+        stack.callback(follower.join, 60)
+        stack.callback(stop.set)
+        stack.enter_context(RunningProducer(one))
+        with ExitStack() as second:
+            second.enter_context(RunningProducer(other))
+            follower.start()
+            until_loaded(target, *sources)
+            with alternating(*sources) as count:
+                time.sleep(4)
+                stack.enter_context(leaving)
+                leaving.wait_until("the third one has joined", lambda start: start.reader is not None)
+            until_loaded(target, third)
+            with alternating(*everybody, count=count):
+                time.sleep(2)
+                second.close()
+                time.sleep(1)
+        with RunningProducer(other):
+            produce(late, unique_name("close"), "close-source", "{}")
+            leaving.thread.join(60)
+            assert not failures, failures
+            assert not leaving.thread.is_alive(), "the third one is not closed"
+            leaving.check()
+            with alternating(*sources, count=count):
+                time.sleep(2)
+            deadline = time.monotonic() + 60
+            while not have_all(target, everybody, count[0]):
+                assert not failures, failures
+                assert time.monotonic() < deadline, "not every number is there"
+                time.sleep(0.2)
+    assert not failures, failures
+    numbers = numbers_in_order(target, everybody, begin)
+    assert sorted(numbers) == list(range(count[0])), "each once"
+    assert numbers == sorted(numbers), "in their order"
+    require_equal(target, *everybody)
+    third.connection.close()

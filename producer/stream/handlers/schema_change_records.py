@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -50,8 +51,8 @@ _NOT_VISIBLE: Final = frozenset({1044, 1049, 1051, 1142, 1143, 1146, 1227})
 class SchemaChanges(CheckpointParticipant):
     """A writer of the records of every statement. Owned by the log reader's thread.
 
-    Queries to the server use `connect`, which is entered for each of them. With `sessions` a record of a statement of the log has
-    the header `tidemark.session`, for those who run it again.
+    Queries to the server use `connect`, which is entered for each of them. With `captures`, which returns whether a table is
+    captured, a record of a statement of the log has the header `tidemark.session`, for those who run it again.
     """
 
     def __init__(
@@ -64,9 +65,9 @@ class SchemaChanges(CheckpointParticipant):
         *,
         comments: bool = False,
         lower_case_names: bool = False,
-        sessions: bool = False,
+        captures: Callable[[str, str], bool] | None = None,
     ) -> None:
-        self._sessions = sessions
+        self._captures = captures
         self._prefix = prefix
         self._comments = comments
         self._connector = connector
@@ -117,10 +118,24 @@ class SchemaChanges(CheckpointParticipant):
 
     def statement(self, statement: LoggedStatement) -> None:
         """Write the records of a statement of the log, unless they are in Kafka."""
+        before = self._captured()
         changes = self._models.apply(statement.parsed)
-        if not statement.is_in_kafka:
-            headers = [(StatementSession.HEADER, json.dumps(encode(statement.session)).encode())] if self._sessions else None
-            self._write(changes, statement.origin, headers)
+        if statement.is_in_kafka:
+            return
+        gone = before - self._captured()
+        for change in changes:
+            headers = None
+            if self._captures is not None:
+                has_one = any(database == change.database for database, _ in before)
+                is_captured = has_one if change.id is None else bool(gone) or self._captures(*change.id)
+                session = replace(statement.session, is_captured=is_captured)
+                headers = [(StatementSession.HEADER, json.dumps(encode(session)).encode())]
+            self._write([change], statement.origin, headers)
+
+    def _captured(self) -> frozenset[tuple[str, str]]:
+        """Return the captured tables that are known, if anybody asks for them."""
+        captures = self._captures
+        return frozenset() if captures is None else frozenset(one for one in self._models.tables if captures(*one))
 
     @override
     def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
