@@ -112,7 +112,7 @@ class Applier:
         """Apply an event now, or with the next rows; `done` is the progress behind it."""
         table = event.table
         if not isinstance(event, RowEvent) or event.op == "t":
-            if table is not None and source.follows(*table):
+            if table is not None and source.follows(*table) and (isinstance(event, RowEvent) or event.session.is_captured):
                 self._require_one_source(source, table)
             self._flush()
             self._done = done

@@ -240,7 +240,7 @@ def test_sources_join_return_and_leave_under_load(sources, registry, kafka, fres
     third = Source(server, fresh_database(server), kafka.bootstrap_servers)
     third.execute(SIGNAL, *(f"CREATE TABLE {table} ({COLUMNS})" for table in ("a", "b")), "INSERT INTO a VALUES (1, 2, '3')")
     target, everybody = database("mariadb114"), (*sources, third)
-    task = task_of(everybody[0], registry.url, target, *everybody[1:], order="global", group=group)
+    task = task_of(everybody[0], registry.url, target, *everybody[1:], order="global", group=group, apply={"compact": False})
     begin, stop, failures = end_of_log(target), threading.Event(), list[BaseException]()
     follower = threading.Thread(target=follow, args=(task, stop, failures))
     one, other, late = (settings_of(source, registry.url, group) for source in everybody)
