@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutations.table import MUTATIONS, Mutation
+from tests.mutations.mutation import Mutation
+from tests.mutations.table import MUTATIONS
 
 ROOT = Path(__file__).parents[2]
 

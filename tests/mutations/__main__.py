@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.mutations.table import MUTATIONS, Mutation
+from tests.mutations.mutation import Mutation
+from tests.mutations.table import MUTATIONS
 
 _TESTS_FAILED: Final = 1
 _ROOT: Final = Path(__file__).parents[2]

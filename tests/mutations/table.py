@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """`old` occurs once in the module's text and becomes `new`; one of `tests` (pytest's ids) must fail then."""
-
-    name: str
-    module: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-
+from tests.mutations.mutation import Mutation
+from tests.mutations.task_mutations import OF_TASKS
 
 MUTATIONS: Final = (
     Mutation(
@@ -482,4 +472,5 @@ MUTATIONS: Final = (
         "return cause",
         ("tests/kafka/test_taken_over.py",),
     ),
+    *OF_TASKS,
 )

@@ -136,9 +136,9 @@ def test_a_row_that_is_not_as_the_log_says_is_noticed(replica, name: str) -> Non
 def test_a_row_that_has_its_new_values_already_is_no_error(replica) -> None:
     replica.write(created(0, "a"), created(1, "a"))
     replica.target.execute(f"UPDATE {replica.schema}.orders SET t = 'b' WHERE id = 1")
-    replica.write(updated(0, "a", "b"), updated(1, "a", "b"))
-    replica.write(updated(0, "b", "c"), updated(0, "c", "b"))
-    assert replica.rows() == [(0, "b"), (1, "b")]
+    replica.write(created(2, "n"), updated(0, "a", "b"), updated(1, "a", "b"))
+    replica.write(updated(0, "b", "c"), created(3, "n"), updated(0, "c", "b"))
+    assert replica.rows() == [(0, "b"), (1, "b"), (2, "n"), (3, "n")]
 
 
 def test_safe_mode_passes_over_missing_and_present_rows(mysql80, fresh_database) -> None:
