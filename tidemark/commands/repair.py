@@ -40,7 +40,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     reason = "asked for with `tidemark repair --anew`" if arguments.anew else ""
     stop = threading.Event()
-    with stop_on_signals(stop), Producer(settings, restart_reason=reason) as producer:
+    with stop_on_signals(stop), Producer(settings, restart_reason=reason, stop=stop) as producer:
         reader = producer.reader
         assert reader is not None
         offset = reader.committed
