@@ -3,10 +3,11 @@
 A start does this, in the order that makes it safe::
 
     1. source: preflight (settings of the server that would lose data are refused with an explicit error)
-    2. Kafka: fence every earlier instance of this name, then read the state topic to its end; with `order.group` join the group
+    2. Kafka: fence every earlier instance of this name, then read the state topic to its end
     3. resume at the committed offset, or start at the end of the log (with `one_transaction` where its view is) and
        request the initial snapshot; where the log does not name columns, tables are followed from that very position
-    4. wire the objects, restore their state, fence chunk slots; then the log reader runs until stopped
+    4. with `order.group` join the group
+    5. wire the objects, restore their state, fence chunk slots; then the log reader runs until stopped
 
 A broken connection to source or Kafka leads to another start: there is one way of recovery.
 """
@@ -322,19 +323,17 @@ class Producer:
             clients.state.ensure()
             clients.publisher.fence()
             documents = clients.state.read()
-            stream = last_stream(settings, documents)
-            join = None if stream is None else stream.join
-            source = joined(settings, clients.admin, join, self._stop, self._resources)
-            self._start(facts, documents, connection, source)
+            self._start(facts, documents, connection)
         finally:
             connection.close()
 
-    def _start(self, facts: ServerFacts, documents: State, connection: Connection, source: JoinedSource | None) -> None:
+    def _start(self, facts: ServerFacts, documents: State, connection: Connection) -> None:
         settings, clients = self._settings, self._clients
         is_first = OffsetDocument.KEY not in documents
         view = view_of_first_start(settings, clients, facts, connection) if is_first else None
         if view is not None:
             self._resources.callback(view.close)
+        source = None if view is None else self._joined(documents)  # the transaction of the view is not to wait for readers
         resumption = find_resumption(settings, clients.captured, documents, facts, connection, view, self._restart_reason)
         offset, captured = resumption.offset, resumption.captured
         self.lost = resumption.lost
@@ -351,6 +350,7 @@ class Producer:
         refused |= tables_without_topics(settings, clients, captured, resumption.refused.keys())
         create_common_topics(settings, clients)
         refused |= create_topics(settings, clients.tables.ensure_all, [table for table in captured if table not in refused])
+        source = source or self._joined(documents)
         start = Wiring(
             settings,
             clients,
@@ -366,6 +366,12 @@ class Producer:
             origin = ChangeOrigin(offset.position, time.time_ns() // 1000, offset.file, offset.pos, snapshot="true")
             start.schema_changes.publish_tables(captured, origin)
         log.info("producer.started", file=offset.file, pos=offset.pos, first_start=is_first, tables=len(captured))
+
+    def _joined(self, documents: State) -> JoinedSource | None:
+        """Join the group, as late as that may be: the frontier of all readers waits for a source that joins and does not start."""
+        stream = last_stream(self._settings, documents)
+        join = None if stream is None else stream.join
+        return joined(self._settings, self._clients.admin, join, self._stop, self._resources)
 
     def _adopt(self, start: WiredStart, resumption: Resumption, refused: dict[TableId, TidemarkError]) -> None:
         """Take over the wired objects, and set aside the tables that cannot be published."""

@@ -9,8 +9,10 @@ from contextlib import ExitStack
 import pytest
 
 from kafkaio.shared_log import SharedLog
+from kafkaio.topic_admin import TopicAdmin
 from producer.group.joined_source import waits_in_group
 from schemas.members import SourcePhase
+from schemas.topics import members_topic
 from tests.integration.group_scene import GroupScene, started, until
 
 
@@ -111,6 +113,16 @@ def test_a_join_that_waits_ends_at_once_when_it_is_asked_to(scene):
     source.run.check()
     assert waits_in_group() == ""
     assert source.commits() == []
+
+
+def test_a_source_that_cannot_start_does_not_join(scene):
+    """It would hold the frontier of all readers until somebody has corrected its settings."""
+    source = scene.source("mysql80")
+    source.source.execute("CREATE TABLE `x#` (id INT PRIMARY KEY)", "CREATE TABLE `x_` (id INT PRIMARY KEY)")
+    run = source.start()
+    run.thread.join(60)
+    assert "would share the topic" in str(run.failures[0])
+    assert TopicAdmin(source.settings.kafka).partitions_now([members_topic(scene.group)]) == {}
 
 
 def test_a_producer_that_was_replaced_while_it_waits_appends_nothing(scene):
