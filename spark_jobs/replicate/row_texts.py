@@ -22,6 +22,7 @@ from schemas.types.column_facts import TEXT_TYPES, Semantic, semantic_of
 from spark_jobs.arrow import literal_kernels as kernels
 from spark_jobs.arrow.avro_program import AvroProgram, value_program
 from spark_jobs.arrow.record_leaves import Ints, NotedLeaves, RecordBytes, leaves_of
+from spark_jobs.replicate.record_heads import FRAME
 from spark_jobs.replicate.row_values import floating_literal, is_refused_if_strict
 
 if TYPE_CHECKING:
@@ -240,13 +241,15 @@ class KernelTexts:
         return [form.kind, written, slot, old, 0, 0, form.scale]
 
     def _images(self, events: Sequence[RowEvent]) -> _Images | None:
-        """Return the records of events with their leaves, None if one does not fit, or lacks a row: Python has the message."""
+        """Return the records of events with their leaves, None if one does not fit, lacks a row, or has two schemas."""
         values, old, new = list[bytes](), list[int](), list[int]()
         for event in events:
             before, after = event.before, event.after
             old.append(-1 if before is None else len(values))
             if before is not None:
                 values.append(before.value)
+                if after is not None and after.value[:FRAME] != before.value[:FRAME]:
+                    return None
             new.append(-1 if after is None else len(values) - (after is before))
             if after is not None and after is not before:
                 values.append(after.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -100,3 +101,17 @@ def test_a_record_that_is_cut_off_is_refused() -> None:
     for size in range(len(one.value)):
         with pytest.raises(DecodeError):
             DECODER.heads([one.value, one.value[:size]])
+
+
+def test_an_update_of_two_records_reads_each_by_its_own_schema() -> None:
+    table = replace(TABLE, columns=(COLUMNS[0], Column("n", ColumnType.INT, nullable=False)))
+    tables = {7: table, 8: replace(table, columns=table.columns[::-1])}
+    decoder = RowDecoder(lambda ident: to_avro(value_schema(tables[ident], "srv", "mysql")))
+    records = []
+    for ident, op, before, after in ((8, "d", {"id": 5, "n": 1}, None), (7, "c", None, {"id": 6, "n": 1})):
+        out = BytesIO()
+        out.write(b"\0\0\0\0%c" % ident)
+        fastavro.schemaless_writer(out, parsed(decoder.schema(ident)), {"op": op, "before": before, "after": after, "source": SOURCE})
+        records.append(RowRecord(out.getvalue()))
+    (written,) = TableTexts(table, decoder).of([update(*records)])
+    assert (written.old_key, written.new_key, written.changes) == (b"(5)", b"(6)", b"`id`=6")
