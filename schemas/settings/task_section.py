@@ -135,7 +135,9 @@ class TaskSettings:
     format: FormatSettings = setting(help="the schema registry of the producers: `registry`, and `registry_access`")
     target: TaskTarget = setting(help="where the changes are applied to, or kept")
     apply: ApplySettings = setting(ApplySettings(), help="how changes are applied")
-    service: ServiceSettings = setting(ServiceSettings(), help="the HTTP endpoint of the task: `port` has `/livez` and `/readyz`")
+    service: ServiceSettings = setting(
+        ServiceSettings(), help="the HTTP endpoint of the task: `port` has `/livez`, `/readyz` and `/metrics`"
+    )
 
 
 def task_from_mapping(mapping: Mapping[str, object]) -> TaskSettings:

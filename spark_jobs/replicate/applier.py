@@ -10,6 +10,7 @@ a source is kept, and nothing is promised between two of them.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -63,8 +64,8 @@ class Applier:
         self._owners: dict[tuple[str, str], str] = {}
         self._unit: FollowedSource | None = None  # whose Kafka transaction is applied
         self._done = 0
-        self.rows = 0
-        """Rows that this object has applied."""
+        self.rows: Counter[tuple[str, str]] = Counter()
+        """Rows that this object has applied, by source and operation."""
 
     def statements(self, source: str, follows: Callable[[str, str], bool]) -> DdlStatements:
         """Return the runner of the statements of a source."""
@@ -158,7 +159,7 @@ class Applier:
             self._target.put_progress()
         self._kept |= self.states
         self._written_s = time.monotonic()
-        self.rows += len(self._waiting)
+        self.rows.update((event.source, event.op) for event in self._waiting)
         self._waiting = []
 
 
@@ -175,7 +176,8 @@ class StreamApplier(Applier):
 
     @override
     def offset(self, source: str) -> int:
-        return self._cursors[source].offset
+        cursor = self._cursors.get(source)
+        return 0 if cursor is None else cursor.offset
 
     @override
     def apply(self, transactions: Sequence[KafkaTransaction]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -59,6 +60,8 @@ class Archiver:
         self._text_of = text_of
         self._source: FollowedSource
         self._written_s = 0.0
+        self.rows: Counter[tuple[str, str]] = Counter()
+        """Rows that this object has kept, by source and operation."""
 
     def statements(self, source: str, follows: Callable[[str, str], bool]) -> Archiver:  # noqa: ARG002 - `add` has both
         """Return itself: it keeps statements, too."""
@@ -109,6 +112,7 @@ class Archiver:
                 note = next((value or b"" for name, value in record.headers if name == EXACT_HEADER), b"")
                 kept = ArchivedRecord(ROW, us, event.position, note, record.value or b"")
                 records.append((kept, event.schema_id))
+                self.rows[event.source, event.op] += 1
             return state
         if event.offset < state.ddl_offset:
             return state

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
@@ -55,6 +56,9 @@ class StatementWriter(Protocol):
 
 class ChangeWriter(Protocol):
     """Applies or keeps the changes of sources."""
+
+    rows: Counter[tuple[str, str]]
+    """Rows that were applied or kept, by source and operation."""
 
     @property
     def states(self) -> Mapping[str, SourceState]:

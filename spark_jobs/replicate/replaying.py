@@ -267,4 +267,4 @@ def apply(
             target.execute(statement, target.task)
     finally:
         target.close()
-    return applier.rows
+    return applier.rows.total()

@@ -8,7 +8,9 @@ All that a task knows durably is in the target. A start raises its epoch there, 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -34,11 +36,12 @@ from spark_jobs.replicate.log_order import Event
 from spark_jobs.replicate.row_values import RowDecoder
 from spark_jobs.replicate.row_writer import RowWriter
 from spark_jobs.replicate.stream_reader import KafkaTransaction, StreamReader
+from spark_jobs.replicate.task_figures import SourceProgress, TaskFigures
 from spark_jobs.replicate.task_source import SourceOfTask
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from schemas.settings.task_section import TaskSettings
     from spark_jobs.replicate.apply_target import SourceState
@@ -99,7 +102,10 @@ class TaskAttempt(Attempt):
         self._sources = {one.name: SourceOfTask(one, settings.kafka, group, self._decoder) for one in settings.sources}
         self._reader = StreamReader(settings.kafka, group, _BUFFER_BYTES)
         self._changes: ChangeWriter
+        self._merge: StreamMerge[Event] | None = None
         self._asked_s = 0.0
+        self.figures = TaskFigures()
+        """Replaced behind each round."""
 
     def run(self, *, until_caught_up: bool) -> None:
         """Apply until stopped, or until caught up."""
@@ -131,7 +137,7 @@ class TaskAttempt(Attempt):
         self._take_over(newest)
         assert isinstance(self._target, ApplyTarget)
         progress = self._target.progress
-        merge = StreamMerge[Event](progress.released, progress.cursors)
+        merge = self._merge = StreamMerge[Event](progress.released, progress.cursors)
         self._changes = self._writer(merge)
         names = frozenset(self._sources)
         group = GroupReader(self._settings.kafka, self._settings.group or "", self._settings.task, names, merge)
@@ -145,6 +151,9 @@ class TaskAttempt(Attempt):
                 state = self._begin(name, start, stack)
                 merge.begin(name, group.sources[name].number, state.offset, state.n)
                 self._reader.add(name, state.offset, state.n)
+        missing = sorted(self._sources.keys() - group.sources.keys())
+        if missing:
+            log.warning("task.sources_not_joined", group=self._settings.group, sources=missing)
         ends = {name: start.offset for name, start in newest.items() if name in group.sources} if until_caught_up else None
         while not self._is_done(ends):
             group.follow(self._reader.read())
@@ -203,10 +212,23 @@ class TaskAttempt(Attempt):
     def _round(self, paused: Collection[str]) -> None:
         """Read a batch, and apply it."""
         self._is_ready = True
-        self._changes.apply(self._batch(paused))
+        batch, begun_s = self._batch(paused), time.monotonic()
+        self._changes.apply(batch)
         self.note_success()
+        self.figures = self._figures_behind(batch, self.figures.apply_s + time.monotonic() - begun_s)
         for name, state in self._changes.states.items():
             self._sources[name].require_hope(state)
+
+    def _figures_behind(self, batch: Sequence[KafkaTransaction], apply_s: float) -> TaskFigures:
+        sources, merge = dict(self.figures.sources), self._merge
+        for transaction in batch:
+            sources[transaction.source] = sources.get(transaction.source, SourceProgress()).behind(transaction.commit)
+        frontier_us = None if merge is None else merge.released.us or None
+        sources = {
+            name: replace(one, applied_us=one.read_us if merge is None else frontier_us) for name, one in sources.items()
+        }
+        blocked_by = None if merge is None else merge.blocked_by
+        return TaskFigures(sources, Counter(self._changes.rows), apply_s, frontier_us, blocked_by)
 
     def _batch(self, paused: Collection[str]) -> list[KafkaTransaction]:
         """Return the Kafka transactions that are there, up to `driver_rows`; busy sources have the delay to add more."""

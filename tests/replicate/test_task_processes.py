@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from devservers import Database
+from devservers.processes import free_port
 from schemas.settings import from_mapping
 from tests.integration.test_ordered_stream import mapping_of
 from tests.support.producers import SIGNAL, Source, running
@@ -51,8 +54,8 @@ def test_a_standby_takes_over_from_a_killed_task_and_ends_with_0(source: Source,
     source.execute(SIGNAL, "CREATE TABLE a (id INT PRIMARY KEY)", "INSERT INTO a VALUES (1)")
     with running(from_mapping(mapping_of(source, registry.url))), ExitStack() as stack:
 
-        def started() -> subprocess.Popen[str]:
-            process = stack.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        def started(**environment: str) -> subprocess.Popen[str]:
+            process = stack.enter_context(subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True))
             stack.callback(process.kill)
             return process
 
@@ -68,12 +71,21 @@ def test_a_standby_takes_over_from_a_killed_task_and_ends_with_0(source: Source,
 
         first = started()
         logs(first, "task.started")
-        second = started()
+        port = free_port()
+        second = started(TIDEMARK_SERVICE__PORT=str(port))
         logs(second, "standby.waits")
         applies(1)
         first.kill()
         source.execute("INSERT INTO a VALUES (2)")
         logs(second, "task.started")
         applies(2)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            figures = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
+        of_source = f'{{source="{source.name}"}}'
+        assert figures["tidemark_task_ready"] == "1.0"
+        assert figures[f'tidemark_apply_rows_total{{op="insert",source="{source.name}"}}'] == "1.0"
+        assert 0 < float(figures[f"tidemark_checkpoint_lag_seconds{of_source}"]) < 60
+        assert float(figures[f"tidemark_heartbeat_age_seconds{of_source}"]) < 60
+        assert "tidemark_frontier_us" not in figures, "of an order that it does not have"
         second.terminate()
         assert second.wait(30) == 0

@@ -9,11 +9,16 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemark.api.health import HealthServer
+from tidemark.api.merge_metrics import handler_of
+from tidemark.api.task_metrics import task_metrics
 from tidemark.commands.action import Action
 from tidemark.process import config
 from tidemark.process.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from schemas.settings.task_section import TaskSettings
     from spark_jobs.jobs.runner import Runner
 
 HELP: Final = "apply the changes of a source to the tables of another server"
@@ -33,6 +38,19 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until-caught-up", action="store_true", help="end when the changes that Kafka holds now are applied")
 
 
+def _endpoint(settings: TaskSettings, runners: Sequence[Runner[Any]]) -> HealthServer:
+    """Return the endpoint; `runners` has the one of the task while it leads."""
+
+    def not_ready() -> str | None:
+        return runners[0].not_ready if runners else _WAITS
+
+    def metrics() -> str:
+        attempt = runners[0].attempt if runners else None
+        return task_metrics(None if attempt is None else attempt.figures, not_ready())
+
+    return HealthServer("service.port", settings.service.host, settings.service.port, not_ready, handler_of(metrics))
+
+
 def _run(arguments: argparse.Namespace) -> int:
     """Apply changes until SIGTERM or SIGINT, or until caught up; exit code 0."""
     settings = config.load_task(arguments.task)
@@ -41,8 +59,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
         if settings.service.port:
-            listens_at = settings.service.host, settings.service.port
-            stack.enter_context(HealthServer("service.port", *listens_at, lambda: runners[0].not_ready if runners else _WAITS))
+            stack.enter_context(_endpoint(settings, runners))
         from spark_jobs.replicate.task import (
             run_task,  # takes seconds, in which a signal is an orderly end, too
         )

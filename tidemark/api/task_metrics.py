@@ -1,0 +1,49 @@
+"""The figures of a replication task as metrics, at `/metrics`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from tidemark.status.metrics import Family, build_info, counter, exposition, gauge
+
+if TYPE_CHECKING:
+    from spark_jobs.replicate.task_figures import TaskFigures
+
+_OPS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "load"}
+
+
+def task_metrics(figures: TaskFigures | None, not_ready: str | None) -> str:
+    """Return the metrics; of a task that has not begun only that it is not ready. Figures that are unknown are left out."""
+    ready = gauge("tidemark_task_ready", "1 where /readyz says that changes can be applied, else 0", ({}, not_ready is None))
+    return exposition([build_info("task"), ready, *([] if figures is None else _families(figures, time.time()))])
+
+
+def _families(figures: TaskFigures, now_s: float) -> list[Family]:
+    def age(us: int | None) -> float | None:
+        return None if us is None else now_s - us / 1_000_000
+
+    sources = [({"source": name}, one) for name, one in sorted(figures.sources.items())]
+    rows = [({"source": name, "op": _OPS[op]}, count) for (name, op), count in sorted(figures.rows.items())]
+    blocked = [] if figures.frontier_us is None else [(labels, labels["source"] == figures.blocked_by) for labels, _ in sources]
+    return [
+        counter("tidemark_apply_rows_total", "Rows applied since the attempt began", *rows),
+        counter("tidemark_apply_seconds_total", "How long they took together", ({}, figures.apply_s)),
+        gauge(
+            "tidemark_heartbeat_age_seconds",
+            "Age of the last time that the source has promised in Kafka, by its own clock",
+            *((labels, age(one.read_us)) for labels, one in sources),
+        ),
+        gauge(
+            "tidemark_checkpoint_lag_seconds",
+            "Age of the time up to which the source is applied, by its own clock",
+            *((labels, age(one.applied_us)) for labels, one in sources),
+        ),
+        counter(
+            "tidemark_order_lifted_total",
+            "Transactions whose time was before an earlier one of their source, and was raised",
+            *((labels, one.lifted) for labels, one in sources),
+        ),
+        gauge("tidemark_frontier_us", "The time up to which all sources are applied, in order: global", ({}, figures.frontier_us)),
+        gauge("tidemark_merge_blocked_by", "1 for the source that the others wait for, in order: global, else 0", *blocked),
+    ]
