@@ -160,7 +160,7 @@ def test_rows_that_are_pending_take_time_of_the_transaction_before_theirs(mysql,
     seen: list[tuple[bool, float]] = []  # with each event that is pending: whether Kafka's transaction is open, and since when
 
     def slowly(events_pending, batch, index, offset):
-        publisher = producer._starts[-1].publisher._current
+        publisher = producer.starts[-1].publisher._current
         seen.append((publisher.in_transaction, publisher._begun_s))
         time.sleep(0.6)
         add(events_pending, batch, index, offset)
