@@ -1,6 +1,7 @@
 # One command each; every one installs what it needs into .venv and leaves nothing running.
 #
-#   make demo [DB=mysql|mariadb]   the whole path on real servers, under load, verified; PIPELINE=1: shards and several sinks
+#   make demo [DB=mysql|mariadb]   the whole path on real servers, under load, verified; PIPELINE=1: shards and several sinks;
+#                                  SOURCES=1: several sources to one server, in one order
 #   make test [WORKERS=4]          lint, then every test but the slow ones; what CI runs
 #   make test-all [WORKERS=4]      every server, every test
 #   make lint                      ruff, mypy, import contracts
@@ -21,7 +22,7 @@ DB ?= mysql
 BIN := .venv/bin
 RUN_EXTRAS := producer,page,spark,verify
 ALL_EXTRAS := $(RUN_EXTRAS),test,lint,dist,docs
-SOURCES := conformance devservers kafkaio kernels mysqlio rowcodec schemas producer spark_jobs tidemark tests $(wildcard bench)
+PACKAGES := conformance devservers kafkaio kernels mysqlio rowcodec schemas producer spark_jobs tidemark tests $(wildcard bench)
 
 .PHONY: help demo test test-all lint fuzz-ddl conformance chaos truth fuzz sinks mutations compose-test bench dist docs clean
 .DEFAULT_GOAL := help
@@ -39,10 +40,10 @@ help:
 
 # `exec`: the command is make's own child, so that a signal to make reaches it.
 demo: .venv/.installed-run
-	@exec $(BIN)/tidemark demo --db $(DB) $(if $(PIPELINE),--pipeline)
+	@exec $(BIN)/tidemark demo --db $(DB) $(if $(PIPELINE),--pipeline) $(if $(SOURCES),--sources)
 
 lint: .venv/.installed-all
-	@$(BIN)/ruff check --quiet $(SOURCES)
+	@$(BIN)/ruff check --quiet $(PACKAGES)
 	@$(BIN)/mypy --no-error-summary
 	@out=$$($(BIN)/lint-imports --no-logo) || { echo "$$out"; exit 1; }
 	@echo "lint: ruff, mypy and the import contracts are content"

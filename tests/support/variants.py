@@ -160,6 +160,7 @@ VARIANTS: Final = (
     (r"kafka/test_state_topic\.py::test_a_kafka_that_goes_away", "kafka/test_played_brokers: silence is no fault of a topic; e2e/test_silent_peers"),
     (r"integration/test_logs_without_names\.py::test_every_type.*\[mysql80\]", "mysql57; every type of mysql80 in codec/test_the_server_is_the_oracle"),
     (r"devservers/test_servers\.py::test_registry_speaks", "all tests use these servers"),
+    (r"demo/test_sources_demo\.py::test_the_demo", "the watcher and the comparison there; replicate/test_many_sources joins, kills and orders"),
     (r"demo/test_interrupt\.py::test_a_terminated", "interrupted while its servers start; killed, which leaves nothing either"),
     (r"integration/test_failover\.py::test_where_the_replica_lacks_what_was_published_in_part", "published whole; the rest of one published in part"),
     (r"integration/test_failover\.py::test_what_was_published_in_part.*\[False\]", "True; a log that was reset"),

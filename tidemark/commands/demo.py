@@ -36,14 +36,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=Path("demo-data"),
         help="where lake, logs and configuration stay (default: ./%(default)s)",
     )
-    parser.add_argument(
+    scenes = parser.add_mutually_exclusive_group()
+    scenes.add_argument(
         "--pipeline", action="store_true", help="shards and a whole database, by routes and transforms, into several sinks at once"
+    )
+    scenes.add_argument(
+        "--sources",
+        action="store_true",
+        help="sources on MySQL and MariaDB, applied to another server in one order; a third one joins, each process is killed once",
     )
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """0 when source equals sink, 1 on any difference."""
-    from tidemark.demo.scenario import DemoPlan, play, play_pipeline
+    from tidemark.demo.scenario import DemoPlan, play, play_pipeline, play_sources
 
     plan = DemoPlan(
         database=arguments.db,
@@ -53,4 +59,5 @@ def execute(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         folder=arguments.folder,
     )
-    return play_pipeline(plan) if arguments.pipeline else play(plan)
+    scene = play_sources if arguments.sources else play_pipeline if arguments.pipeline else play
+    return scene(plan)

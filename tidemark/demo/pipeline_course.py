@@ -57,7 +57,7 @@ class PipelineCourse:
     def run(self) -> dict[str, VerifyReport]:
         """Return what verify found of each sink, by its name."""
         say = self._display.say
-        database = self._stack.start_servers()
+        (database,) = self._stack.start_servers()
         filled = self._stack.in_background(lambda: self._fill(database))
         self.settings = self._stack.configure_pipeline(database)
         say("servers are up; starting `tidemark merge` into " + ", ".join(sink.name for sink in self.settings.sinks))

@@ -30,7 +30,8 @@ from tidemark.api.observe import Observer
 from tidemark.demo import shop
 from tidemark.demo.pipeline_course import PipelineCourse, lines
 from tidemark.demo.progress_display import Display, LagMeter, LogEnd, ProgressView
-from tidemark.demo.stack import DemoError, Stack
+from tidemark.demo.sources_course import SERVERS_OF_SOURCES, SourcesCourse
+from tidemark.demo.stack import POSTGRES, DemoError, Stack
 from tidemark.demo.workload import Workload
 from tidemark.status.status_tree import Status
 
@@ -66,7 +67,7 @@ class DemoPlan:
 def play(plan: DemoPlan) -> int:
     """Play it; 0 when source equals sink, 1 otherwise. Every process and server is gone afterwards."""
     with _terminated_like_interrupted(), Display() as display:
-        with Stack(plan.database, plan.folder, display.say) as stack:
+        with Stack([plan.database], plan.folder, display.say) as stack:
             course = _Course(plan, stack, display)
             report = course.run()
             display.stop()
@@ -86,7 +87,7 @@ def play(plan: DemoPlan) -> int:
 def play_pipeline(plan: DemoPlan) -> int:
     """Play the demo of pipelines (`pipeline_course`); 0 when every sink equals the source, 1 otherwise."""
     with _terminated_like_interrupted(), Display() as display:
-        with Stack(plan.database, plan.folder, display.say, has_postgres=True) as stack:
+        with Stack([plan.database], plan.folder, display.say, more=("spark", POSTGRES)) as stack:
             course = PipelineCourse(
                 stack, display, rows=plan.rows, load_seconds=plan.load_seconds, rate=plan.rate, seed=plan.seed
             )
@@ -99,6 +100,25 @@ def play_pipeline(plan: DemoPlan) -> int:
         print("\n".join(closing))
         print(f"demo: {course.changes} changes, {display.elapsed_s:.0f} s; sinks and logs are in {plan.folder}", flush=True)
     return 0 if is_equal else 1
+
+
+def play_sources(plan: DemoPlan) -> int:
+    """Play the demo of several sources (`sources_course`); 0 when the target equals them, 1 otherwise."""
+    with _terminated_like_interrupted(), Display() as display:
+        with Stack(SERVERS_OF_SOURCES, plan.folder, display.say, more=()) as stack:
+            course = SourcesCourse(
+                stack, display, rows=plan.rows, load_seconds=plan.load_seconds, rate=plan.rate, seed=plan.seed
+            )
+            found = course.run()
+        if found.differences:
+            print("\n".join([*found.differences, f"the target DIFFERS; logs are in {plan.folder}"]))
+            return 1
+        print(
+            f"sources: {found.sources} sources, {found.transactions} transactions in commit order, {found.rows} rows, "
+            f"target equals sources, {display.elapsed_s:.0f} s",
+            flush=True,
+        )
+    return 0
 
 
 class _Course:
@@ -117,7 +137,7 @@ class _Course:
     def run(self) -> VerifyReport:
         """Return steps 1 to 6; what verify found."""
         say = self._display.say
-        database = self._stack.start_servers()
+        (database,) = self._stack.start_servers()
         say(f"{database.name} is up on port {database.port}; filling the shop")
         filled = self._stack.in_background(lambda: self._fill(database))
         self.settings = self._stack.configure(database)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 SERVERS: Final[Mapping[str, str]] = {"mysql": "mysql80", "mariadb": "mariadb114"}
 NAME: Final = "demo"
-_POSTGRES: Final = "postgres17"
+POSTGRES: Final = "postgres17"
+SOURCES: Final = ("north", "south", "west")
+GROUP: Final = "shops"
+TASK: Final = "all-shops"
 _TAIL_LINES: Final = 15
 _KILL_S: Final = 0.05
 # Spark lives for a minute or two here: compiling its code thoroughly would cost more than it saves.
@@ -80,15 +84,16 @@ def _is_alive(identity: str) -> bool:
 
 
 class Stack:
-    """Database, broker, registry; then producer and merge job.
+    """Databases, broker, registry; then processes of ours.
 
-    `folder` is for what stays: the lake, the logs, the configuration. Use it in a `with` statement.
+    `more` is needed beside them: "spark", `POSTGRES`. `folder` is for files that stay: the lake, the logs, the configuration.
+    Use it in a `with` statement.
     """
 
-    def __init__(self, database: str, folder: Path, say: Say, *, has_postgres: bool = False) -> None:
-        self._has_postgres = has_postgres
+    def __init__(self, databases: Sequence[str], folder: Path, say: Say, *, more: Sequence[str] = ("spark",)) -> None:
+        self._more = tuple(more)
         self._postgres: Future[Postgres] | None = None
-        self._kind = SERVERS[database]
+        self._kinds = [SERVERS[database] for database in databases]
         self._folder = folder.absolute()
         self._say = say
         self._servers: list[Server] = []
@@ -101,8 +106,9 @@ class Stack:
         self.config_path = self._folder / "tidemark.yaml"
 
     def __enter__(self) -> Self:
-        fetch([self._kind, "kafka", "registry", "spark", *([_POSTGRES] if self._has_postgres else [])], self._say)
-        for left in ("lake", "ice", "warehouse", "warehouse.password", "stream", "run.log", "merge.log", "tidemark.yaml"):
+        fetch([*self._kinds, "kafka", "registry", *self._more], self._say)
+        files = [f"{name}.{kind}" for name in (*SOURCES, "task") for kind in ("yaml", "log")]
+        for left in ("lake", "ice", "warehouse", "warehouse.password", "stream", "run.log", "merge.log", "tidemark.yaml", *files):
             _remove(self._folder / left)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._run_folder = RunFolder()
@@ -119,15 +125,16 @@ class Stack:
         if self._run_folder is not None:
             self._run_folder.close()
 
-    def start_servers(self) -> Database:
-        """Start all three side by side; returns as soon as the database is ready."""
+    def start_servers(self) -> list[Database]:
+        """Start all side by side; returns as soon as the databases are ready."""
         assert self._run_folder is not None
         path = self._run_folder.path
         self._kafka = self._submit(lambda: self._started(Kafka(path)))
         self._registry = self._submit(lambda: self._started(Registry(path)))
-        if self._has_postgres:
-            self._postgres = self._submit(lambda: self._started(Postgres(_POSTGRES, path)))
-        return self._submit(lambda: self._started(Database(self._kind, path))).result()
+        if POSTGRES in self._more:
+            self._postgres = self._submit(lambda: self._started(Postgres(POSTGRES, path)))
+        made = [Database(kind, path / str(number)) for number, kind in enumerate(self._kinds)]
+        return [one.result() for one in [self._submit(partial(self._started, database)) for database in made]]
 
     def configure(self, database: Database) -> Settings:
         """Wait for broker and registry and write the configuration file; its settings."""
@@ -145,6 +152,31 @@ class Stack:
         document = self._document(database, list(pipeline_sinks.CAPTURED), sinks)
         return self._configure({**document, "udfs": list(pipeline_sinks.UDFS)})
 
+    def configure_source(self, database: Database, name: str) -> Path:
+        """Write the configuration file of one source of the group, whose database has its name."""
+        document = {
+            **self._document(database, [f"{name}\\..*"], []),
+            "name": name,
+            "snapshot": {"mode": "never", "merge": "producer", "readers": 2},
+            "order": {"group": GROUP},
+        }
+        document["source"]["signal_table"] = f"{name}.{shop.SIGNAL_TABLE}"
+        return self._write(f"{name}.yaml", document)
+
+    def configure_task(self, names: Sequence[str], target: Database) -> Path:
+        """Write the file of the task that reads these sources in one order."""
+        sources = [{"name": name, "exclude_tables": [f".*{shop.SIGNAL_TABLE}"]} for name in names]
+        account = {"host": target.host, "port": target.port, "user": target.user, "password": target.password}
+        document = {
+            "task": TASK,
+            "order": "global",
+            "group": GROUP,
+            "sources": sources,
+            **self._stream(),
+            "target": {"type": target.flavour, **account},
+        }
+        return self._write("task.yaml", document)
+
     def capture(self, tables: Sequence[str]) -> Settings:
         """Write other tables to be captured into the configuration file; its settings."""
         document = json.loads(self.config_path.read_text(encoding="utf-8"))
@@ -153,12 +185,14 @@ class Stack:
 
     def _configure(self, document: dict[str, Any]) -> Settings:
         tree.from_mapping(document)
-        self.config_path.write_text(json.dumps(document, indent=2), encoding="utf-8")  # JSON is YAML
-        return config.load(self.config_path, {})
+        return config.load(self._write(self.config_path.name, document), {})
+
+    def _write(self, name: str, document: dict[str, Any]) -> Path:
+        path = self._folder / name
+        path.write_text(json.dumps(document, indent=2), encoding="utf-8")  # JSON is YAML
+        return path
 
     def _document(self, database: Database, tables: list[str], sinks: list[dict[str, Any]]) -> dict[str, Any]:
-        assert self._kafka is not None
-        assert self._registry is not None
         return {
             "name": NAME,
             "source": {
@@ -169,27 +203,33 @@ class Stack:
                 "tables": tables,
                 "signal_table": f"{shop.DATABASE}.{shop.SIGNAL_TABLE}",
             },
-            "kafka": {"bootstrap_servers": self._kafka.result().bootstrap_servers},
-            "format": {"type": "avro", "registry": self._registry.result().url},
+            **self._stream(),
             "snapshot": {"mode": "never", "readers": 2},
             "sinks": sinks,
             "spark": {"master": "local[2]"},
+        }
+
+    def _stream(self) -> dict[str, Any]:
+        assert self._kafka is not None
+        assert self._registry is not None
+        return {
+            "kafka": {"bootstrap_servers": self._kafka.result().bootstrap_servers},
+            "format": {"type": "avro", "registry": self._registry.result().url},
         }
 
     def in_background(self, work: Callable[[], Result]) -> Callable[[], Result]:
         """Start the work on a thread; the function that waits for its result."""
         return self._submit(work).result
 
-    def start_child(self, verb: str) -> None:
-        """Start `tidemark <verb>` on the configuration file, its log beside it."""
-        command = [sys.executable, "-m", "tidemark", verb, "--config", str(self.config_path)]
-        self._children[verb] = GuardedProcess.spawn(
-            command, self._log(verb), cwd=self._folder, env=_environment()
-        )
+    def start_child(self, name: str, *arguments: str) -> None:
+        """Start `tidemark` with these arguments, or the command of this name on the configuration file; its log is `<name>.log`."""
+        command = [sys.executable, "-m", "tidemark", *(arguments or (name, "--config", str(self.config_path)))]
+        self._children[name] = GuardedProcess.spawn(command, self._log(name), cwd=self._folder, env=_environment())
 
-    def kill_child(self, verb: str) -> None:
-        """End one of our processes by SIGKILL."""
-        self._children.pop(verb).kill()
+    def kill_child(self, name: str) -> None:
+        """End one of our processes, which runs, by SIGKILL."""
+        self.check()
+        self._children.pop(name).kill()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -198,15 +238,13 @@ class Stack:
 
     def check(self) -> None:
         """Raise `ProcessFailedError` with the end of its log when a process of ours has ended."""
-        for verb, child in self._children.items():
+        for name, child in self._children.items():
             if child.status is not None:
-                log = self._log(verb)
-                raise ProcessFailedError(
-                    f"`tidemark {verb}` ended with status {child.status}; the end of {log}:\n{_tail(log)}"
-                )
+                log = self._log(name)
+                raise ProcessFailedError(f"{name} ended with status {child.status}; the end of {log}:\n{_tail(log)}")
 
-    def _log(self, verb: str) -> Path:
-        return self._folder / f"{verb}.log"
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
 
     def _submit(self, work: Callable[[], Result]) -> Future[Result]:
         future = self._pool.submit(work)

@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ Connect = Callable[[], "Connection"]
 
 _RETRIABLE: Final = frozenset({ServerCode.DEADLOCK, ServerCode.LOCK_WAIT_TIMEOUT, ServerCode.RECORD_CHANGED})
 _TABLE_CHANGED: Final = frozenset({ServerCode.TABLE_CHANGED})
+WORKERS: Final = 3
 _HOT_CUSTOMERS: Final = 20
 _NEW_ORDER_KEYS: Final = 1 << 40
 _JOIN_SECONDS: Final = 120.0
@@ -54,9 +55,9 @@ class WorkloadCounts:
 class Workload:
     """Threads that write to the shop until stopped.
 
-    `rate` is transactions per second over all workers, kept where the server can. A failure of a worker (a
-    lost connection, say) ends the load and is raised by `stop`. Deadlocks and lock waits are rolled back and
-    counted.
+    `rate` is transactions per second over all workers, kept where the server can. `at_commit` are the last statements
+    of each. A failure of a worker (a lost connection, say) ends the load and is raised by `stop`. Deadlocks and
+    lock waits are rolled back and counted.
     """
 
     def __init__(
@@ -66,10 +67,12 @@ class Workload:
         seed: int = 1,
         rate: float = 100.0,
         sizes: dict[str, int] | None = None,
-        workers: int = 3,
+        workers: int = WORKERS,
         database: str = shop.DATABASE,
+        at_commit: Sequence[str] = (),
     ) -> None:
         sizes = sizes or shop.row_counts(210_000)
+        self.at_commit = at_commit
         self._stop = threading.Event()
         self.column_added = threading.Event()
         self._workers = [
@@ -179,7 +182,7 @@ class _Worker:
         self._open.clear()
         try:
             transaction()
-            connection.commit()
+            self._commit()
         except RollbackWantedError:
             connection.rollback()
             self.committed["rolled_back"] += 1
@@ -188,9 +191,14 @@ class _Worker:
                 raise
             connection.rollback()
             self.committed["rolled_back"] += 1
-        else:
-            self.committed.update(self._open)
-            self.committed["transactions"] += 1
+
+    def _commit(self) -> None:
+        for statement in self._load.at_commit:
+            self._cursor.execute(statement)
+        self._cursor.connection.commit()
+        self.committed.update(self._open)
+        self.committed["transactions"] += 1
+        self._open.clear()
 
     # --- statements, counted -----------------------------------------------------------------------------
 
@@ -286,10 +294,7 @@ class _Worker:
             again = self._rng.choice((code, code.upper(), code.lower()))
             name, price = f"again {self._next()}", self._rng.randrange(9_999) / 100
             if self._rng.random() < 0.5:
-                self._cursor.connection.commit()
-                self.committed.update(self._open)
-                self.committed["transactions"] += 1
-                self._open.clear()
+                self._commit()
             self._insert("INSERT INTO products VALUES (%s, %s, %s, 1, 'new', NULL)", again, name, price)
 
     def _cancel_order(self) -> None:
