@@ -19,7 +19,7 @@ from schemas.errors import SinkError
 from schemas.overriding import override
 from spark_jobs.replicate.apply_target import StreamProgress
 from spark_jobs.replicate.ddl_statements import DdlStatements
-from spark_jobs.replicate.frontier import SourceCursor, StreamMerge
+from spark_jobs.replicate.frontier import LoggedEvents, SourceCursor, StreamMerge
 from spark_jobs.replicate.log_order import RowEvent
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class FollowedSource:
     statements: StatementWriter
     follows: Callable[[str, str], bool]
     state: SourceState
+    passed: int = 0
+    """Events of the present Kafka transaction in earlier slices."""
 
     def wants(self, event: RowEvent) -> bool:
         """Return whether the row is for the target."""
@@ -89,7 +91,12 @@ class Applier:
         """Apply Kafka transactions, which follow the states. `SinkError`: the target does not take a row or a statement."""
         for transaction in transactions:
             source = self._sources[transaction.source]
-            self._apply_events(source, source.order.events(transaction))
+            events = source.order.events(transaction)
+            self._apply_events(source, events)
+            if transaction.open:
+                source.passed += len(events)
+                continue
+            source.passed = 0
             behind = source.state.behind(transaction)
             if behind.loading != source.state.loading:
                 self._flush()  # the rows that may be missing
@@ -104,8 +111,9 @@ class Applier:
         self._flush()
 
     def _apply_events(self, source: FollowedSource, events: Sequence[Event]) -> None:
+        self._mark()
         self._unit, self._done = source, source.state.done
-        for index, event in enumerate(events):
+        for index, event in enumerate(events, source.passed):
             if index >= source.state.done:
                 self._apply_event(source, event, index + 1)
 
@@ -173,6 +181,7 @@ class StreamApplier(Applier):
         self._at = self._begun.released
         self._cursors: Mapping[str, SourceCursor] = self._begun.cursors
         self._complete: dict[str, list[KafkaTransaction]] = {}
+        self._slices: dict[str, list[LoggedEvents[Event]]] = {}
 
     @override
     def offset(self, source: str) -> int:
@@ -184,7 +193,11 @@ class StreamApplier(Applier):
         """Note Kafka transactions, and apply everything before the frontier. Errors as `Applier.apply`, and as the merge's."""
         for transaction in transactions:
             source = self._sources[transaction.source]
-            self._merge.note(source.name, transaction.offset, transaction.commit, source.order.logged(transaction))
+            logged = self._slices.setdefault(source.name, [])
+            logged += source.order.logged(transaction)
+            if transaction.open:
+                continue
+            self._merge.note(source.name, transaction.offset, transaction.commit, self._slices.pop(source.name))
             if transaction.commit.complete:
                 self._complete.setdefault(source.name, []).append(replace(transaction, records=[]))
         self._cursors = self._merge.cursors()  # a start that continues within the following events reads from there

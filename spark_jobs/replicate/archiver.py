@@ -59,6 +59,7 @@ class Archiver:
         self._archive = archive
         self._text_of = text_of
         self._source: FollowedSource
+        self._slices: list[_Kept] = []
         self._written_s = 0.0
         self.rows: Counter[tuple[str, str]] = Counter()
         """Rows that this object has kept, by source and operation."""
@@ -91,15 +92,18 @@ class Archiver:
 
     def apply(self, transactions: Sequence[KafkaTransaction]) -> None:
         """Keep Kafka transactions, which follow `state`, and commit them. After an error the state of the archive counts."""
-        records: list[_Kept] = []
-        state = self._source.state
+        records, state = self._slices, self._source.state
         for transaction in transactions:
             times = _times_of(transaction.commit)
             for one in self._source.order.placed(transaction):
                 state = self._gather(one.event, times(one.position[:PREFIX], one.us), one.record, state, records)
-            state = state.behind(transaction)
+            state = state if transaction.open else state.behind(transaction)
+        if transactions and transactions[-1].open:
+            self._source.state = state
+            return
         if records or state.loading != self._source.state.loading or time.monotonic() - self._written_s > _IDLE_S:
             self._commit(records, state)
+            records.clear()
         self._source.state = state
 
     def _gather(

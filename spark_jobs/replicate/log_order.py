@@ -7,6 +7,7 @@ the transaction there. Of a changed key the two records have one position, and b
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -96,6 +97,8 @@ class LogOrder:
         self._decoder = decoder
         self._source = source
         self._statements = statements
+        self._waiting: list[PlacedRecord] = []  # of a slice: an earlier one may come yet
+        self._reached: dict[tuple[str, int], str] = {}
 
     def events(self, transaction: KafkaTransaction) -> list[Event]:
         """Return the events of a Kafka transaction, without rows of the signal table. Errors as the decoder's."""
@@ -108,7 +111,24 @@ class LogOrder:
             yield LoggedEvents(transaction_at(prefix), records[0].us, list(joined([one.event for one in records])), chunk)
 
     def placed(self, transaction: KafkaTransaction) -> list[PlacedRecord]:
-        """Return the records of the events in their order; a changed key has two."""
+        """Return the records of the events in their order; a changed key has two.
+
+        Of a slice, and those before it, they are the records that no record of a later slice is before.
+        """
+        placed = self._placed(transaction)
+        if not (transaction.open or self._waiting):
+            return placed
+        for one in placed:
+            self._reached[one.record.topic, one.record.partition] = one.position
+        placed = sorted(self._waiting + placed, key=itemgetter(0, 1, 2))
+        if not transaction.open:
+            self._waiting, self._reached = [], {}
+            return placed
+        end = bisect_left(placed, min(self._reached.get(one, "") for one in transaction.open), key=itemgetter(0))
+        self._waiting = placed[end:]
+        return placed[:end]
+
+    def _placed(self, transaction: KafkaTransaction) -> list[PlacedRecord]:
         commit = transaction.commit
         chunks = {(one.table, one.file, one.pos): one for one in commit.chunks}
         statements: list[CommittedRecord] = []

@@ -24,24 +24,30 @@ if TYPE_CHECKING:
 
 _FETCHED: Final[Mapping[str, int]] = {"queued.max.messages.kbytes": 16_384, "fetch.wait.max.ms": 100}
 AGAIN: Final = "Empty the task's tables at the target, and delete its row in tidemark_meta.source: the next start loads them again"
+SLICE_BYTES: Final = 8 << 20
+"""A Kafka transaction with more is returned in slices."""
 _MOST_COMMITS: Final = 1_000
 """Of commit records that wait; their topic is paused meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaTransaction:
-    """A commit record of a source at its `offset`, and the records of its spans, each partition in its order."""
+    """A commit record of a source at its `offset`, and the records of its spans, each partition in its order.
+
+    A slice has some of them. The next one of the source has others, until nothing is `open`: partitions that more may come of.
+    """
 
     source: str
     commit: CommitRecord
     offset: int
     records: list[CommittedRecord]
+    open: frozenset[Partition] = frozenset()
 
 
 class StreamReader:
     """A reader of the sources that were added. Use it in one thread.
 
-    Rows that wait take about `buffer_bytes` of each source, and one Kafka transaction more. `StateError`: records are missing,
+    Rows that wait take about `buffer_bytes` of each source, and a slice of a Kafka transaction. `StateError`: records are missing,
     which is said with the remedy.
     """
 
@@ -70,13 +76,13 @@ class StreamReader:
         return {name: source.read(reached) for name, source in self._sources.items()}
 
     def next(self, timeout_s: float, paused: Collection[str] = ()) -> KafkaTransaction | None:
-        """Return the next Kafka transaction; None if none has come whole in that time. Errors also as `CommittedReader`.
+        """Return the next Kafka transaction, or a slice; None if none has come in that time. Errors also as `CommittedReader`.
 
         Sources that are `paused` wait. Of the others each has its turn.
         """
         deadline = time.monotonic() + timeout_s
         for source in self._sources.values():
-            if source.is_whole and source.name not in paused:
+            if source.is_due and source.name not in paused:
                 return self._turn(source)
         while True:
             record = self._reader.next_record(max(0.0, deadline - time.monotonic()))
@@ -86,7 +92,7 @@ class StreamReader:
                 return None
             source = self._owners[record.topic, record.partition]
             source.note(record)
-            if source.is_whole and source.name not in paused:
+            if source.is_due and source.name not in paused:
                 return self._turn(source)
 
     def _turn(self, source: _SourceRecords) -> KafkaTransaction:
@@ -117,22 +123,36 @@ class _SourceRecords:
         self._rows: dict[Partition, deque[CommittedRecord]] = {}
         self._paused: set[Partition] = set()
         self._bytes = 0
+        self._slice_bytes = 0  # of the first one that waits
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the next Kafka transaction is there whole."""
-        return bool(self._waiting) and not any(self._missing.values())
+    def is_due(self) -> bool:
+        """Whether the next Kafka transaction is there whole, or a slice."""
+        return bool(self._waiting) and (self._slice_bytes > SLICE_BYTES or self._is_whole)
+
+    @property
+    def _is_whole(self) -> bool:
+        return all(missing <= 0 for missing in self._missing.values())
 
     def read(self, reached: Mapping[Partition, int]) -> int:
         """Return the offset of the commit record that is next; `reached` is how far the partitions are read."""
         return self._waiting[0][0] if self._waiting else reached[self._commits]
 
     def pop(self) -> KafkaTransaction:
-        """Return the next Kafka transaction, which is there whole."""
-        offset, commit = self._waiting.popleft()
+        """Return the next Kafka transaction, which is there whole, or a slice."""
+        offset, commit = self._waiting[0]
         records = self._pop(commit)
-        self._count_missing()
-        return KafkaTransaction(self.name, commit, offset, records)
+        if self._is_whole:
+            self._waiting.popleft()
+            self._count_missing()
+            return KafkaTransaction(self.name, commit, offset, records)
+        self._slice_bytes = 0
+        reached = self._reader.reached
+        spans = ((topic, number, end) for topic in self._missing for number, (_, end) in commit.spans[topic].items())
+        return KafkaTransaction(
+            self.name, commit, offset, records,
+            frozenset((topic, number) for topic, number, end in spans if self._missing[topic] and reached[topic, number] < end),
+        )  # fmt: skip
 
     def note(self, record: CommittedRecord) -> None:
         """Note a record of a partition of the source."""
@@ -142,12 +162,12 @@ class _SourceRecords:
             return
         self._rows[partition].append(record)
         self._bytes += record.size
-        if self._waiting:
-            spans = self._waiting[0][1].spans.get(record.topic, {})
-            if record.offset < spans.get(record.partition, (0, 0))[1]:
-                self._missing[record.topic] -= 1
-            elif self._bytes > self._buffer_bytes:
-                self._pause(partition)
+        spans = self._waiting[0][1].spans.get(record.topic, {}) if self._waiting else {}
+        if record.offset < spans.get(record.partition, (0, 0))[1]:
+            self._missing[record.topic] -= 1
+            self._slice_bytes += record.size
+        elif self._bytes > self._buffer_bytes:
+            self._pause(partition)
 
     def _note_commit(self, record: CommittedRecord) -> None:
         commit = CommitRecord.parse(record.value or b"")
@@ -178,11 +198,13 @@ class _SourceRecords:
 
     def _count_missing(self) -> None:
         """Count the records that the first commit record still waits for, and resume their partitions."""
-        self._missing = dict(self._waiting[0][1].rows) if self._waiting else {}
+        self._missing, self._slice_bytes = dict(self._waiting[0][1].rows) if self._waiting else {}, 0
         for topic in self._missing:
             for partition, (_, end) in self._waiting[0][1].spans[topic].items():
                 rows = self._rows[topic, partition]
-                self._missing[topic] -= sum(1 for record in rows if record.offset < end)
+                here = [record.size for record in rows if record.offset < end]
+                self._missing[topic] -= len(here)
+                self._slice_bytes += sum(here)
                 if not rows or rows[-1].offset < end - 1:
                     self._resume((topic, partition))
         if len(self._waiting) < _MOST_COMMITS // 2:
@@ -191,13 +213,12 @@ class _SourceRecords:
     def _pop(self, commit: CommitRecord) -> list[CommittedRecord]:
         popped: list[CommittedRecord] = []
         for topic, spans in commit.spans.items():
-            count = len(popped)
             for partition, (_, end) in spans.items():
                 rows = self._rows[topic, partition]
                 while rows and rows[0].offset < end:
                     popped.append(rows.popleft())
-            if len(popped) - count != commit.rows[topic]:
-                raise StateError(self._lost(commit, topic, len(popped) - count))
+            if self._missing[topic] < 0:
+                raise StateError(self._lost(commit, topic, commit.rows[topic] - self._missing[topic]))
         self._bytes -= sum(record.size for record in popped)
         return popped
 

@@ -222,7 +222,8 @@ class TaskAttempt(Attempt):
     def _figures_behind(self, batch: Sequence[KafkaTransaction], apply_s: float) -> TaskFigures:
         sources, merge = dict(self.figures.sources), self._merge
         for transaction in batch:
-            sources[transaction.source] = sources.get(transaction.source, SourceProgress()).behind(transaction.commit)
+            if not transaction.open:
+                sources[transaction.source] = sources.get(transaction.source, SourceProgress()).behind(transaction.commit)
         frontier_us = None if merge is None else merge.released.us or None
         sources = {
             name: replace(one, applied_us=one.read_us if merge is None else frontier_us) for name, one in sources.items()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 
 from schemas.settings import from_mapping
+from spark_jobs.replicate.row_writer import RowWriter
+from spark_jobs.replicate.stream_reader import _SourceRecords
 from tests.integration.test_ordered_stream import mapping_of, written
-from tests.replicate.task_scene import COLUMNS, catch_up, rows_of, task_of
+from tests.replicate.task_scene import COLUMNS, Died, catch_up, rows_of, task_of
 from tests.support.producers import SIGNAL, running
 from tests.support.servers import database
 
@@ -68,3 +70,52 @@ def test_statements_on_tables_that_are_not_published_are_not_run(source, registr
             for schema in (other, later):
                 with server.connect() as connection, connection.cursor() as cursor:
                     cursor.execute(f"DROP DATABASE IF EXISTS {schema}")
+
+
+def test_a_transaction_larger_than_memory_should_hold_is_applied_in_slices(source, registry, monkeypatch):
+    """In the order of its log, over partitions of several tables; each start dies within it, and the next one continues."""
+    target = database("mariadb114")
+    settings = from_mapping(mapping_of(source, registry.url))
+    source.execute(SIGNAL, *(f"CREATE TABLE {table} ({COLUMNS}, UNIQUE KEY (v))" for table in ("a", "b")))
+    task = task_of(source, registry.url, target, apply={"driver_rows": 300, "max_delay_ms": 0})
+    slices, write, left = [], RowWriter.write, [0]
+
+    def dying(writer, rows, loading):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Died
+        write(writer, rows, loading)
+
+    pop = _SourceRecords.pop
+    monkeypatch.setattr(_SourceRecords, "pop", lambda records: slices.append(pop(records)) or slices[-1])
+    monkeypatch.setattr(RowWriter, "write", dying)
+    with running(settings) as run:
+        run.caught_up(source)
+        left[0] = 10
+        catch_up(task)
+        source.execute("BEGIN")
+        for begin in range(0, 4000, 500):
+            rows = ",".join(f"({number}, {number}, REPEAT('x', 100))" for number in range(begin, begin + 500))
+            source.execute(f"INSERT INTO a VALUES {rows}", f"INSERT INTO b VALUES {rows}", f"UPDATE a SET id = id + 100000 WHERE id % 7 = 3 AND id < {begin}")
+            source.execute(f"DELETE FROM b WHERE id % 5 = 1 AND id < {begin}")
+            for table in ("a", "b"):  # values that must be given up before other rows get them
+                within = f"BETWEEN {begin} AND {begin + 499}"
+                source.execute(
+                    f"UPDATE {table} SET v = v + 1000000 WHERE v {within} AND id % 11 = 5",
+                    f"INSERT INTO {table} SELECT id + 500000, v - 1000000, w FROM {table} WHERE id {within} AND v >= 1000000",
+                )
+        source.execute("COMMIT")
+        run.caught_up(source)
+        deaths = 0
+        for attempt in range(100):
+            left[0] = 7
+            monkeypatch.setattr("spark_jobs.replicate.stream_reader.SLICE_BYTES", 5_000 + attempt * 7_777 % 40_000)
+            try:
+                catch_up(task)
+                break
+            except Died:
+                deaths += 1
+    assert deaths > 3
+    assert sum(1 for one in slices if one.open) > 20
+    for table in ("a", "b"):
+        assert rows_of(target, source.schema, table) == rows_of(source.server, source.schema, table), table
