@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
@@ -175,6 +176,8 @@ def require_same_rows(source: Source, target: Target, name: str) -> None:
         if column.type in FLOATS:
             unequal += f" OR NOT (s.{quoted(column.name)} <=> t.{quoted(column.name)})"
         rows = target.execute(f"SELECT s.id, {s}, {t} FROM {theirs} s LEFT JOIN {ours} t ON s.id = t.id WHERE {unequal}")
+        if column.type is ColumnType.JSON:
+            rows = [row for row in rows if not is_nearly(as_json(row[1]), as_json(row[2]))]
         different += [(column, *row) for row in rows]
     assert not different, (name, Counter(one[0].type for one in different), different[:3])
 
@@ -355,6 +358,17 @@ def test_a_mariadb_gets_the_rows_of_a_mysql(source, registry, fresh_database) ->
                 pairs = [((one[0], as_json(one[1])), (other[0], as_json(other[1]))) for one, other in pairs]
             different += [(kind.sql, *pair) for pair in pairs if pair[0] != pair[1]]
     assert not different, (Counter(one[0] for one in different), different[:3])
+
+
+def is_nearly(one: Any, other: Any) -> bool:
+    """Whether documents are equal but for the last places of doubles: MySQL's parser of JSON misses the nearest one by some."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_nearly(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_nearly, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-14)
+    return type(one) is type(other) and one == other
 
 
 def as_json(text: str | None) -> Any:
