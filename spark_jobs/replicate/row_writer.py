@@ -98,6 +98,7 @@ class RowWriter:
         except SinkError as error:
             log.info("apply.in_order", reason=str(error))
             self._target.execute("ROLLBACK TO SAVEPOINT tidemark_rows")
+            self._target.execute(RowSession().sql.decode())  # the packet may have ended among rows with other settings
             return False
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 
 from producer.group.joined_source import waits_in_group
 from schemas.members import ReaderPhase, SourcePhase
+from tests.docs.doc_blocks import ROOT, page_of
 from tests.integration.group_scene import GroupScene, RunningSource, started, until
 from tidemark import cli
 
@@ -100,6 +102,17 @@ def test_a_source_is_paused_resumed_and_closed(scene, ctl):
     source.run.thread.join(60)
     source.run.check()
     assert listed(ctl, source, "source")[source.name]["state"] == "offline"
+
+
+def test_the_commands_of_the_page_run(scene, ctl):
+    source, other = scene.source("mysql80"), scene.source("mysql80")
+    started(source, other)
+    scene.reader("merge-orders", source, other)
+    (block,) = (one.text for one in page_of(ROOT / "docs" / "group.md").blocks if one.language == "shell")
+    for line in block.splitlines():
+        program, command, *arguments = shlex.split(line.replace("shop-b", other.name))
+        assert (program, command) == ("tidemark", "ctl")
+        assert ctl(source, *arguments)[0] == cli.OK, line
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_the_other_commands() -> None:
         ("log", '{"message": null}', "message must be text, not null"),
         ("exeucte-snapshot", "{}", "unknown signal type 'exeucte-snapshot'; did you mean 'execute-snapshot'"),
         ("EXECUTE-SNAPSHOT", "{}", "did you mean 'execute-snapshot'"),
-        ("zzzzzz", "{}", "known are execute-snapshot, log"),
+        ("zzzzzz", "{}", "known are close-source, execute-snapshot, log"),
         ("schema-changes", "{}", "not supported yet"),
     ],
 )
