@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,8 @@ from kafkaio.topic_admin import TopicAdmin
 from tests.support.record_producer import RecordProducer
 from tests.support.servers import cluster, unique_name
 
-TIMES = (1_700_000_001_000, 1_700_000_002_000, 1_700_000_003_000)
+MINUTE_AGO = time.time_ns() // 1_000_000 - 60_000  # the broker removes what is older than a week whenever it looks
+TIMES = (MINUTE_AGO, MINUTE_AGO + 1_000, MINUTE_AGO + 2_000)
 
 
 @pytest.fixture

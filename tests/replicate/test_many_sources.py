@@ -203,13 +203,13 @@ def test_transactions_of_all_sources_are_applied_in_one_order_whatever_dies(sour
         runs = [stack.enter_context(running(settings_of(source, registry.url, group))) for source in sources]
         with Mortal(task, monkeypatch) as mortal:
             with alternating(*sources) as count:
-                time.sleep(12)
+                time.sleep(10)
+                mortal.until(lambda: mortal.deaths > 3, "it has died some times")
             for run, source in zip(runs, sources, strict=True):
                 run.caught_up(source)
             mortal.live()
 
             mortal.until(lambda: have_all(target, sources, count[0]), "every number is there")
-        assert mortal.deaths > 3
     numbers = numbers_in_order(target, sources, begin)
     assert sorted(numbers) == list(range(count[0])), "each once"
     assert numbers == sorted(numbers), "in their order"
