@@ -12,7 +12,7 @@ from kafkaio.topic_admin import TopicAdmin
 from tests.support.record_producer import RecordProducer
 from tests.support.servers import cluster, unique_name
 
-MINUTE_AGO = time.time_ns() // 1_000_000 - 60_000  # the broker removes what is older than a week whenever it looks
+MINUTE_AGO = time.time_ns() // 1_000_000 - 60_000  # older than a week, the broker would remove them at any time
 TIMES = (MINUTE_AGO, MINUTE_AGO + 1_000, MINUTE_AGO + 2_000)
 
 
