@@ -78,7 +78,8 @@ class DdlStatements:
         if event.offset < state.ddl_offset:
             return state
         behind = replace(state, ddl_offset=event.offset + 1, position=event.position)
-        return self._run_once(event, behind) if self._is_wanted(event) else behind
+        is_noted = event.table is None and event.position < state.begin  # the target's databases are its own until then
+        return self._run_once(event, behind) if self._is_wanted(event) and not is_noted else behind
 
     def _note_database(self, event: StatementEvent) -> None:
         """Keep how a database is made: it is, when a table of it is the first one of the task."""

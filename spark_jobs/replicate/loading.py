@@ -113,19 +113,27 @@ class SourceTopics:
     def history(self, order: LogOrder, before: str, done: int = 0) -> list[StatementEvent]:
         """Return the statements of before a position, with the descriptions of tables at the producer's first start.
 
-        Those of databases are returned wherever they are before the offset `done` of the topic.
+        Those of databases are returned wherever they are before the offset `done` of the topic. Tables of databases that were
+        dropped are left out, and tables without a topic, if the statement does not say whether they are captured.
         """
         with closing(CommittedReader(self._kafka, self._group, SOON)) as reader:
             partition = self._statements
             reader.begin({partition: reader.bounds([partition])[partition][0]})
             statements = (order.statement(record) for record in reader.read_to({partition: OPEN_END}))
-            return [
+            found = [
                 one
                 for one in statements
                 if one.position < before
                 or (one.is_description and one.position == before)
                 or (one.table is None and one.offset < done)
             ]
+            there = reader.topics().keys()
+        return [one for one in _lasting(found) if one.has_session or one.is_description or self._topic(one) in there]
+
+    def _topic(self, statement: StatementEvent) -> str:
+        """Return the topic of the changes of a statement's table; of a database the one of the statements."""
+        table = statement.table
+        return self._statements[0] if table is None else topics.change_topic(self._source, *table, self._kafka.topic_delimiter)
 
     def ask(self, request: str, source: TaskSource, tables: Sequence[str]) -> None:
         """Ask the producer to read tables into the change topics. `PublishError` if Kafka does not take that.
@@ -235,6 +243,17 @@ def begun(
     with target.transaction():
         target.put_state(source.name, state)
     return state
+
+
+def _lasting(history: Sequence[StatementEvent]) -> list[StatementEvent]:
+    """Return the statements without those on databases that were dropped later, and without the drops."""
+    lasting: list[StatementEvent] = []
+    for one in history:
+        if one.table is None and not one.is_description and one.sql.upper().startswith("DROP"):
+            lasting = [other for other in lasting if other.database != one.database]
+        else:
+            lasting.append(one)
+    return lasting
 
 
 def _tables(history: Sequence[StatementEvent], follows: Callable[[str, str], bool]) -> dict[tuple[str, str], bool]:

@@ -57,7 +57,8 @@ class RowEvent(NamedTuple):
 class StatementEvent:
     """A statement of the log at `offset` of its topic; `table` is the one that it changes, None for a database.
 
-    `is_description`: it says how a table is, and was not run there. `ts_us` is the time of the server.
+    `is_description`: it says how a table is, and was not run there. `ts_us` is the time of the server. Without a session, of a
+    producer that had no order.group then, it is not known whether its table is captured.
     """
 
     position: str
@@ -70,6 +71,7 @@ class StatementEvent:
     is_description: bool
     ts_us: int = 0
     gtid: str = ""
+    has_session: bool = True
 
 
 Event = RowEvent | StatementEvent
@@ -164,6 +166,7 @@ class LogOrder:
             is_description=source["snapshot"] == "true",
             ts_us=source["ts_us"],
             gtid=source.get("gtid") or "",
+            has_session=header is not None,
         )
 
     def _placed_statement(self, record: CommittedRecord) -> PlacedRecord:

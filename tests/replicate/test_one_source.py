@@ -119,3 +119,32 @@ def test_a_transaction_larger_than_memory_should_hold_is_applied_in_slices(sourc
     assert sum(1 for one in slices if one.open) > 20
     for table in ("a", "b"):
         assert rows_of(target, source.schema, table) == rows_of(source.server, source.schema, table), table
+
+
+def test_the_history_of_a_producer_without_a_group_drops_and_creates_nothing_of_others(source, registry):
+    """It does not say which tables are captured; and a database that was dropped then is one of the target now."""
+    target, gone = database("mariadb114"), f"{source.schema}_gone"
+    mapping = mapping_of(source, registry.url)
+    tables = {**mapping["source"], "tables": [rf"{source.schema}\.a", rf"{gone}\..*"]}
+    source.execute(SIGNAL, f"CREATE TABLE a ({COLUMNS})", "INSERT INTO a VALUES (1, 1, 'x')")
+    without = {name: value for name, value in mapping.items() if name != "order"}
+    with running(from_mapping({**without, "source": tables})) as run:
+        run.caught_up(source)
+        source.execute("CREATE TABLE b (id INT PRIMARY KEY)", f"CREATE DATABASE {gone}", f"CREATE TABLE {gone}.t (id INT PRIMARY KEY)")
+        source.execute(f"INSERT INTO {gone}.t VALUES (1)", f"DROP DATABASE {gone}")
+        run.caught_up(source)
+    try:
+        with target.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {gone}")
+            cursor.execute(f"CREATE TABLE {gone}.mine (id INT)")
+        with running(from_mapping({**mapping, "source": tables})) as run:
+            run.caught_up(source)
+            catch_up(task_of(source, registry.url, target))
+        with target.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA LIKE %s ORDER BY 1, 2",
+                           (f"{source.schema}%",))  # fmt: skip
+            assert list(cursor.fetchall()) == [(source.schema, "a"), (gone, "mine")]
+        assert rows_of(target, source.schema, "a") == [(1, 1, "x")]
+    finally:
+        with target.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE IF EXISTS {gone}")

@@ -15,7 +15,7 @@ _OPS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "load"}
 
 def task_metrics(figures: TaskFigures | None, not_ready: str | None) -> str:
     """Return the metrics; of a task that has not begun only that it is not ready. Figures that are unknown are left out."""
-    ready = gauge("tidemark_task_ready", "1 where /readyz says that changes can be applied, else 0", ({}, not_ready is None))
+    ready = gauge("tidemark_task_ready", "1 if /readyz says that changes can be applied, else 0", ({}, not_ready is None))
     return exposition([build_info("task"), ready, *([] if figures is None else _families(figures, time.time()))])
 
 
