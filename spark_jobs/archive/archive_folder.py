@@ -1,6 +1,7 @@
 """The folder of a task with `target.type: file`: segments, and a manifest that says how much of them counts.
 
     <number>.segment   changes in stream order (`segments`)
+    pause.json         why the task is paused, if it is
     manifest.json      the first segment, the open one with its size, and the state of each source; a checksum is on the second line
     lock               is locked by the process that writes
 
@@ -93,7 +94,7 @@ class Archive:
         self.task = task
         self.epoch = 0
         self._target = target
-        self._folder = Path(target.path or "")
+        self.folder = Path(target.path or "")
         self._clock = clock
         self._lock_wait_s = lock_wait_s
         self._locks = ExitStack()
@@ -110,16 +111,16 @@ class Archive:
     def require_usable(self, source: str, server: str) -> None:  # noqa: ARG002 - as of a database
         """Raise `ConfigError` if the folder cannot be made."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"target.path: cannot make the folder {self._folder}: {error.strerror}") from error
+            raise ConfigError(f"target.path: cannot make the folder {self.folder}: {error.strerror}") from error
 
     def take_over(self) -> None:
         """Lock the folder. `SinkError`: another process writes to it. `ConfigError`: it is of another task."""
-        self._locks.enter_context(lock_folder(self._folder, self._lock_wait_s))
-        manifest = ArchiveManifest.read(self._folder)
+        self._locks.enter_context(lock_folder(self.folder, self._lock_wait_s))
+        manifest = ArchiveManifest.read(self.folder)
         if manifest is not None and manifest.task != self.task:
-            message = f"target.path: {self._folder} has the files of task {manifest.task}; give this task another folder"
+            message = f"target.path: {self.folder} has the files of task {manifest.task}; give this task another folder"
             raise ConfigError(message)
         self.epoch = 1
 
@@ -172,10 +173,10 @@ class Archive:
         manifest.size += len(data)
 
     def _begin_segment(self, manifest: ArchiveManifest) -> BinaryIO:
-        file = segment_file(self._folder, manifest.open.number)
+        file = segment_file(self.folder, manifest.open.number)
         self._stream = file.open("ab", _BUFFER_BYTES)
         if not manifest.size:
-            sync_folder(self._folder)
+            sync_folder(self.folder)
             manifest.open.opened_us = self._now_us()
             self._write(manifest, header_record(self.task, manifest.open))
         return self._stream
@@ -208,7 +209,7 @@ class Archive:
         self._sync()
         expired = self._expired(manifest)
         manifest.first += len(expired)
-        manifest.write(self._folder)
+        manifest.write(self.folder)
         for file in expired:
             file.unlink(missing_ok=True)
 
@@ -219,7 +220,7 @@ class Archive:
             return files
         before = self._now_us() - self._target.retention_hours * _HOUR_US
         for number in range(manifest.first, manifest.open.number):
-            file = segment_file(self._folder, number)
+            file = segment_file(self.folder, number)
             if file.exists() and _closed_us(file, number) > before:
                 break
             files.append(file)
@@ -230,24 +231,24 @@ class Archive:
     def _opened(self) -> ArchiveManifest:
         """Return the manifest, with the folder as it says."""
         if self._manifest is None:
-            manifest = ArchiveManifest.read(self._folder) or ArchiveManifest(task=self.task)
+            manifest = ArchiveManifest.read(self.folder) or ArchiveManifest(task=self.task)
             self._recover(manifest)
             self._manifest = manifest
         return self._manifest
 
     def _recover(self, manifest: ArchiveManifest) -> None:
-        is_new = not (self._folder / _MANIFEST).exists()
-        numbers = {number: file for file in self._folder.iterdir() if (number := number_of(file)) is not None}
+        is_new = not (self.folder / _MANIFEST).exists()
+        numbers = {number: file for file in self.folder.iterdir() if (number := number_of(file)) is not None}
         if is_new and numbers:
-            message = f"{self._folder} has segments and no {_MANIFEST}: put it back from a copy, or give the task an empty folder"
+            message = f"{self.folder} has segments and no {_MANIFEST}: put it back from a copy, or give the task an empty folder"
             raise SinkError(message)
         for number, file in numbers.items():
             if not manifest.first <= number <= manifest.open.number or (number == manifest.open.number and not manifest.size):
                 file.unlink()
         if is_new:
-            manifest.write(self._folder)
+            manifest.write(self.folder)
         if manifest.size:
-            self._shorten(segment_file(self._folder, manifest.open.number), manifest.size)
+            self._shorten(segment_file(self.folder, manifest.open.number), manifest.size)
 
     def _shorten(self, file: Path, size: int) -> None:
         """Shorten the open segment to the size that counts. `SinkError` if it has fewer bytes."""

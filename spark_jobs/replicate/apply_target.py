@@ -2,7 +2,7 @@
 
 Database `tidemark_meta` of the target:
 
-    task     one row per task: its epoch, which each start raises
+    task     one row per task: its epoch, which each start raises, and its pause (`task_pause`)
     source   one row per task and source: how far the log is applied, and which tables are read still
     stream   one row per task with `order: global`: how far the one order of all sources is applied
     ddl      the statement of the log that runs now (`ddl_statements`)
@@ -21,16 +21,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mysqlio.connection import close_quietly, connect
 from mysqlio.quoting import qualified
-from mysqlio.server_errors import source_errors
+from mysqlio.server_errors import ServerCode, server_code, source_errors
 from mysqlio.server_facts import identity_of, is_mariadb
-from schemas.errors import ConfigError, FencedError
+from schemas.errors import ConfigError, FencedError, SourceError
 from schemas.json_codec import Form, decode, encode, json_field
 from schemas.stream_order import StreamPosition
 from spark_jobs.replicate.frontier import SourceCursor
 from spark_jobs.replicate.row_statements import MODE
+from spark_jobs.replicate.task_pause import TaskPause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mysqlio.connection import Connection
     from mysqlio.server_access import ServerAccess
@@ -53,11 +54,14 @@ _NAME: Final = "VARCHAR(249) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
 _TEXT: Final = "LONGTEXT CHARACTER SET utf8mb4"
 _OF_A_SOURCE: Final = f"task {_NAME}, name {_NAME}, {{}} {_TEXT} NOT NULL, PRIMARY KEY (task, name)"
 _TABLES: Final = {
-    "task": f"name {_NAME} PRIMARY KEY, epoch BIGINT NOT NULL",
+    "task": f"name {_NAME} PRIMARY KEY, epoch BIGINT NOT NULL, pause {_TEXT}",
     "source": _OF_A_SOURCE.format("state"),
     "stream": f"task {_NAME} PRIMARY KEY, progress {_TEXT} NOT NULL",
     "ddl": _OF_A_SOURCE.format("intent"),
 }
+_NO_TABLES: Final = (ServerCode.UNKNOWN_DATABASE, ServerCode.NO_SUCH_TABLE, ServerCode.UNKNOWN_COLUMN)
+_ADDED: Final = {"pause": _TEXT}
+"""Columns of `task` that it may lack, since an earlier version made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +147,27 @@ class ApplyTarget:
         self.execute("CREATE DATABASE IF NOT EXISTS tidemark_meta")
         for name, columns in _TABLES.items():
             self.execute(f"CREATE TABLE IF NOT EXISTS tidemark_meta.{name} ({columns}) ENGINE=InnoDB")
+        present = {str(row[0]) for row in self.rows("SHOW COLUMNS FROM tidemark_meta.task")}
+        for name, kind in _ADDED.items():
+            if name not in present:
+                self.execute(f"ALTER TABLE tidemark_meta.task ADD COLUMN {name} {kind}")
         with self._transaction():
             self.execute(
                 "INSERT INTO tidemark_meta.task (name, epoch) VALUES (%s, 1) ON DUPLICATE KEY UPDATE epoch = epoch + 1", self.task
             )
             self.epoch = int(self.rows("SELECT epoch FROM tidemark_meta.task WHERE name = %s", self.task)[0][0])
+
+    def attach(self) -> None:
+        """Read and change the pause beside the process that runs the task. `ConfigError`: the task has never run here."""
+        try:
+            rows = self.rows("SELECT epoch, pause FROM tidemark_meta.task WHERE name = %s", self.task)
+        except SourceError as error:
+            if server_code(error) not in _NO_TABLES:
+                raise
+            rows = []
+        if not rows:
+            raise ConfigError(f"task: {self.task} has never run with target {self.access.address}: start it by `tidemark task run`")
+        self.epoch = int(rows[0][0])
 
     # ---- statements
 
@@ -173,11 +193,16 @@ class ApplyTarget:
     def transaction(self) -> Iterator[None]:
         """Run statements in one transaction of this epoch; `FencedError` if another process has taken the task over."""
         with self._transaction():
-            rows = self.rows("SELECT epoch FROM tidemark_meta.task WHERE name = %s FOR UPDATE", self.task)
-            if not rows or int(rows[0][0]) != self.epoch:
-                message = f"another process has taken over task {self.task}: this one ends"
-                raise FencedError(message)
+            self._row("epoch", " FOR UPDATE")
             yield
+
+    def _row(self, column: str, lock: str = "") -> Any:
+        """Return a column of the task's row; `FencedError` if another process has taken the task over."""
+        rows = self.rows(f"SELECT epoch, {column} FROM tidemark_meta.task WHERE name = %s{lock}", self.task)  # noqa: S608
+        if not rows or int(rows[0][0]) != self.epoch:
+            message = f"another process has taken over task {self.task}: this one ends"
+            raise FencedError(message)
+        return rows[0][1]
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -228,6 +253,21 @@ class ApplyTarget:
         self.execute("REPLACE INTO tidemark_meta.stream VALUES (%s, %s)", self.task, json.dumps(encode(progress)))
         self._kept = progress
 
+    # ---- pause
+
+    def pause(self) -> TaskPause | None:
+        """Return the record of the task's pause; None if it is not paused."""
+        return _pause_of(self._row("pause"))
+
+    def change_pause(self, change: Callable[[TaskPause | None], TaskPause | None]) -> None:
+        """Replace the record by the result of `change`, in one transaction."""
+        with self.transaction():
+            pause = change(self.pause())
+            text = None if pause is None else json.dumps(encode(pause))
+            self.execute("UPDATE tidemark_meta.task SET pause = %s WHERE name = %s", text, self.task)
+
+    # ---- server
+
     def require_usable(self, source: str, server: str) -> None:
         """Raise `ConfigError` if the server only reads, or is the one (`identity_of`) that the source reads."""
         if int(self.rows("SELECT @@global.read_only")[0][0]):
@@ -271,3 +311,7 @@ class ApplyTarget:
         if not self.exists(database, table):
             return ""
         return str(self.rows(f"SHOW CREATE TABLE {qualified(database, table)}")[0][1])
+
+
+def _pause_of(text: Any) -> TaskPause | None:
+    return None if text is None else decode(TaskPause, json.loads(text))

@@ -15,18 +15,23 @@ from typing import Final
 
 from kafkaio.committed_reader import CommittedRecord
 from schemas.commit_records import CommitRecord, RowTimes
+from schemas.errors import ConfigError
 from schemas.exact_values import EXACT_HEADER
 from schemas.json_codec import decode, encode
-from spark_jobs.archive.archive_folder import Archive
+from spark_jobs.archive.archive_folder import Archive, ArchiveManifest
 from spark_jobs.archive.segments import ROW, STATEMENT, ArchivedRecord
 from spark_jobs.replicate.applier import FollowedSource
 from spark_jobs.replicate.apply_target import SourceState
 from spark_jobs.replicate.log_order import PREFIX, Event, RowEvent, StatementEvent, transaction_at
 from spark_jobs.replicate.stream_reader import KafkaTransaction
+from spark_jobs.replicate.task_pause import TaskPause
+from spark_jobs.store.durable_files import replace_file
 
 _IDLE_S: Final = 10.0
 """The state of a source without changes is written so often."""
 
+
+_PAUSE: Final = "pause.json"
 
 _Kept = tuple[ArchivedRecord, int | None]
 """A record, and the id of its schema."""
@@ -50,6 +55,27 @@ class FileTarget(Archive):
     def put_state(self, source: str, state: SourceState) -> None:
         """Write the state of a source, within a transaction."""
         self.put_document(source, encode(state))
+
+    def attach(self) -> None:
+        """Read and change the pause beside the process that runs the task. `ConfigError`: the task has never run here."""
+        manifest = ArchiveManifest.read(self.folder)
+        if manifest is None or manifest.task != self.task:
+            raise ConfigError(f"task: {self.task} has never run with the folder {self.folder}: start it by `tidemark task run`")
+
+    def pause(self) -> TaskPause | None:
+        """Return the record of the task's pause, a file of the folder; None if it is not paused."""
+        try:
+            return decode(TaskPause, json.loads((self.folder / _PAUSE).read_bytes()))
+        except FileNotFoundError:
+            return None
+
+    def change_pause(self, change: Callable[[TaskPause | None], TaskPause | None]) -> None:
+        """Replace the record by the result of `change`. Of two at once the later one counts."""
+        pause = change(self.pause())
+        if pause is None:
+            (self.folder / _PAUSE).unlink(missing_ok=True)
+        else:
+            replace_file(self.folder / _PAUSE, json.dumps(encode(pause)).encode())
 
 
 class Archiver:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from mysqlio.server_access import ServerAccess
+from spark_jobs.replicate.apply_target import ApplyTarget
+from spark_jobs.replicate.archiver import FileTarget
+from spark_jobs.replicate.task_pause import PauseKeeper
+
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from schemas.settings.task_section import TaskSettings
     from spark_jobs.replicate.applier import FollowedSource
     from spark_jobs.replicate.apply_target import SourceState
     from spark_jobs.replicate.log_order import RowEvent, StatementEvent
     from spark_jobs.replicate.stream_reader import KafkaTransaction
 
 
-class Destination(Protocol):
+class Destination(PauseKeeper, Protocol):
     """The durable state of a task, beside the changes that it counts. Use it in one thread."""
 
     task: str
@@ -27,9 +33,6 @@ class Destination(Protocol):
 
     def take_over(self) -> None:
         """Begin to write; no other process can from then on."""
-
-    def close(self) -> None:
-        """Give connections, files and locks up."""
 
     def exists(self, database: str, table: str) -> bool:
         """Return whether there is such a table, which is kept as it is."""
@@ -75,3 +78,10 @@ class ChangeWriter(Protocol):
 
     def apply(self, transactions: Sequence[KafkaTransaction]) -> None:
         """Apply or keep Kafka transactions, which follow the states, and commit them with the states behind them."""
+
+
+def target_of(settings: TaskSettings) -> FileTarget | ApplyTarget:
+    """Return the target of a task. Nothing is connected or opened yet."""
+    if settings.target.type == "file":
+        return FileTarget(settings.target, settings.task)
+    return ApplyTarget(ServerAccess.of(settings.target), settings.task)

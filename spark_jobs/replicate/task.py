@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from kafkaio.schema_registry import HttpRegistry
-from mysqlio.server_access import ServerAccess
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import (
     KafkaAccessError,
@@ -24,11 +23,15 @@ from schemas.errors import (
     PublishError,
     RegistryUnavailableError,
     RetriableSourceError,
+    SinkError,
+    TidemarkError,
 )
+from schemas.overriding import override
 from spark_jobs.jobs.runner import Attempt, Runner
 from spark_jobs.replicate.applier import Applier, StreamApplier
 from spark_jobs.replicate.apply_target import ApplyTarget
 from spark_jobs.replicate.archiver import Archiver, FileTarget
+from spark_jobs.replicate.destination import target_of
 from spark_jobs.replicate.frontier import StreamMerge
 from spark_jobs.replicate.group_reader import GroupReader
 from spark_jobs.replicate.loading import CommitStart
@@ -37,6 +40,7 @@ from spark_jobs.replicate.row_values import RowDecoder
 from spark_jobs.replicate.row_writer import RowWriter
 from spark_jobs.replicate.stream_reader import KafkaTransaction, StreamReader
 from spark_jobs.replicate.task_figures import SourceProgress, TaskFigures
+from spark_jobs.replicate.task_pause import TaskPauses
 from spark_jobs.replicate.task_source import SourceOfTask
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from schemas.settings.task_section import TaskSettings
     from spark_jobs.replicate.apply_target import SourceState
     from spark_jobs.replicate.destination import ChangeWriter
+    from spark_jobs.replicate.task_pause import TaskPause
 
 log = structlog.get_logger()
 
@@ -65,19 +70,20 @@ def run_task(
 ) -> None:
     """Apply the changes of the task's sources until `stop` is set; with `until_caught_up` until all that Kafka has now is applied.
 
-    `watch` is given the runner, which says why nothing can be applied at the moment. What may pass is retried after a pause.
-    `FencedError`: another process has taken the task over. `SinkError`: the target does not take a row or a statement. Kafka, the
-    registry and the server of the target have errors of their own.
+    `watch` is given the runner, which says why nothing can be applied at the moment. What may pass is retried. Other errors pause
+    the task, if it has applied anything in this process or could have: it waits until it is resumed (`task_pause`).
+    `FencedError`: another process has taken the task over. At the start, and with `until_caught_up`, every error ends the process:
+    `SinkError` if the target does not take a row or a statement. Kafka, the registry and the server of the target have their own.
     """
-    target: FileTarget | ApplyTarget
-    if settings.target.type == "file":
-        target = FileTarget(settings.target, settings.task)
-    else:
-        target = ApplyTarget(ServerAccess.of(settings.target), settings.task)
+    target = target_of(settings)
     runner: Runner[TaskAttempt] = Runner(stop, _may_pass, _log_retry)
     watch(runner)
+    pauses = TaskPauses(target, stop)
     with closing(target):
-        runner.run(lambda: TaskAttempt(settings, target, stop), lambda task: task.run(until_caught_up=until_caught_up))
+        is_resumed = True
+        while is_resumed and not stop.is_set():
+            runner.run(lambda: TaskAttempt(settings, target, stop, pauses), lambda task: task.run(until_caught_up=until_caught_up))
+            is_resumed = runner.attempt is not None and runner.attempt.is_resumed
 
 
 def _may_pass(error: Exception) -> bool:
@@ -92,10 +98,13 @@ def _log_retry(reason: str, pause_s: float) -> None:
 class TaskAttempt(Attempt):
     """One attempt at the sources of a task, from their states in the target on."""
 
-    def __init__(self, settings: TaskSettings, target: FileTarget | ApplyTarget, stop: threading.Event) -> None:
+    def __init__(
+        self, settings: TaskSettings, target: FileTarget | ApplyTarget, stop: threading.Event, pauses: TaskPauses
+    ) -> None:
         super().__init__("the task is starting", stop)
         self._settings = settings
         self._target = target
+        self._pauses = pauses
         group = f"tidemark-task-{settings.task}"
         self._registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
         self._decoder = RowDecoder(self._registry.text_of)
@@ -106,9 +115,40 @@ class TaskAttempt(Attempt):
         self._asked_s = 0.0
         self.figures = TaskFigures()
         """Replaced behind each round."""
+        self.is_resumed = False
+        """Whether it was paused, and is to be followed by another attempt."""
+
+    @property
+    def pause(self) -> TaskPause | None:
+        """The pause that the task is in."""
+        return self._pauses.current
+
+    @override
+    def not_ready(self) -> str | None:
+        pause = self.pause
+        return super().not_ready() if pause is None else f"it is paused {pause.text}"
 
     def run(self, *, until_caught_up: bool) -> None:
-        """Apply until stopped, or until caught up."""
+        """Apply until stopped, or until caught up. If it is paused, wait until it is resumed."""
+        pauses = self._pauses
+        try:
+            self._apply(until_caught_up=until_caught_up)
+        except TidemarkError as error:
+            if until_caught_up or self._stop.is_set() or not self._is_cause(error):
+                raise
+            pauses.note(error)
+        if pauses.current is None:
+            return
+        if until_caught_up:
+            message = f"task {self._settings.task} is paused {pauses.current.text}. `tidemark ctl task resume` ends that"
+            raise SinkError(message)
+        pauses.wait()
+        self.is_resumed = pauses.current is None
+
+    def _is_cause(self, error: TidemarkError) -> bool:
+        return not _may_pass(error) and self._pauses.is_cause(error)
+
+    def _apply(self, *, until_caught_up: bool) -> None:
         with ExitStack() as stack:
             stack.enter_context(closing(self._reader))
             if self._settings.order == "global":
@@ -121,6 +161,8 @@ class TaskAttempt(Attempt):
     def _run_each(self, stack: ExitStack, *, until_caught_up: bool) -> None:
         newest = {name: source.topics.newest_commit() for name, source in self._sources.items()}
         self._take_over(newest)
+        if self.pause is not None:
+            return
         self._changes = self._writer(None)
         for name, start in newest.items():
             state = self._begin(name, start, stack)
@@ -135,6 +177,8 @@ class TaskAttempt(Attempt):
         found = {name: source.topics.last_commit(0.0) for name, source in self._sources.items()}
         newest = {name: start for name, start in found.items() if start is not None}
         self._take_over(newest)
+        if self.pause is not None:
+            return
         assert isinstance(self._target, ApplyTarget)
         progress = self._target.progress
         merge = self._merge = StreamMerge[Event](progress.released, progress.cursors)
@@ -155,10 +199,17 @@ class TaskAttempt(Attempt):
         if missing:
             log.warning("task.sources_not_joined", group=self._settings.group, sources=missing)
         ends = {name: start.offset for name, start in newest.items() if name in group.sources} if until_caught_up else None
-        while not self._is_done(ends):
-            group.follow(self._reader.read())
-            self._begin_joined(group, merge, stack)
-            self._round({name for name in self._reader.read() if merge.waiting(name) > _MOST_AHEAD and name != merge.blocked_by})
+        try:
+            while not self._is_done(ends):
+                group.follow(self._reader.read())
+                self._begin_joined(group, merge, stack)
+                ahead = {name for name in self._reader.read() if merge.waiting(name) > _MOST_AHEAD}
+                self._round(ahead - {merge.blocked_by})
+        except TidemarkError as error:
+            if self._is_cause(error):
+                with suppress(PublishError):  # the first error counts; sources that join wait for this reader then
+                    group.stop()
+            raise
         group.stop()
 
     def _begin_joined(self, group: GroupReader, merge: StreamMerge[Event], stack: ExitStack) -> None:
@@ -185,6 +236,7 @@ class TaskAttempt(Attempt):
                 target.require_usable(name, start.server)
             target.take_over()
             log.info("task.started", task=self._settings.task, epoch=target.epoch)
+        self._pauses.begin()
         if isinstance(target, ApplyTarget):
             target.read_progress(is_global=self._settings.order == "global")
 
@@ -204,14 +256,16 @@ class TaskAttempt(Attempt):
         return state
 
     def _is_done(self, ends: Mapping[str, int] | None) -> bool:
-        if self._stop.is_set() or ends is None:
-            return self._stop.is_set()
+        if self._stop.is_set() or self._pauses.is_asked():
+            return True
+        if ends is None:
+            return False
         states = self._changes.states
         return all(self._changes.offset(name) >= end and not states[name].loading for name, end in ends.items())
 
     def _round(self, paused: Collection[str]) -> None:
         """Read a batch, and apply it."""
-        self._is_ready = True
+        self._is_ready = self._pauses.has_begun = True
         batch, begun_s = self._batch(paused), time.monotonic()
         self._changes.apply(batch)
         self.note_success()

@@ -14,7 +14,7 @@ def figures_of(text: str) -> dict[str, float]:
 
 def test_a_task_that_has_not_begun_says_only_that():
     figures = figures_of(task_metrics(None, "it is starting"))
-    assert figures.pop("tidemark_task_ready") == 0
+    assert figures.pop("tidemark_task_ready") == figures.pop("tidemark_task_paused") == 0
     assert [name.partition("{")[0] for name in figures] == ["tidemark_build_info"]
 
 

@@ -13,13 +13,18 @@ if TYPE_CHECKING:
 _OPS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "load"}
 
 
-def task_metrics(figures: TaskFigures | None, not_ready: str | None) -> str:
-    """Return the metrics; of a task that has not begun only that it is not ready. Figures that are unknown are left out."""
+def task_metrics(figures: TaskFigures | None, not_ready: str | None, *, is_paused: bool = False) -> str:
+    """Return the metrics; of a task that has not begun only its readiness. Figures that are unknown are left out.
+
+    A task that is paused reads nothing: how old the promises of its sources are is unknown.
+    """
     ready = gauge("tidemark_task_ready", "1 if /readyz says that changes can be applied, else 0", ({}, not_ready is None))
-    return exposition([build_info("task"), ready, *([] if figures is None else _families(figures, time.time()))])
+    paused = gauge("tidemark_task_paused", "1 if the task is paused, by an error or a person, else 0", ({}, is_paused))
+    families = [] if figures is None else _families(figures, time.time(), is_paused=is_paused)
+    return exposition([build_info("task"), ready, paused, *families])
 
 
-def _families(figures: TaskFigures, now_s: float) -> list[Family]:
+def _families(figures: TaskFigures, now_s: float, *, is_paused: bool) -> list[Family]:
     def age(us: int | None) -> float | None:
         return None if us is None else now_s - us / 1_000_000
 
@@ -32,7 +37,7 @@ def _families(figures: TaskFigures, now_s: float) -> list[Family]:
         gauge(
             "tidemark_heartbeat_age_seconds",
             "Age of the last time that the source has promised in Kafka, by its own clock",
-            *((labels, age(one.read_us)) for labels, one in sources),
+            *((labels, None if is_paused else age(one.read_us)) for labels, one in sources),
         ),
         gauge(
             "tidemark_checkpoint_lag_seconds",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import json
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -61,6 +63,11 @@ def json_text(document: object, indent: int | None = None, default: Callable[[An
 def emit(arguments: argparse.Namespace, document: object, text: str, indent: int | None = None) -> None:
     """Print the document as JSON, on one line without `indent`, or the text."""
     print(json_text(document, indent) if arguments.output == "json" else text)
+
+
+def operator_name() -> str:
+    """Return who gives the command, for records of it."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def nothing_more(_parser: argparse.ArgumentParser) -> None:

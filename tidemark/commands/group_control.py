@@ -1,11 +1,9 @@
-"""`tidemark ctl`: the sources and readers of a group are listed, paused, resumed, closed, or put offline."""
+"""`tidemark ctl`: the sources and readers of a group are listed, paused, resumed, closed, or put offline; tasks are paused, too."""
 
 from __future__ import annotations
 
 import argparse
-import getpass
 import secrets
-import socket
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -15,8 +13,8 @@ from schemas.members import ReaderPhase, SourcePhase
 from schemas.readable import ago, aligned
 from schemas.signals import CLOSE_SOURCE, PAUSE_SOURCE, RESUME_SOURCE
 from tidemark.api import sending
-from tidemark.commands import numbers, signal
-from tidemark.commands.action import Action, add_output, emit
+from tidemark.commands import numbers, signal, task_control
+from tidemark.commands.action import Action, add_output, emit, operator_name
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from schemas.settings import Settings
     from tidemark.api.group_members import GroupMembers, Operator
 
-HELP: Final = "list the sources and readers of a group (order.group); pause, resume and close sources, put members offline"
+HELP: Final = "list, pause, resume and close the sources of a group (order.group), put members offline, pause and resume tasks"
 _SIGNALS: Final = {"pause": PAUSE_SOURCE, "resume": RESUME_SOURCE, "close": CLOSE_SOURCE}
 _HEADS: Final = {
     "source": ("source", "state", "number", "end", "promise", "waits for", "offline"),
@@ -116,7 +114,7 @@ def _require_fitting(arguments: argparse.Namespace, *, forced: bool) -> None:
 def _operator(arguments: argparse.Namespace) -> Operator:
     from tidemark.api.group_members import Operator
 
-    return Operator(f"{getpass.getuser()}@{socket.gethostname()}", arguments.reason)
+    return Operator(operator_name(), arguments.reason)
 
 
 def _ask(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -202,4 +200,5 @@ def _age(us: int | None, now_ms: int) -> str:
 ACTIONS: Final[dict[str, Action]] = {
     "source": Action("list the sources of the group; pause, resume or close one, or put it offline", _configure_source, _source),
     "reader": Action("list the readers of the group, or put one offline", _configure_reader, _reader),
+    "task": Action("show, pause or resume a task", task_control.configure, task_control.execute, has_settings=False),
 }

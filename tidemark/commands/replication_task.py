@@ -46,7 +46,9 @@ def _endpoint(settings: TaskSettings, runners: Sequence[Runner[Any]]) -> HealthS
 
     def metrics() -> str:
         attempt = runners[0].attempt if runners else None
-        return task_metrics(None if attempt is None else attempt.figures, not_ready())
+        if attempt is None:
+            return task_metrics(None, not_ready())
+        return task_metrics(attempt.figures, not_ready(), is_paused=attempt.pause is not None)
 
     return HealthServer("service.port", settings.service.host, settings.service.port, not_ready, handler_of(metrics))
 
