@@ -104,7 +104,7 @@ class Archive:
 
     def close(self) -> None:
         """Give the folder up."""
-        self._abandon()
+        self.abandon()
         self.epoch = 0
         self._locks.close()
 
@@ -130,27 +130,36 @@ class Archive:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit the changes and the state of the block together."""
+        """Commit the changes that were appended, and the state of the block, together."""
         self._opened()
         try:
             yield
             self._commit()
         except BaseException:
-            self._abandon()
+            self.abandon()
             raise
+
+    def abandon(self) -> None:
+        """Forget changes that are not committed: the next use reads the manifest again."""
+        self._manifest = None
+        self._schemas.clear()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
 
     def put_document(self, source: str, document: Any) -> None:
         """Write the document of a source, within a transaction."""
         self._opened().states[source] = document
 
     def append(self, record: ArchivedRecord) -> None:
-        """Append a change, within a transaction."""
+        """Append a change; the next transaction commits it."""
         manifest = self._with_room()
         self._write(manifest, record)
         manifest.open.count(record)
 
     def append_row(self, record: ArchivedRecord, schema_id: int, text_of: Callable[[int], str]) -> None:
-        """Append a change of a row, within a transaction; before the first one of its schema in a segment, also the schema."""
+        """Append a change of a row; before the first one of its schema in a segment, also the schema."""
         manifest = self._with_room()
         if schema_id not in self._schemas:
             self._write(manifest, schema_record(schema_id, text_of(schema_id)))
@@ -257,15 +266,6 @@ class Archive:
             message = f"{file} has {actual} bytes of the {size} that the manifest counts: put it back from a copy of the folder"
             raise SinkError(message)
         os.truncate(file, size)
-
-    def _abandon(self) -> None:
-        """Forget changes that are not committed: the next use reads the manifest again."""
-        self._manifest = None
-        self._schemas.clear()
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            with suppress(OSError):
-                stream.close()
 
 
 def _closed_us(file: Path, number: int) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,7 @@ from schemas.errors import SinkError
 from schemas.overriding import override
 from spark_jobs.replicate.apply_target import StreamProgress
 from spark_jobs.replicate.ddl_statements import DdlStatements
+from spark_jobs.replicate.event_spill import EventSpill
 from spark_jobs.replicate.frontier import LoggedEvents, SourceCursor, StreamMerge
 from spark_jobs.replicate.log_order import RowEvent
 
@@ -182,6 +183,7 @@ class StreamApplier(Applier):
         self._cursors: Mapping[str, SourceCursor] = self._begun.cursors
         self._complete: dict[str, list[KafkaTransaction]] = {}
         self._slices: dict[str, list[LoggedEvents[Event]]] = {}
+        self._spills: dict[str, EventSpill] = {}
 
     @override
     def offset(self, source: str) -> int:
@@ -194,7 +196,7 @@ class StreamApplier(Applier):
         for transaction in transactions:
             source = self._sources[transaction.source]
             logged = self._slices.setdefault(source.name, [])
-            logged += source.order.logged(transaction)
+            logged += self._logged(source, transaction)
             if transaction.open:
                 continue
             self._merge.note(source.name, transaction.offset, transaction.commit, self._slices.pop(source.name))
@@ -211,6 +213,16 @@ class StreamApplier(Applier):
                 else:
                     self._apply_event(source, event, self._done + 1)
         self._end_round()
+
+    def _logged(self, source: FollowedSource, transaction: KafkaTransaction) -> Iterator[LoggedEvents[Event]]:
+        """Yield the events of a Kafka transaction. Of a large one, and of parts of one, they are on disk."""
+        logged, spill = source.order.logged(transaction), self._spills.get(source.name)
+        if transaction.open or transaction.commit.open is not None:
+            spill = self._spills[source.name] = spill or EventSpill()
+        else:
+            self._spills.pop(source.name, None)
+        for one in logged:
+            yield one if spill is None else one._replace(events=spill.spilled(one.events))
 
     def _end_round(self) -> None:
         """Note that everything released is applied, and the tables that are loaded with that."""

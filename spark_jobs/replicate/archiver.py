@@ -29,12 +29,7 @@ from spark_jobs.store.durable_files import replace_file
 
 _IDLE_S: Final = 10.0
 """The state of a source without changes is written so often."""
-
-
 _PAUSE: Final = "pause.json"
-
-_Kept = tuple[ArchivedRecord, int | None]
-"""A record, and the id of its schema."""
 
 
 class FileTarget(Archive):
@@ -82,10 +77,11 @@ class Archiver:
     """The writer of the files of one source. Use it in one thread."""
 
     def __init__(self, archive: FileTarget, text_of: Callable[[int], str]) -> None:
+        archive.abandon()
         self._archive = archive
         self._text_of = text_of
         self._source: FollowedSource
-        self._slices: list[_Kept] = []
+        self._is_ahead = False  # the archive has changes that are not committed
         self._written_s = 0.0
         self.rows: Counter[tuple[str, str]] = Counter()
         """Rows that this object has kept, by source and operation."""
@@ -110,54 +106,47 @@ class Archiver:
     def run(self, event: StatementEvent | RowEvent, state: SourceState) -> SourceState:
         """Keep a statement of the history; return the state behind it, which is committed."""
         assert isinstance(event, StatementEvent)
-        records: list[_Kept] = []
-        behind = self._gather(event, event.ts_us, None, state, records)
-        if records:
-            self._commit(records, behind)
+        behind = self._append(event, event.ts_us, None, state)
+        if self._is_ahead:
+            self._commit(behind)
         return behind
 
     def apply(self, transactions: Sequence[KafkaTransaction]) -> None:
-        """Keep Kafka transactions, which follow `state`, and commit them. After an error the state of the archive counts."""
-        records, state = self._slices, self._source.state
+        """Keep Kafka transactions, which follow `state`, and commit them whole. After an error the state of the archive counts."""
+        state = self._source.state
         for transaction in transactions:
             times = _times_of(transaction.commit)
             for one in self._source.order.placed(transaction):
-                state = self._gather(one.event, times(one.position[:PREFIX], one.us), one.record, state, records)
+                state = self._append(one.event, times(one.position[:PREFIX], one.us), one.record, state)
             state = state if transaction.open else state.behind(transaction)
-        if transactions and transactions[-1].open:
-            self._source.state = state
-            return
-        if records or state.loading != self._source.state.loading or time.monotonic() - self._written_s > _IDLE_S:
-            self._commit(records, state)
-            records.clear()
+        is_whole = not transactions or not transactions[-1].open
+        is_loaded = state.loading != self._source.state.loading
+        if is_whole and (self._is_ahead or is_loaded or time.monotonic() - self._written_s > _IDLE_S):
+            self._commit(state)
         self._source.state = state
 
-    def _gather(
-        self, event: Event, us: int, record: CommittedRecord | None, state: SourceState, records: list[_Kept]
-    ) -> SourceState:
-        """Add the record of an event of the task; return the state behind it."""
+    def _append(self, event: Event, us: int, record: CommittedRecord | None, state: SourceState) -> SourceState:
+        """Append an event of the task, which is not committed; return the state behind it."""
         if isinstance(event, RowEvent):
             if self._source.wants(event):
                 assert record is not None
                 note = next((value or b"" for name, value in record.headers if name == EXACT_HEADER), b"")
                 kept = ArchivedRecord(ROW, us, event.position, note, record.value or b"")
-                records.append((kept, event.schema_id))
+                self._archive.append_row(kept, event.schema_id, self._text_of)
+                self._is_ahead = True
                 self.rows[event.source, event.op] += 1
             return state
         if event.offset < state.ddl_offset:
             return state
         if event.table is None or (event.session.is_captured and self._source.follows(*event.table)):
-            records.append((ArchivedRecord(STATEMENT, us, event.position, b"", json.dumps(encode(event)).encode()), None))
+            self._archive.append(ArchivedRecord(STATEMENT, us, event.position, b"", json.dumps(encode(event)).encode()))
+            self._is_ahead = True
         return replace(state, ddl_offset=event.offset + 1, position=event.position)
 
-    def _commit(self, records: Sequence[_Kept], state: SourceState) -> None:
+    def _commit(self, state: SourceState) -> None:
         with self._archive.transaction():
-            for record, schema_id in records:
-                if schema_id is None:
-                    self._archive.append(record)
-                else:
-                    self._archive.append_row(record, schema_id, self._text_of)
             self._archive.put_state(self._source.name, state)
+        self._is_ahead = False
         self._written_s = time.monotonic()
 
 

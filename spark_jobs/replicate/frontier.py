@@ -18,7 +18,7 @@ cursor's `offset` to its `read` come again, and events before `released` are lef
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import takewhile
@@ -34,12 +34,16 @@ T = TypeVar("T")
 
 
 class LoggedEvents(NamedTuple, Generic[T]):
-    """Events of the transaction at `position` (ordinal 0), and `source.ts_us` of one of them; or rows of a chunk."""
+    """Events of the transaction at `position` (ordinal 0), and `source.ts_us` of one of them; or rows of a chunk.
+
+    `size` is about their bytes in memory.
+    """
 
     position: Position
     ts_us: int
-    events: Sequence[T]
+    events: Collection[T]
     chunk: ChunkRows | None = None
+    size: int = 0
 
 
 class OrderedEvents(NamedTuple, Generic[T]):
@@ -47,7 +51,8 @@ class OrderedEvents(NamedTuple, Generic[T]):
 
     at: StreamPosition
     source: str
-    events: Sequence[T]
+    events: Collection[T]
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ _RecordId = tuple[int, int]
 
 @dataclass(slots=True)
 class _Stream(Generic[T]):
-    """A source in the merge. `bound` is None if it is not a member."""
+    """A source in the merge. `bound` is None if it is not a member. `size` counts the events that wait."""
 
     number: int
     next: _RecordId
@@ -81,6 +86,7 @@ class _Stream(Generic[T]):
     bound: StreamPosition | None
     ready: deque[tuple[OrderedEvents[T], _RecordId]] = field(default_factory=deque)
     parts: list[tuple[LoggedEvents[T], _RecordId]] = field(default_factory=list)
+    size: int = 0
 
     def cursor(self, released: StreamPosition) -> SourceCursor:
         unfinished = [record for _, record in self.parts[:1]] + ([self.ready[0][1]] if self.ready else [])
@@ -133,9 +139,8 @@ class StreamMerge(Generic[T]):
         return self._streams[source].next[0] if source in self._streams else None
 
     def waiting(self, source: str) -> int:
-        """Return about how many events of a source are read and not released."""
-        stream = self._streams[source]
-        return sum(len(one.events) for one, _ in stream.ready) + sum(len(one.events) for one, _ in stream.parts)
+        """Return the size of the events of a source that are read and not released."""
+        return self._streams[source].size
 
     def is_released(self, source: str) -> bool:
         """Return whether every transaction that was read to its end is released."""
@@ -167,6 +172,7 @@ class StreamMerge(Generic[T]):
         least = max(self.released, stream.bound or StreamPosition.START)
         for events, since in sorted(_timed(source, stream, record, commit, logged), key=lambda one: one[0].at):
             if offset < stream.read and events.at < self.released:
+                stream.size -= events.size
                 continue
             if offset >= stream.read and events.at < least:
                 message = (
@@ -198,7 +204,9 @@ class StreamMerge(Generic[T]):
             released.append(events)
             count += len(events.events)
         for events in released:
-            self._streams[events.source].ready.popleft()
+            stream = self._streams[events.source]
+            stream.size -= events.size
+            stream.ready.popleft()
         return released
 
 
@@ -208,16 +216,19 @@ def _timed(
     """Return the events of transactions that have ended, rows of chunks first; keep the parts of the one that has not."""
     time_of, chunks, timed = RowTimes(commit), [], []
     waiting = [] if commit.reset else [(_continued(one, commit), since) for one, since in stream.parts]
+    stream.size -= sum(one.size for one, _ in stream.parts) if commit.reset else 0
     stream.parts = []
     for one, since in (*waiting, *((one, record) for one in logged)):
+        if since is record:
+            stream.size += one.size
         if one.chunk is not None:
             at = StreamPosition(one.chunk.us, stream.number, one.chunk.at)
-            chunks.append((OrderedEvents(at, source, one.events), record))
+            chunks.append((OrderedEvents(at, source, one.events, one.size), record))
         elif _is_open(one.position, commit, is_part=since is not record):
             stream.parts.append((one, since))
         else:
             at = StreamPosition(time_of(one.position, one.ts_us), stream.number, one.position)
-            timed.append((OrderedEvents(at, source, one.events), since))
+            timed.append((OrderedEvents(at, source, one.events, one.size), since))
     return chunks + timed
 
 

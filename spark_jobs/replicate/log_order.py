@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 PREFIX: Final = len(Position.MINIMUM.prefix)
 """Characters of the position of a transaction, in the positions of its rows."""
+_EVENT_BYTES: Final = 600
+"""Of an event in memory, beside the bytes of its record."""
 _RANKS: Final = {"r": 0, "ddl": 1, "t": 1, "d": 2, "u": 2, "c": 3}
 """Of events at one position: the delete of a changed key comes before its insert."""
 
@@ -110,7 +112,9 @@ class LogOrder:
         """Yield the events of each transaction of the log, and of each chunk. Errors as the decoder's."""
         for (prefix, chunk), group in groupby(self.placed(transaction), lambda one: (one.position[:PREFIX], one.chunk)):
             records = list(group)
-            yield LoggedEvents(transaction_at(prefix), records[0].us, list(joined([one.event for one in records])), chunk)
+            events = list(joined([one.event for one in records]))
+            size = sum(one.record.size + _EVENT_BYTES for one in records)
+            yield LoggedEvents(transaction_at(prefix), records[0].us, events, chunk, size)
 
     def placed(self, transaction: KafkaTransaction) -> list[PlacedRecord]:
         """Return the records of the events in their order; a changed key has two.

@@ -56,8 +56,8 @@ log = structlog.get_logger()
 
 _WAITS_S: Final = 0.5
 _BUFFER_BYTES: Final = 32 << 20
-_MOST_AHEAD: Final = 20_000
-"""Events of a source that wait until another source is as far: then no more of it is read."""
+_MOST_AHEAD: Final = 32 << 20
+"""Bytes of events of a source that wait until another source is as far: then no more of it is read."""
 _ASKED_EVERY_S: Final = 0.5
 
 
@@ -198,7 +198,7 @@ class TaskAttempt(Attempt):
         missing = sorted(self._sources.keys() - group.sources.keys())
         if missing:
             log.warning("task.sources_not_joined", group=self._settings.group, sources=missing)
-        ends = {name: start.offset for name, start in newest.items() if name in group.sources} if until_caught_up else None
+        ends = self._ends(group, newest) if until_caught_up else None
         try:
             while not self._is_done(ends):
                 group.follow(self._reader.read())
@@ -211,6 +211,12 @@ class TaskAttempt(Attempt):
                     group.stop()
             raise
         group.stop()
+
+    def _ends(self, group: GroupReader, newest: Mapping[str, CommitStart]) -> dict[str, int]:
+        """Return the offset up to which Kafka has each source that has joined. A member that has published nothing is awaited."""
+        joined = {name: one for name, one in group.sources.items() if name in self._sources}
+        ends = {name: newest[name].offset for name in joined.keys() & newest.keys()}
+        return ends | {name: 0 for name, one in joined.items() if name not in newest and one.is_member(None)}
 
     def _begin_joined(self, group: GroupReader, merge: StreamMerge[Event], stack: ExitStack) -> None:
         """Begin sources that have joined since, each with its first commit record as a member."""
@@ -261,7 +267,9 @@ class TaskAttempt(Attempt):
         if ends is None:
             return False
         states = self._changes.states
-        return all(self._changes.offset(name) >= end and not states[name].loading for name, end in ends.items())
+        return all(
+            name in states and self._changes.offset(name) >= end and not states[name].loading for name, end in ends.items()
+        )
 
     def _round(self, paused: Collection[str]) -> None:
         """Read a batch, and apply it."""

@@ -28,6 +28,7 @@ from spark_jobs.replicate.apply_target import SourceState
 from spark_jobs.replicate.archiver import FileTarget
 from spark_jobs.replicate.ddl_statements import DdlStatements
 from spark_jobs.replicate.loading import begun as begin
+from spark_jobs.replicate.log_order import LogOrder
 from spark_jobs.replicate.task import run_task
 from tests.docs.doc_blocks import ROOT, page_of
 from tests.integration.test_ordered_stream import mapping_of, written
@@ -177,6 +178,9 @@ def test_a_task_that_dies_at_any_step_of_a_commit_keeps_each_change_once(kept, b
         archive.put_state(source.name, replace(state, asked_ms=1))
     archive.close()
     fsync, left, deaths, dice = os.fsync, [0], 0, random.Random(7)
+    placed, slices = LogOrder.placed, []
+    monkeypatch.setattr("spark_jobs.replicate.stream_reader.SLICE_BYTES", 3_000)
+    monkeypatch.setattr(LogOrder, "placed", lambda order, one: slices.append(one.open) or placed(order, one))
 
     def dying(descriptor):
         left[0] -= 1
@@ -193,6 +197,7 @@ def test_a_task_that_dies_at_any_step_of_a_commit_keeps_each_change_once(kept, b
         except Died:
             deaths += 1
     assert deaths > 2
+    assert any(slices), "Kafka transactions in slices"
     assert printed(tmp_path / "again", capsys) == printed(folder, capsys)
 
 

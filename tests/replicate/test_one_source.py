@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from schemas.settings import from_mapping
 from spark_jobs.replicate.row_writer import RowWriter
 from spark_jobs.replicate.stream_reader import _SourceRecords
 from tests.integration.test_ordered_stream import mapping_of, written
 from tests.replicate.task_scene import COLUMNS, Died, catch_up, rows_of, task_of
 from tests.support.producers import SIGNAL, running
-from tests.support.servers import database
+from tests.support.servers import database, unique_name
 
 
 def test_a_loaded_and_followed_source_is_equal(source, registry):
@@ -72,12 +74,17 @@ def test_statements_on_tables_that_are_not_published_are_not_run(source, registr
                     cursor.execute(f"DROP DATABASE IF EXISTS {schema}")
 
 
-def test_a_transaction_larger_than_memory_should_hold_is_applied_in_slices(source, registry, monkeypatch):
-    """In the order of its log, over partitions of several tables; each start dies within it, and the next one continues."""
+@pytest.mark.parametrize("order", ["source", "global"])
+def test_a_transaction_larger_than_memory_should_hold_is_applied_in_slices(source, registry, monkeypatch, order):
+    """In the order of its log, over partitions of several tables; each start dies within it, and the next one continues.
+
+    In the order of all sources it waits on disk until it has ended; here its parts are in Kafka transactions of their own.
+    """
     target = database("mariadb114")
-    settings = from_mapping(mapping_of(source, registry.url))
+    group = unique_name("group")
+    settings = from_mapping(mapping_of(source, registry.url, group=group))
     source.execute(SIGNAL, *(f"CREATE TABLE {table} ({COLUMNS}, UNIQUE KEY (v))" for table in ("a", "b")))
-    task = task_of(source, registry.url, target, apply={"driver_rows": 300, "max_delay_ms": 0})
+    task = task_of(source, registry.url, target, order=order, group=group, apply={"driver_rows": 300, "max_delay_ms": 0})
     slices, write, left = [], RowWriter.write, [0]
 
     def dying(writer, rows, loading):
@@ -93,6 +100,9 @@ def test_a_transaction_larger_than_memory_should_hold_is_applied_in_slices(sourc
         run.caught_up(source)
         left[0] = 10
         catch_up(task)
+        assert not rows_of(target, source.schema, "a"), "the tables are there: the source was waited for"
+        if order == "global":
+            monkeypatch.setattr("kafkaio.transactional_writer.LONGEST_SHARE", 0.0)
         source.execute("BEGIN")
         for begin in range(0, 4000, 500):
             rows = ",".join(f"({number}, {number}, REPEAT('x', 100))" for number in range(begin, begin + 500))
@@ -117,6 +127,7 @@ def test_a_transaction_larger_than_memory_should_hold_is_applied_in_slices(sourc
                 deaths += 1
     assert deaths > 3
     assert sum(1 for one in slices if one.open) > 20
+    assert any(one.commit.open for one in slices) == (order == "global")
     for table in ("a", "b"):
         assert rows_of(target, source.schema, table) == rows_of(source.server, source.schema, table), table
 
