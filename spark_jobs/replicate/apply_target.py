@@ -23,7 +23,7 @@ from mysqlio.connection import close_quietly, connect
 from mysqlio.quoting import qualified
 from mysqlio.server_errors import ServerCode, server_code, source_errors
 from mysqlio.server_facts import identity_of, is_mariadb
-from schemas.errors import ConfigError, FencedError, SourceError
+from schemas.errors import ConfigError, FencedError, RetriableSourceError, SourceError
 from schemas.json_codec import Form, decode, encode, json_field
 from schemas.stream_order import StreamPosition
 from spark_jobs.replicate.frontier import SourceCursor
@@ -216,8 +216,12 @@ class ApplyTarget:
 
     @contextmanager
     def _asking(self) -> Iterator[Connection]:
-        with source_errors(self.access.address, self.access.section):
-            yield self.connection
+        try:
+            with source_errors(self.access.address, self.access.section):
+                yield self.connection
+        except RetriableSourceError:
+            self.close()  # it may be lost: the next attempt opens another one
+            raise
 
     # ---- state
 
