@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from devservers import start_database, start_kafka, start_registry
+from tests.chaos import task_faults, task_round
 from tests.chaos.faults import ALL, WITH_CLUSTER, WITH_REPLICA
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.results import RESULTS, summary, write_down
@@ -54,10 +55,15 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--cluster", action="store_true", help="Spark on a cluster of two workers")
     parser.add_argument("--writer", choices=("auto", "arrow", "jvm"), default="", help="what writes the lake, with faults aimed at it")
     parser.add_argument("--sinks", action="store_true", help="two or three sinks of one merge job, with routes and transforms")
+    parser.add_argument("--sources", type=int, choices=(2,), default=0, help="so many sources of one replication task, with --target")
+    parser.add_argument("--target", choices=task_round.TARGETS, default=task_round.TARGETS[0], help="the server that a task applies to")
     parser.add_argument("--jobs", type=int, default=1, help="so many processes share the rounds")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     options.only = tuple(filter(None, options.only.split(",")))
+    faults = task_faults.ALL if options.sources else ALL
+    if options.sources and (options.sinks or options.cluster or options.writer or options.replica):
+        parser.error("--sources goes without --sinks, --cluster, --writer and --replica")
     if not options.replica and any(name in WITH_REPLICA for name in options.only):
         parser.error("that fault needs --replica")
     if not options.cluster and any(name in WITH_CLUSTER for name in options.only):
@@ -66,8 +72,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         parser.error("--sinks goes with neither --cluster nor --writer")
     if not options.sinks and any(name in WITH_SINKS for name in options.only):
         parser.error("that fault needs --sinks")
-    if unknown := [name for name in options.only if name not in ALL]:
-        parser.error(f"no fault is called {', '.join(unknown)}; there are {', '.join(ALL)}")
+    if unknown := [name for name in options.only if name not in faults]:
+        parser.error(f"no fault is called {', '.join(unknown)}; there are {', '.join(faults)}")
     return options
 
 
@@ -88,8 +94,41 @@ def _side_by_side(options: argparse.Namespace, arguments: list[str]) -> int:
             child.terminate()
 
 
+def _rounds_of_tasks(options: argparse.Namespace) -> int:
+    """How many were bad."""
+    bad = 0
+    began = time.monotonic()
+    root = Path(tempfile.mkdtemp(prefix="tidemark-chaos-"))
+    with task_round.TaskServers(root, options.target) as servers:
+        for seed in range(options.seed, options.seed + options.rounds):
+            if options.minutes and time.monotonic() - began > options.minutes * 60:
+                break
+            drawn = task_round.plan(seed, options.only)
+            flavour = drawn.flavour(options.target)
+            print(f"round {seed}: {', '.join(drawn.names)} ({flavour}{', XA' if drawn.xa else ''})", flush=True)
+            begun = time.monotonic()
+            try:
+                outcome = task_round.play(servers, seed, root / f"round-{seed}", only=options.only)
+            except Exception:  # noqa: BLE001 - it is part of the outcome
+                servers.restart()
+                outcome = _ended_early(begun)
+            bad += not outcome.good
+            write_down(options.results, seed, flavour, drawn.names, outcome)
+            print(f"round {seed}: {_described(outcome)}", flush=True)
+    if not bad:
+        shutil.rmtree(root, ignore_errors=True)
+    return bad
+
+
+def _ended_early(begun: float, sinks: tuple[str, ...] = ()) -> Outcome:
+    """A round that the present error ended."""
+    return Outcome(0, 0, 0, 0, 0, 0, 0, time.monotonic() - begun, {}, traceback.format_exc(), sinks=sinks)
+
+
 def _rounds(options: argparse.Namespace) -> int:
     """How many were bad."""
+    if options.sources:
+        return _rounds_of_tasks(options)
     flavour = options.db + ("+replica" if options.replica else "") + ("+cluster" if options.cluster else "")
     flavour += f"+{options.writer}" if options.writer else ""
     flavour += "+sinks" if options.sinks else ""
@@ -144,7 +183,7 @@ def _played(servers: Servers, seed: int, folder: Path, options: argparse.Namespa
             if not server.running:
                 server.restart()
         kinds = kinds_of(seed) if options.sinks else ()
-        return Outcome(0, 0, 0, 0, 0, 0, 0, time.monotonic() - began, {}, traceback.format_exc(), sinks=kinds)
+        return _ended_early(began, kinds)
 
 
 if __name__ == "__main__":

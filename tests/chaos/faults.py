@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import re
 import signal
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import pymysql
 
@@ -15,12 +16,24 @@ from tests.chaos.ddl import change_types
 from tests.chaos.load import TABLES, large_transaction
 from tests.chaos.machine import ON_MACHINES, WITH_CLOCK, WITH_CLUSTER, WITH_WRITER, idle
 from tests.chaos.peers import WITH_SILENCE
+from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.sink_faults import WITH_SINKS
 from tests.chaos.world import MERGE, RUN, World
 from tidemark.status.status_tree import Status
 
 Fault = Callable[[World], None]
+
+
+class Line(Protocol):
+    """A connection of which the proxy that it goes through can be disturbed."""
+
+    @property
+    def proxy(self) -> Proxy: ...
+    @property
+    def rng(self) -> random.Random: ...
+    def pause(self, low: float, high: float) -> None:
+        """Let things run for a drawn time."""
 
 
 def kill_producer(world: World) -> None:
@@ -129,29 +142,29 @@ def switch_over_and_back(world: World) -> None:
     switch_over(world)
 
 
-def cut_connections(world: World) -> None:
-    for _ in range(world.rng.randint(1, 3)):
-        world.proxy.disconnect()
-        world.pause(0, 1)
+def cut_connections(line: Line) -> None:
+    for _ in range(line.rng.randint(1, 3)):
+        line.proxy.disconnect()
+        line.pause(0, 1)
 
 
-def stall_connections(world: World) -> None:
-    world.proxy.stall()
-    world.pause(1, 25)
-    world.proxy.heal()
+def stall_connections(line: Line) -> None:
+    line.proxy.stall()
+    line.pause(1, 25)
+    line.proxy.heal()
 
 
-def slow_connections(world: World) -> None:
-    world.proxy.slow(0.02)
-    world.pause(2, 6)
-    world.proxy.heal()
+def slow_connections(line: Line) -> None:
+    line.proxy.slow(0.02)
+    line.pause(2, 6)
+    line.proxy.heal()
 
 
-def refuse_connections(world: World) -> None:
-    world.proxy.refusing = True
-    world.proxy.disconnect()
-    world.pause(1, 5)
-    world.proxy.heal()
+def refuse_connections(line: Line) -> None:
+    line.proxy.refusing = True
+    line.proxy.disconnect()
+    line.pause(1, 5)
+    line.proxy.heal()
 
 
 def registry_down(world: World) -> None:
@@ -231,6 +244,12 @@ def large(world: World) -> None:
             raise
 
 
+ON_LINES: Final[Mapping[str, Callable[[Line], None]]] = {
+    "cut": cut_connections,
+    "stall": stall_connections,
+    "slow": slow_connections,
+    "refuse": refuse_connections,
+}
 KILLS: Final[Mapping[str, Fault]] = {
     "kill producer": kill_producer,
     "kill producer twice": kill_producer_twice,
@@ -245,10 +264,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "freeze producer": freeze_producer,
     "freeze merge": freeze_merge,
     "second producer": second_producer,
-    "cut connections": cut_connections,
-    "stall connections": stall_connections,
-    "slow connections": slow_connections,
-    "refuse connections": refuse_connections,
+    **{f"{name} connections": fault for name, fault in ON_LINES.items()},
     **ON_MACHINES,
     **WITH_CLOCK,
     **WITH_SILENCE,

@@ -115,15 +115,16 @@ def _word(number: int) -> str:
 
 
 class Load:
-    """Threads that write until stopped. `rate` is transactions per second over all of them."""
+    """Threads that write until stopped. `rate` is transactions per second over all of them. `at_commit` ends each but those by XA."""
 
     def __init__(
-        self, server: Database, database: str, seed: int, *, rate: float, workers: int = 3, xa: bool = False
+        self, server: Database, database: str, seed: int, *, rate: float, workers: int = 3, xa: bool = False, at_commit: Sequence[str] = ()
     ) -> None:
         self._server, self._database = server, database
         self._stop = threading.Event()
         self._silent = threading.Event()
         self._pause_s = workers / rate
+        self._at_commit = at_commit
         self.failure: BaseException | None = None
         self._workers = [
             threading.Thread(
@@ -200,6 +201,8 @@ class Load:
                     self._step(cursor, rng, serial + 1_000_000)
                     cursor.execute("ROLLBACK TO SAVEPOINT here")
                     self._step(cursor, rng, serial + 2_000_000)
+                for statement in self._at_commit:
+                    cursor.execute(statement)
             if rng.random() < 0.05:
                 connection.rollback()
             else:

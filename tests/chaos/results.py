@@ -13,7 +13,7 @@ from tests.chaos.round import Outcome
 PROTOCOL: Final = 3
 """Grows with every change of what is in Kafka, in the state topic or in the sink."""
 RESULTS: Final = Path(__file__).with_name("results.jsonl")
-_COUNTED: Final = ("kills", "faults", "events", "refusals", "lost", "duplicated", "differing", "leaked")
+_COUNTED: Final = ("kills", "faults", "events", "refusals", "lost", "duplicated", "differing", "leaked", "out_of_order")
 _SHOWN: Final = 200
 
 
@@ -46,5 +46,5 @@ def summary(results: Path) -> str:
     return (
         f"chaos: {len(rounds)} rounds, {total['kills']} kills, {total['faults']} other faults, {total['refusals']} refusals, "
         f"{total['events']} events, {total['lost']} lost, {total['duplicated']} duplicated, "
-        f"{total['differing']} differing rows, {total['leaked']} leaked{unfinished}{sinks}; {hours:.1f} h of rounds"
+        f"{total['differing']} differing rows, {total['leaked']} leaked, {total['out_of_order']} out of order{unfinished}{sinks}; {hours:.1f} h of rounds"
     )

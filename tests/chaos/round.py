@@ -75,10 +75,11 @@ class Outcome:
     leaked: int = 0
     refusals: int = 0
     sinks: tuple[str, ...] = ()
+    out_of_order: int = 0
 
     @property
     def good(self) -> bool:
-        return not (self.lost or self.duplicated or self.differing or self.leaked or self.wrong)
+        return not (self.lost or self.duplicated or self.differing or self.leaked or self.out_of_order or self.wrong)
 
     def document(self) -> dict[str, Any]:
         return asdict(self)

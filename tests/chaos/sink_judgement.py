@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from schemas.identity import TableName
 from schemas.names import folder_name
 from tests.chaos.sink_plans import Feed, SinkPlan
-from tests.e2e.pipeline import environment
+from tests.e2e.child_processes import environment
 from tests.support.changelogs import OWN, events_of_files, events_of_topic, folded
 from tidemark.verify.sink_reader import SOURCE_COLUMN
 from tidemark.verify.sink_types import open_reader
@@ -35,12 +35,13 @@ Rows = Mapping[Identity, Mapping[str, str | None]]
 
 @dataclass(slots=True)
 class Judgement:
-    """What was found in one sink, or in all: rows compared, rows and events that are wrong, and sentences about them."""
+    """What was found in one target, or in all: rows compared, rows and events that are wrong, and sentences about them."""
 
     rows: int = 0
     lost: int = 0
     duplicated: int = 0
     differing: int = 0
+    out_of_order: int = 0
     wrong: list[str] = field(default_factory=list)
 
     def add(self, other: Judgement) -> None:
@@ -49,6 +50,7 @@ class Judgement:
         self.lost += other.lost
         self.duplicated += other.duplicated
         self.differing += other.differing
+        self.out_of_order += other.out_of_order
         self.wrong += other.wrong
 
     @property

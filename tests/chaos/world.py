@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import random
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from devservers import Database, Kafka, Registry
 from devservers.processes import GuardedProcess
@@ -25,7 +24,8 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.sink_servers import SinkHost, SinkServers, restart
 from tests.chaos.truth import StatusTruth, standings
-from tests.e2e.pipeline import PATIENCE_S, POLL_S, Pipeline, environment
+from tests.e2e.child_processes import ChildProcesses
+from tests.e2e.pipeline import PATIENCE_S, POLL_S, Pipeline
 from tests.support.clock import Clock
 from tests.support.spark_cluster import SparkCluster
 from tidemark.status.status_tree import Status
@@ -49,30 +49,20 @@ class Servers:
     sinks: SinkServers | None = None
 
 
-class SupervisedPipeline(Pipeline):
-    """A pipeline under a supervisor: what ended by itself is started again, if `excuse` has a reason for it.
+class Supervised(ChildProcesses):
+    """Processes under a supervisor: one that ended by itself is started again, if `excuse` has a reason for it."""
 
-    Of several sinks each has a status, and what is waited for is waited for in each. `takes` has the source tables of a sink that
-    does not take all. A sink that ends alone ends the round, unless the merge job ends with it within `_ENDS_TOGETHER_S`. Processes
-    have the settings of `config_of_all`, if there are other ones than those of the judgement, and those of a verb in `configs`.
-    """
+    VERBS: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, *arguments: object, **options: object) -> None:
-        super().__init__(*arguments, **options)  # type: ignore[arg-type]
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.excuse: Callable[[str, str], str | None] = lambda _verb, _tail: None
         self.ends: Counter[str] = Counter()
-        self.moved_back: list[str] = []
         self.truth = StatusTruth()
-        self.takes: Mapping[str, frozenset[str]] = {}
-        self.patience = 1.0
-        self.configs: dict[str, Path] = {}
-        self.config_of_all: Path | None = None
-        self._last: dict[str, Status] = {}
-        self._read_to = 0
-        self._alone: tuple[float, str] | None = None
 
+    @override
     def check(self) -> None:
-        for verb in (RUN, MERGE):
+        for verb in self.VERBS:
             child = self._children.get(verb)
             if child is None or child.status is None:
                 continue
@@ -83,6 +73,99 @@ class SupervisedPipeline(Pipeline):
             self.ends[f"{verb}: {reason}"] += 1
             self._killed.append(self._children.pop(verb))
             self.start(verb)
+
+    def said(self, verb: str) -> str:
+        """The log of a process since it was started last."""
+        with self.log_path(verb).open("rb") as file:
+            file.seek(self._log_begins.get(verb, 0))
+            return file.read().decode("utf-8", "replace")
+
+    @override
+    def start(self, *verbs: str) -> None:
+        super().start(*verbs)
+        for verb in verbs:
+            self.truth.up(verb)
+
+    @override
+    def kill(self, verb: str) -> None:
+        super().kill(verb)
+        self.truth.down(verb)
+
+    @override
+    def stop(self, verb: str) -> int | None:
+        self.truth.down(verb)
+        return super().stop(verb)
+
+    def freeze(self, verb: str) -> None:
+        """SIGSTOP."""
+        self._children[verb].signal(signal.SIGSTOP)
+        self.truth.down(verb)
+
+    def thaw(self, verb: str) -> None:
+        """SIGCONT."""
+        self._children[verb].signal(signal.SIGCONT)
+        self.truth.up(verb)
+
+    def pid_of(self, verb: str) -> int:
+        """Of the running process, started over if it has just ended."""
+        self.check()
+        return self._children[verb].pid
+
+    def adopt(self, verb: str, other: str, ended: str) -> None:
+        """Of the processes of these names one has ended; the one left is from now on the one of that verb."""
+        self._killed.append(self._children.pop(ended))
+        if ended == verb:
+            self._children[verb] = self._children.pop(other)
+
+    def start_second(self, verb: str, other: str) -> None:
+        """Another process of the same verb and configuration, under another name of ours."""
+        self._children[other] = self.spawn(verb, self.log_path(other))
+        self.truth.up(verb)
+
+    def wait_for_line(self, name: str, line: str, seconds: float) -> None:
+        """Wait until a log has a line."""
+        deadline = time.monotonic() + seconds
+        while line not in self.log_path(name).read_text(encoding="utf-8", errors="replace"):
+            if time.monotonic() > deadline:
+                raise ChaosError(f"{name} has not said {line} in {seconds} s:\n{self.log_tail(name)}")
+            time.sleep(0.1)
+
+    def wait_until_one_ended(self, names: Sequence[str], seconds: float) -> str:
+        """Which of these processes ended first; one must, by itself."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for name in names:
+                if self._children[name].status is not None:
+                    return name
+            if time.monotonic() > deadline:
+                tails = "\n".join(self.log_tail(name) for name in names)
+                raise ChaosError(f"all of {', '.join(names)} still run after {seconds} s:\n{tails}")
+            time.sleep(0.1)
+
+class SupervisedPipeline(Supervised, Pipeline):
+    """A pipeline under a supervisor.
+
+    Of several sinks each has a status, and what is waited for is waited for in each. `takes` has the source tables of a sink that
+    does not take all. A sink that ends alone ends the round, unless the merge job ends with it within `_ENDS_TOGETHER_S`. Processes
+    have the settings of `config_of_all`, if there are other ones than those of the judgement, and those of a verb in `configs`.
+    """
+
+    VERBS = (RUN, MERGE)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.moved_back: list[str] = []
+        self.takes: Mapping[str, frozenset[str]] = {}
+        self.patience = 1.0
+        self.configs: dict[str, Path] = {}
+        self.config_of_all: Path | None = None
+        self._last: dict[str, Status] = {}
+        self._read_to = 0
+        self._alone: tuple[float, str] | None = None
+
+    @override
+    def check(self) -> None:
+        super().check()
         if len(self.settings.sinks) > 1 and MERGE in self._children:
             self._check_sinks()
 
@@ -93,8 +176,7 @@ class SupervisedPipeline(Pipeline):
     def spawn_by(self, config: Path | None, verb: str, log_path: Path, *arguments: str) -> GuardedProcess:
         """A process that this pipeline does not look after, by a file of settings; None for that of all."""
         used = config or self.config_of_all or self.config_path
-        command = [sys.executable, "-m", "tidemark", verb, "--config", str(used), *arguments]
-        return GuardedProcess.spawn(command, log_path, cwd=self.folder, env={**environment(), **self.env})
+        return self.spawn_command([verb, "--config", str(used), *arguments], log_path)
 
     def document(self) -> dict[str, Any]:
         """The settings of the processes, to be changed."""
@@ -108,12 +190,6 @@ class SupervisedPipeline(Pipeline):
             return
         self._killed.append(self._children.pop(verb))
         self.truth.down(verb)
-
-    def said(self, verb: str) -> str:
-        """What a process has logged since it was started last."""
-        with self.log_path(verb).open("rb") as file:
-            file.seek(self._log_begins.get(verb, 0))
-            return file.read().decode("utf-8", "replace")
 
     def _check_sinks(self) -> None:
         """Fail where a sink has ended, and the merge job continues with the others: it wants a person."""
@@ -130,19 +206,10 @@ class SupervisedPipeline(Pipeline):
         if self._alone is not None and time.monotonic() - self._alone[0] > _ENDS_TOGETHER_S:
             raise ChaosError(f"{self._alone[1]}\n{self.log_tail(MERGE)}")
 
+    @override
     def start(self, *verbs: str) -> None:
         super().start(*verbs)
-        for verb in verbs:
-            self.truth.up(verb)
-            self._alone = None if verb == MERGE else self._alone
-
-    def kill(self, verb: str) -> None:
-        super().kill(verb)
-        self.truth.down(verb)
-
-    def stop(self, verb: str) -> int | None:
-        self.truth.down(verb)
-        return super().stop(verb)
+        self._alone = None if MERGE in verbs else self._alone
 
     @override
     def status(self) -> Status:
@@ -202,52 +269,6 @@ class SupervisedPipeline(Pipeline):
             old = known.get(table.table)
             if old and old.applied and (table.applied is None or table.applied < old.applied):
                 self.moved_back.append(f"{table.table} in the sink from {old.applied} to {table.applied}")
-
-    def freeze(self, verb: str) -> None:
-        """SIGSTOP."""
-        self._children[verb].signal(signal.SIGSTOP)
-        self.truth.down(verb)
-
-    def thaw(self, verb: str) -> None:
-        """SIGCONT."""
-        self._children[verb].signal(signal.SIGCONT)
-        self.truth.up(verb)
-
-    def pid_of(self, verb: str) -> int:
-        """Of the running process, started over if it has just ended."""
-        self.check()
-        return self._children[verb].pid
-
-    def adopt(self, verb: str, other: str, ended: str) -> None:
-        """Of the processes of these names one has ended; the one left is from now on the one of that verb."""
-        self._killed.append(self._children.pop(ended))
-        if ended == verb:
-            self._children[verb] = self._children.pop(other)
-
-    def start_second(self, verb: str, other: str) -> None:
-        """Another process of the same verb and configuration, under another name of ours."""
-        self._children[other] = self.spawn(verb, self.log_path(other))
-        self.truth.up(verb)
-
-    def wait_for_line(self, name: str, line: str, seconds: float) -> None:
-        """Wait until a log has a line."""
-        deadline = time.monotonic() + seconds
-        while line not in self.log_path(name).read_text(encoding="utf-8", errors="replace"):
-            if time.monotonic() > deadline:
-                raise ChaosError(f"{name} has not said {line} in {seconds} s:\n{self.log_tail(name)}")
-            time.sleep(0.1)
-
-    def wait_until_one_ended(self, names: Sequence[str], seconds: float) -> str:
-        """Which of these processes ended first; one must, by itself."""
-        deadline = time.monotonic() + seconds
-        while True:
-            for name in names:
-                if self._children[name].status is not None:
-                    return name
-            if time.monotonic() > deadline:
-                tails = "\n".join(self.log_tail(name) for name in names)
-                raise ChaosError(f"all of {', '.join(names)} still run after {seconds} s:\n{tails}")
-            time.sleep(0.1)
 
 
 @dataclass(slots=True)

@@ -27,7 +27,8 @@ from devservers import Database, Kafka, Registry
 from devservers.processes import GuardedProcess, free_port
 from devservers.prometheus_server import start_prometheus
 from tests.docs.doc_blocks import ROOT
-from tests.e2e.pipeline import environment, spark_section
+from tests.e2e.child_processes import environment
+from tests.e2e.pipeline import spark_section
 from tests.support.servers import postgres
 from tidemark.api.observe import Observer
 from tidemark.process import config

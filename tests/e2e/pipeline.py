@@ -7,22 +7,20 @@ tests, and never outlive them. Progress is read from outside, as `tidemark statu
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pymysql
 
-import tidemark
 from devservers import Database, Kafka, Registry
 from devservers.processes import GuardedProcess
 from schemas import signals
+from schemas.overriding import override
 from schemas.position import Position, file_number
 from schemas.settings import Settings
+from tests.e2e.child_processes import ChildProcesses
 from tests.e2e.topics import Notification, Notifications
 from tidemark.api.observe import Observer
 from tidemark.process import config
@@ -33,7 +31,6 @@ from tidemark.verify.awaited import AwaitedRows
 PATIENCE_S = 300.0
 POLL_S = 0.25
 SIGNAL_TABLE = "tidemark_signal"
-_TAIL = 40
 SPARING = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -48,7 +45,7 @@ SPARING = {
 """Plans of a few rows, each run once: what prepares them costs more than they do."""
 
 
-class Pipeline:
+class Pipeline(ChildProcesses):
     """One source database on its way into one lake. Use it in a `with` statement.
 
     The merge job compiles and adapts no plan unless `spark` among the settings is `spark_section(compiled=True)`.
@@ -65,28 +62,19 @@ class Pipeline:
         registry: Registry,
         more: Mapping[str, Any] | None = None,
     ) -> None:
-        self.name, self.folder, self.server, self.database = name, folder, server, database
+        super().__init__(folder)
+        self.name, self.server, self.database = name, server, database
         self.kafka, self.registry = kafka, registry
-        self._children: dict[str, GuardedProcess] = {}
-        self._killed: list[GuardedProcess] = []
         self._signals = 0
         self._observer: Observer | None = None
         self.epoch = 0
-        self.env: dict[str, str] = {}
-        self._log_begins: dict[str, int] = {}
-        folder.mkdir(parents=True, exist_ok=True)
         self.config_path = folder / "tidemark.yaml"
         self.config_path.write_text(json.dumps(self._document() | dict(more or {})), encoding="utf-8")
         self.settings: Settings = config.load(self.config_path, {})
         self.notifications = Notifications(self.settings)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        for verb in list(self._children):
-            self.kill(verb)
-        self.wait_for_killed()
+        super().__exit__()
         if self._observer is not None:
             self._observer.__exit__(None, None, None)
 
@@ -108,75 +96,9 @@ class Pipeline:
             "spark": spark_section(),
         }
 
-    # --- processes ---------------------------------------------------------------------------------------
-
-    def start(self, *verbs: str) -> None:
-        """Start `tidemark <verb>`; further starts append to its log."""
-        for verb in verbs:
-            assert verb not in self._children, f"{verb} is running already"
-            path = self.log_path(verb)
-            self._log_begins[verb] = path.stat().st_size if path.exists() else 0
-            self._children[verb] = self.spawn(verb, path)
-
+    @override
     def spawn(self, verb: str, log_path: Path, *arguments: str) -> GuardedProcess:
-        """A process that this pipeline does not look after."""
-        command = [sys.executable, "-m", "tidemark", verb, "--config", str(self.config_path), *arguments]
-        return GuardedProcess.spawn(command, log_path, cwd=self.folder, env={**environment(), **self.env})
-
-    def kill(self, verb: str) -> None:
-        """kill -9, and wait until it is gone; Spark's JVM may live on for a moment, as after a real one."""
-        child = self._children.pop(verb)
-        self._killed.append(child)
-        child.signal(signal.SIGKILL)
-        while Path(f"/proc/{child.pid}").exists():
-            time.sleep(0.005)
-
-    def wait_for_killed(self) -> None:
-        """Wait until all that killed processes had started is gone, too."""
-        for child in self._killed:
-            assert child.wait(120)
-
-    def stop(self, verb: str) -> int | None:
-        """SIGTERM; the exit status."""
-        child = self._children.pop(verb)
-        child.signal(signal.SIGTERM)
-        ended = child.wait(180)
-        child.kill()
-        assert ended, f"{verb} did not stop in time:\n{self.log_tail(verb)}"
-        return child.status
-
-    def is_silent(self, verb: str) -> bool:
-        """Whether a process has said nothing since it was started last."""
-        return self.log_path(verb).stat().st_size == self._log_begins[verb]
-
-    def wait_for_end(self, verb: str, seconds: float = 180.0) -> tuple[int | None, str]:
-        """Wait until a process ends by itself: its status and its log."""
-        child = self._children.pop(verb)
-        ended = child.wait(seconds)
-        child.kill()
-        assert ended, f"{verb} still runs:\n{self.log_tail(verb)}"
-        return child.status, self.log_path(verb).read_text(encoding="utf-8", errors="replace")
-
-    def running(self, verb: str) -> bool:
-        return verb in self._children and self._children[verb].status is None
-
-    def pid(self, verb: str) -> int:
-        """Of a process that was started."""
-        return self._children[verb].pid
-
-    def check(self) -> None:
-        """Fail with the end of its log when a process has ended by itself."""
-        for verb, child in self._children.items():
-            assert child.status is None, f"{verb} ended with {child.status}:\n{self.log_tail(verb)}"
-
-    def log_path(self, verb: str) -> Path:
-        return self.folder / f"{verb}.log"
-
-    def log_tail(self, verb: str) -> str:
-        path = self.log_path(verb)
-        if not path.exists():
-            return "(no log)"
-        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:])
+        return self.spawn_command([verb, "--config", str(self.config_path), *arguments], log_path)
 
     # --- source ------------------------------------------------------------------------------------------
 
@@ -330,14 +252,6 @@ def create_signal_table(connection: pymysql.Connection[Any]) -> None:
             f"CREATE TABLE IF NOT EXISTS {SIGNAL_TABLE}"
             " (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
         )
-
-
-def environment() -> dict[str, str]:
-    """Ours, with this checkout importable, and a JVM that warms up fast: its work here is short."""
-    root = str(Path(tidemark.__file__).parents[1])
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn400m -XX:MetaspaceSize=256m"  # and collects nothing at its start
-    return {**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": options}
 
 
 def spark_section(*, compiled: bool = False, trigger_s: int = 2) -> dict[str, Any]:

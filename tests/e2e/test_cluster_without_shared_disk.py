@@ -21,8 +21,9 @@ from devservers import Database, Postgres
 from devservers.processes import GuardedProcess
 from schemas.names import folder_name
 from spark_jobs.sinks.files.manifest import FOLDER
+from tests.e2e.child_processes import environment
 from tests.e2e.conftest import MakePipeline
-from tests.e2e.pipeline import PATIENCE_S, SPARING, Pipeline, create_signal_table, environment
+from tests.e2e.pipeline import PATIENCE_S, SPARING, Pipeline, create_signal_table
 from tests.support.changelogs import events_of_files, events_of_topic, folded, folded_in_order, messages
 from tests.support.iceberg_tables import open_iceberg
 from tests.support.servers import new_database

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from devservers import Database, Kafka, Registry
-from tests.e2e.pipeline import Pipeline, environment, spark_section
+from tests.e2e.child_processes import environment
+from tests.e2e.pipeline import Pipeline, spark_section
 from tests.support.servers import new_database, unique_name
 from tidemark.process import config
 

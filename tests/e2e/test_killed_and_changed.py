@@ -18,7 +18,8 @@ from devservers import Kafka, Registry
 from devservers.processes import GuardedProcess
 from schemas.columns import Column, ColumnType, TableSchema
 from tests.chaos.hidden_versions import HiddenVersions
-from tests.e2e.pipeline import environment, spark_section
+from tests.e2e.child_processes import environment
+from tests.e2e.pipeline import spark_section
 from tests.merge.lake import at
 from tests.merge.topics import TableTopics
 from tests.support.servers import unique_name

@@ -23,7 +23,8 @@ from devservers import Database, Kafka, Registry
 from devservers._guard import children_of
 from devservers.processes import GuardedProcess
 from tests.chaos.proxy import Proxy
-from tests.e2e.pipeline import create_signal_table, environment, spark_section
+from tests.e2e.child_processes import environment
+from tests.e2e.pipeline import create_signal_table, spark_section
 from tests.support.servers import unique_name
 from tests.support.silent import SilentPeer
 

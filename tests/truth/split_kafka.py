@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -19,11 +19,11 @@ JOBS = ("run", "merge")
 class SplitKafka(Kafka):
     """`of_job(verb)` is what the configuration of a job has as `bootstrap_servers`, `proxies` are what it goes through."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, jobs: Sequence[str] = JOBS) -> None:
         patience = {"broker.session.timeout.ms": "120000"}  # a broker that is frozen is not fenced by its own controller
         super().__init__(run_dir, properties=patience)
         self._stack = ExitStack()
-        self.proxies: Mapping[str, Proxy] = {job: self._stack.enter_context(Proxy(0)) for job in JOBS}
+        self.proxies: Mapping[str, Proxy] = {job: self._stack.enter_context(Proxy(0)) for job in jobs}
 
     def of_job(self, job: str) -> str:
         return f"{self.host}:{self.proxies[job].port}"
@@ -31,7 +31,7 @@ class SplitKafka(Kafka):
     @override
     def _choose_ports(self) -> None:
         super()._choose_ports()
-        self._job_ports = {job: free_port() for job in JOBS}
+        self._job_ports = {job: free_port() for job in self.proxies}
         for job, port in self._job_ports.items():
             self.proxies[job].lead_to(port)
 
@@ -39,7 +39,7 @@ class SplitKafka(Kafka):
     def _prepare(self) -> None:
         super()._prepare()
         names = {"PLAINTEXT": self.port, **{job.upper(): port for job, port in self._job_ports.items()}}
-        advertised = {"PLAINTEXT": self.port, **{job.upper(): self.proxies[job].port for job in JOBS}}
+        advertised = {"PLAINTEXT": self.port, **{job.upper(): proxy.port for job, proxy in self.proxies.items()}}
         controller = f"CONTROLLER://{self.host}:{self._controller_port}"
         with (self.folder / "server.properties").open("a", encoding="utf-8") as file:
             file.write(f"listeners={','.join(f'{name}://{self.host}:{port}' for name, port in names.items())},{controller}\n")

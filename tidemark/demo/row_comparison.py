@@ -37,13 +37,17 @@ def _tables(connection: Connection, database: str) -> set[str]:
 
 
 def _query(connection: Connection, database: str, table: str) -> str:
-    """Return the SELECT of all columns. A server prints six digits of a FLOAT: it is asked for the DOUBLE of the same value."""
+    """Return the SELECT of all columns.
+
+    A server prints six digits of a FLOAT: it is asked for the DOUBLE of the same value. MySQL takes the name `*` for all columns.
+    """
     columns = _rows(
         connection,
         "SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS "
         f"WHERE TABLE_SCHEMA = '{database}' AND TABLE_NAME = '{table}' ORDER BY ORDINAL_POSITION",
     )
-    chosen = [f"{quoted(name)} * 1E0" if kind == "float" else quoted(name) for name, kind in columns]
+    forms = {name: f"{quoted(name)} * 1E0" for name, kind in columns if kind == "float"} | {"*": "COALESCE(`*`)"}
+    chosen = [forms.get(name, quoted(name)) for name, _ in columns]
     return f"SELECT {', '.join(chosen)} FROM {qualified(database, table)}"
 
 
