@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-SYSTEM_DATABASES: Final = ("information_schema", "mysql", "performance_schema", "sys")
+from schemas.loop_marks import META
+
+SYSTEM_DATABASES: Final = ("information_schema", "mysql", "performance_schema", "sys", META)
 
 
 @dataclass(frozen=True, slots=True)

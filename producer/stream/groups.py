@@ -137,7 +137,7 @@ class TransactionAssembler:
         if transaction is None or not self.cursor.has_new_boundary:
             return False
         is_of_rows = transaction.needs_commit and transaction.pending is None  # a DDL statement may have written records
-        return is_of_rows and transaction.next_ordinal == 1
+        return is_of_rows and (transaction.next_ordinal == 1 or transaction.is_ignored)
 
     @property
     def can_pass_runs(self) -> bool:
@@ -425,7 +425,7 @@ class TransactionAssembler:
         """Drop rows at a ROLLBACK [TO]. A group has rows of transactional tables only; others have groups of their own."""
         transaction = self._open()
         name = savepoint_name(query.sql, self._flavour)
-        if transaction.pending is None and transaction.next_ordinal > 1:
+        if transaction.pending is None and transaction.next_ordinal > 1 and not transaction.is_ignored:
             raise UnknownEventError(UNANNOUNCED_ROLLBACK, f"{self.cursor.file}:{offset}")
         if name is None:
             if transaction.pending is not None:

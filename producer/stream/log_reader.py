@@ -254,7 +254,10 @@ class LogReader:
             self._commit_part_if_possible()
 
     def _commit_part_if_possible(self) -> None:
-        if self._assembler.can_be_divided:
+        transaction = self._assembler.transaction
+        if transaction is not None and transaction.is_ignored:
+            self._commit_what_is_whole()
+        elif self._assembler.can_be_divided:
             self._commit_part()
 
     def _commit_part(self) -> None:

@@ -38,13 +38,14 @@ Document = Mapping[str, Any] | None
 class RoutePlan(NamedTuple):
     """What happens to rows of one operation: whether they are encoded, and who gets them, in this order.
 
-    `images` is how many row images each row has in the log.
+    `images` is how many row images each row has in the log. `watchers` may want rows of ignored transactions.
     """
 
     op: Op
     images: int
     encodes: bool
     handlers: tuple[Callable[[RowsEvent], None], ...]
+    watchers: tuple[RowsWatcher, ...] = ()
 
 
 class RunPlan(NamedTuple):
@@ -61,7 +62,7 @@ class Route:
     `json_columns` are the indices of the columns of type JSON. `schema` is the table version, also of a table that is
     not captured but is a parent of one that is. `encoded_ops` are the operations that become records. `plans` has what
     happens to each type of rows event, `run_plans` what happens in runs by operations (bits: 1 insert, 2 update, 4 delete; None:
-    its rows are in no run).
+    its rows are in no run). `is_mark`: a transaction that begins with it is ignored.
     """
 
     database: str
@@ -74,6 +75,7 @@ class Route:
     key_text: KeyText | None = None
     layout: BinlogLayout | None = None
     is_signal: bool = False
+    is_mark: bool = False
     outbox: Outbox | None = None
     schema: TableSchema | None = None
     encoded_ops: frozenset[Op] = frozenset()
@@ -220,19 +222,27 @@ class RunHandler(RowsHandler, Protocol):
         """Handle the rows of one table in a run, in log order. Errors as those of `rows`."""
 
 
+@runtime_checkable
+class RowsWatcher(RowsHandler, Protocol):
+    """A rows handler that writes nothing, and at times has to see rows of ignored transactions, too."""
+
+    def watches(self, table: Route) -> bool:
+        """Return whether it has to see all rows of a table at the moment."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoggedStatement:
     """A statement of the log that is no data change, and what it does to tables (`changes`, refined by the catalog).
 
-    `written_s` is the event's time in whole seconds since 1970. `is_in_kafka`: an earlier start has published its
-    record.
+    `written_s` is the event's time in whole seconds since 1970. `is_unpublished`: no record of it is written, since an earlier
+    start has published it, or an ignored channel has run it.
     """
 
     parsed: Statement
     changes: Sequence[DdlChange]
     origin: ChangeOrigin
     written_s: int
-    is_in_kafka: bool
+    is_unpublished: bool
     session: StatementSession
 
 

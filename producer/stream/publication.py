@@ -155,6 +155,8 @@ class LogPublication:
         route = self._router.known(fingerprint)
         if route is None:
             route = self._new_route(view, start, end, fingerprint, transaction.position)
+        if route.is_mark and not self._routes and not transaction.in_kafka:  # a part of it is published: so is the rest
+            transaction.is_ignored = True
         self._routes[int.from_bytes(view[start + _HEADER : start + _TABLE_ID_END], "little")] = route
 
     def _new_route(self, view: memoryview, start: int, end: int, fingerprint: bytes, position: Position) -> Route:
@@ -166,7 +168,7 @@ class LogPublication:
         return self._router.find(fingerprint, table, position)
 
     def rows(self, step: Rows) -> None:
-        """Encode the rows of one event, call its handlers and count the rows."""
+        """Encode the rows of one event, call its handlers and count the rows. Of ignored transactions none becomes a record."""
         transaction, batch, index, kind, start, end, file, offset = step
         view = batch.memory
         table_id = int.from_bytes(view[start + _HEADER : start + _TABLE_ID_END], "little")
@@ -174,7 +176,11 @@ class LogPublication:
         if route is None:
             self._require_dummy(table_id)
             return
-        op, images, encodes, handlers = route.plans[kind]
+        op, images, encodes, handlers, watchers = route.plans[kind]
+        if transaction.is_ignored:
+            handlers = tuple(one.rows for one in watchers if one.watches(route))
+            if not handlers:
+                return
         if route.schema is None and not handlers:  # the values of other tables are not needed
             transaction.next_ordinal += self._count(route, batch, kind, start, end)
             return

@@ -14,7 +14,7 @@ from producer.binlog import events
 from producer.binlog.rowcount import cell_sizes, count_partial_rows, count_rows
 from producer.catalog.online_ddl import real_table
 from producer.stream.groups import OPS
-from producer.stream.ports import Route, RoutePlan, RunHandler, RunPlan
+from producer.stream.ports import Route, RoutePlan, RowsWatcher, RunHandler, RunPlan
 from producer.stream.steps import PartialRows, Rows
 from schemas import topics
 from schemas.errors import (
@@ -25,6 +25,7 @@ from schemas.errors import (
     TidemarkError,
     UnsupportedTypeError,
 )
+from schemas.loop_marks import META, is_marked, mark_table
 
 if TYPE_CHECKING:
     from producer.binlog import EventBatch, TableMap
@@ -65,6 +66,14 @@ class CapturedTables:
         """Return whether rows of the table are published."""
         return self.is_signal(database, table) or self.holds_data(database, table)
 
+    def is_mark(self, database: str, table: str) -> bool:
+        """Return whether it is the mark table of an ignored channel."""
+        return database == META and table in map(mark_table, self._source.ignore_channels)
+
+    def is_marked(self, sql: str) -> bool:
+        """Return whether an ignored channel has run the statement."""
+        return is_marked(sql, self._source.ignore_channels)
+
     def follows(self, database: str, table: str) -> bool:
         """Return whether the table's definition matters: captured, or made to replace one that is."""
         real = real_table(table)
@@ -79,6 +88,7 @@ def planned(route: Route, handlers: Sequence[RowsHandler]) -> Route:
             2 if op == "u" else 1,
             op in route.encoded_ops,
             tuple(one.rows for one in handlers if one.wants(route, op)),
+            tuple(one for one in handlers if one.wants(route, op) and isinstance(one, RowsWatcher)),
         )
         for op in sorted(set(OPS.values()))
     }
@@ -90,6 +100,8 @@ def planned(route: Route, handlers: Sequence[RowsHandler]) -> Route:
 def _run_plan(route: Route, op: Op, handlers: Sequence[RowsHandler]) -> RunPlan | None:
     """Return what happens to rows of the operation in a run; None where a handler or the codec wants its events one by one."""
     wanting = [one for one in handlers if one.wants(route, op)]
+    if route.is_mark:
+        return None
     able = [one for one in wanting if isinstance(one, RunHandler)]
     if op not in route.encoded_ops or route.codec is None:
         return None if wanting else RunPlan(encodes=False, handlers=())
@@ -294,6 +306,8 @@ class Router:
 
     def _build(self, table_map: TableMap, position: Position) -> Route:
         database, table = table_map.database, table_map.table
+        if self._captured.is_mark(database, table):
+            return replace(counted(table_map), is_mark=True)
         if not self._captured.holds(database, table):
             return self._builder.others(table_map, described=self._describes(database, table))
         try:

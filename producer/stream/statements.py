@@ -65,7 +65,8 @@ class Statements:
             changes=self._catalog.apply(self._changes(query, parsed)),
             origin=origin,
             written_s=int(batch.timestamps[index]),
-            is_in_kafka=transaction.in_kafka > 0,  # of CREATE ... SELECT, which is one transaction
+            is_unpublished=transaction.in_kafka > 0  # of CREATE ... SELECT, which is one transaction
+            or self._captured.is_marked(query.sql),
             session=StatementSession(query.database, query.sql_mode),
         )
         for handler in self._handlers:

@@ -26,7 +26,8 @@ class OpenTransaction:
     change records written so far by table. `published`: its rows are in Kafka already, or wait there for an XA
     COMMIT that is; they are read only to be dropped or kept. `in_kafka` is how many of its first rows an earlier
     start has published. `has_not_happened`: its statement is the start of an ALTER in two phases, or was rolled back.
-    `unclear` says which part of its first event is not understood, "" for none.
+    `unclear` says which part of its first event is not understood, "" for none. `is_ignored`: it begins with the loop mark of an
+    ignored channel, and nothing of it is published.
     """
 
     position: Position
@@ -42,6 +43,7 @@ class OpenTransaction:
     in_kafka: int = 0
     has_not_happened: bool = False
     unclear: str = ""
+    is_ignored: bool = False
 
     def note(self, gtid: MariadbGtid) -> None:
         """Note what MariaDB's GTID event says of the group."""

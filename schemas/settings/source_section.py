@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from schemas.identity import TableName
 from schemas.settings.declaration import check_patterns, checking, compiled, found_by, problem, setting
-from schemas.settings.text_forms import gtids, host, plain
+from schemas.settings.text_forms import channel, gtids, host, plain
 
 _MICROSECOND: Final = 1_000_000
 
@@ -124,6 +124,10 @@ class SourceSettings:
         maximum=31_536_000,
     )
     start_at: StartAtSettings = setting(StartAtSettings(), help="where the first start begins")
+    ignore_channels: tuple[str, ...] = setting(
+        (),
+        help="two-way replication: leave out all that the tasks with these `target.channel` write into this server",
+    )
     tls: TlsSettings = setting(TlsSettings(), help="encryption of the connections")
 
     def captures(self, database: str, table: str) -> bool:
@@ -164,6 +168,9 @@ def check_source(source: SourceSettings) -> Iterator[str]:
         _ = source.signal_names
     except ValueError as error:
         yield problem("source.signal_table", str(error))
+    for name in source.ignore_channels:
+        if reason := channel(name):
+            yield problem("source.ignore_channels", reason)
     yield from found_by(_check_start, source.start_at)
     if source.password and source.password_file is not None:
         yield problem("source.password_file", "password and password_file are both given; keep the file")

@@ -23,7 +23,7 @@ from schemas.settings.kafka_section import KafkaSettings, check_kafka
 from schemas.settings.parsing import build_members, check_members
 from schemas.settings.service_section import ServiceSettings, check_service
 from schemas.settings.source_section import TlsSettings
-from schemas.settings.text_forms import host, plain, topic_part
+from schemas.settings.text_forms import channel, host, plain, topic_part
 
 SERVERS: Final = ("mysql", "mariadb", "tidb")
 
@@ -65,6 +65,13 @@ class TaskTarget:
         maximum=3600,
     )
     tls: TlsSettings = setting(TlsSettings(), types=SERVERS, help="encryption of the connections")
+    channel: str | None = setting(
+        None,
+        types=SERVERS,
+        help="two-way replication: a mark in all that the task writes, so that a producer of this server with "
+        "`source.ignore_channels` leaves it out",
+        form=channel,
+    )
     path: str | None = setting(
         None,
         types=("file",),

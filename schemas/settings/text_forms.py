@@ -14,6 +14,7 @@ _MASTER: Final = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[\d+,\d+
 _TOPIC: Final = re.compile(r"(?:[A-Za-z0-9._-]|\$\{routedByValue\})+")
 _PART: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _NAME: Final = re.compile(r"[^/\\\x00-\x1f\x7f]{1,100}")
+_CHANNEL: Final = re.compile(r"[a-z0-9_]{1,40}")
 _GTID_SET: Final = r"[A-Za-z0-9-]+(?::[A-Za-z_0-9-]+)+"
 _GTIDS: Final = re.compile(rf"\d+-\d+-\d+(?:,\s*\d+-\d+-\d+)*|{_GTID_SET}(?:\s*,\s*{_GTID_SET})*,?")
 _LARGEST_PORT: Final = 65_535
@@ -63,6 +64,13 @@ def topic_part(text: str) -> str:
     if _PART.fullmatch(text):
         return ""
     return f"{text!r} cannot begin a topic's name: 1 to 100 of A-Z a-z 0-9 . _ -"
+
+
+def channel(text: str) -> str:
+    """Check the name of a channel, which is a part of the name of a table."""
+    if _CHANNEL.fullmatch(text):
+        return ""
+    return f"{text!r} is not a channel: 1 to 40 of a-z 0-9 _, for example east"
 
 
 def http_url(text: str) -> str:

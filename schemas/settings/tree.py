@@ -136,6 +136,14 @@ def _ordered(settings: Settings) -> Settings:
 
 
 @checking
+def _check_channels(settings: Settings) -> Iterator[str]:
+    """Raise `ConfigError` if ignored transactions would be announced by records of their own."""
+    if settings.source.ignore_channels and settings.records.provide_transaction_metadata:
+        reason = "goes without records.provide_transaction_metadata, which counts the rows of all transactions"
+        yield problem("source.ignore_channels", reason)
+
+
+@checking
 def _check_ordered(settings: Settings) -> Iterator[str]:
     """Raise `ConfigError` if rows that are published in order are not whole rows, or some of them are not published."""
     if settings.order.group is None:
@@ -248,6 +256,8 @@ def _check_whole(settings: Settings) -> None:
         _check_no_circle(settings)
     with problems.noted():
         _check_ordered(settings)
+    with problems.noted():
+        _check_channels(settings)
     with problems.noted():
         if settings.snapshot.via == "spark":
             reason = settings.why_no_loads or ("snapshot.merge is producer" if settings.snapshot.merge == "producer" else "")

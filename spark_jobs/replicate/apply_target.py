@@ -6,6 +6,7 @@ Database `tidemark_meta` of the target:
     source   one row per task and source: how far the log is applied, and which tables are read still
     stream   one row per task with `order: global`: how far the one order of all sources is applied
     ddl      the statement of the log that runs now (`ddl_statements`)
+    channel_<name>    with `target.channel`: one row per task and connection, changed first in each transaction (`loop_marks`)
 
 A transaction of rows locks the row of `task` and compares the epoch. So a start that comes later waits for it, and a process that
 wakes up behind that start finds another epoch: `FencedError`. What is kept of a source commits with the rows that it counts.
@@ -25,6 +26,7 @@ from mysqlio.server_errors import ServerCode, server_code, source_errors
 from mysqlio.server_facts import identity_of, is_mariadb
 from schemas.errors import ConfigError, FencedError, RetriableSourceError, SourceError
 from schemas.json_codec import Form, decode, encode, json_field
+from schemas.loop_marks import drop_table, mark_table, with_comment, with_drop
 from schemas.stream_order import StreamPosition
 from spark_jobs.replicate.frontier import SourceCursor
 from spark_jobs.replicate.row_statements import MODE
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from mysqlio.server_access import ServerAccess
     from spark_jobs.replicate.stream_reader import KafkaTransaction
 
-META: Final = "tidemark_meta"
 FOUND_ROWS: Final = 2
 """CLIENT_FOUND_ROWS: an UPDATE counts the rows that it matches, also those that it leaves as they are."""
 SESSION: Final = (
@@ -62,6 +63,7 @@ _TABLES: Final = {
 _NO_TABLES: Final = (ServerCode.UNKNOWN_DATABASE, ServerCode.NO_SUCH_TABLE, ServerCode.UNKNOWN_COLUMN)
 _ADDED: Final = {"pause": _TEXT}
 """Columns of `task` that it may lack, since an earlier version made it."""
+_MARKS: Final = f"task {_NAME}, connection BIGINT UNSIGNED, n BIGINT NOT NULL, PRIMARY KEY (task, connection)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,8 @@ class ApplyTarget:
 
     access: ServerAccess
     task: str
+    channel: str | None
+    """Marks all that is written (`schemas.loop_marks`)."""
     epoch: int = 0
     progress: StreamProgress = field(default=StreamProgress(), init=False)
     """Kept with the next state; see `read_progress`."""
@@ -146,16 +150,27 @@ class ApplyTarget:
         """Make the tables of `tidemark_meta`, and raise the epoch: a process that applied this task before is fenced."""
         self.execute("CREATE DATABASE IF NOT EXISTS tidemark_meta")
         for name, columns in _TABLES.items():
-            self.execute(f"CREATE TABLE IF NOT EXISTS tidemark_meta.{name} ({columns}) ENGINE=InnoDB")
+            self._create(name, columns)
         present = {str(row[0]) for row in self.rows("SHOW COLUMNS FROM tidemark_meta.task")}
         for name, kind in _ADDED.items():
             if name not in present:
                 self.execute(f"ALTER TABLE tidemark_meta.task ADD COLUMN {name} {kind}")
+        self._create_marks()
         with self._transaction():
             self.execute(
                 "INSERT INTO tidemark_meta.task (name, epoch) VALUES (%s, 1) ON DUPLICATE KEY UPDATE epoch = epoch + 1", self.task
             )
             self.epoch = int(self.rows("SELECT epoch FROM tidemark_meta.task WHERE name = %s", self.task)[0][0])
+        if self.channel is not None:  # of connections that are gone; one that is open waits for the row of `task`
+            gone = "DELETE FROM tidemark_meta.{} WHERE task = %s AND connection <> CONNECTION_ID()"
+            self.execute(gone.format(mark_table(self.channel)), self.task)
+
+    def _create_marks(self) -> None:
+        if self.channel is not None:
+            self._create(mark_table(self.channel), _MARKS)
+
+    def _create(self, name: str, columns: str) -> None:
+        self.execute(f"CREATE TABLE IF NOT EXISTS tidemark_meta.{name} ({columns}) ENGINE=InnoDB")
 
     def attach(self) -> None:
         """Read and change the pause beside the process that runs the task. `ConfigError`: the task has never run here."""
@@ -168,6 +183,7 @@ class ApplyTarget:
         if not rows:
             raise ConfigError(f"task: {self.task} has never run with target {self.access.address}: start it by `tidemark task run`")
         self.epoch = int(rows[0][0])
+        self._create_marks()
 
     # ---- statements
 
@@ -189,6 +205,17 @@ class ApplyTarget:
             while len(counts) < len(statements):
                 counts.append(connection.next_result())
 
+    def define(self, sql: str) -> None:
+        """Run a statement of DDL with the mark of the channel."""
+        self.execute(sql if self.channel is None else with_comment(sql, self.channel))
+
+    def drop(self, sql: str) -> None:
+        """Run a DROP TABLE with the mark of the channel."""
+        if self.channel is not None:
+            self._create(drop_table(self.channel), "id INT PRIMARY KEY")
+            sql = with_drop(sql, self.channel)
+        self.execute(sql)
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Run statements in one transaction of this epoch; `FencedError` if another process has taken the task over."""
@@ -206,8 +233,12 @@ class ApplyTarget:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        """Run statements in one transaction, which begins with the mark of the channel."""
         self.execute("START TRANSACTION")
         try:
+            if self.channel is not None:
+                mark = "INSERT INTO tidemark_meta.{} VALUES (%s, CONNECTION_ID(), 1) ON DUPLICATE KEY UPDATE n = n + 1"
+                self.execute(mark.format(mark_table(self.channel)), self.task)
             yield
             self.execute("COMMIT")
         except BaseException:

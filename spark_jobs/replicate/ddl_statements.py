@@ -25,7 +25,7 @@ from mysqlio.definitions.tokens import tokenise
 from mysqlio.quoting import qualified, quoted
 from schemas.errors import RetriableSourceError, SinkError, SourceError
 from schemas.json_codec import Form, decode, encode
-from spark_jobs.replicate.apply_target import META
+from schemas.loop_marks import META
 from spark_jobs.replicate.log_order import RowEvent
 
 if TYPE_CHECKING:
@@ -155,17 +155,20 @@ class DdlStatements:
                 self._create_database(event.table[0])
             self._use(event.session.database)
             self._target.execute("SET SESSION sql_mode = %s, foreign_key_checks = 0", mode)
-            self._target.execute(sql)
+            if event.kind == "DROP":
+                self._target.drop(sql)
+            else:
+                self._target.define(sql)
         self._target.close()  # with its settings
 
     def _create_database(self, database: str) -> None:
         if not self._target.has_database(database):
             statements = self._databases.get(database, [])
             if not statements or statements[0].sql.split(maxsplit=1)[0].upper() != "CREATE":
-                self._target.execute(f"CREATE DATABASE {quoted(database)}")
+                self._target.define(f"CREATE DATABASE {quoted(database)}")
             for one in statements:
                 self._use(database)
-                self._target.execute(one.sql)
+                self._target.define(one.sql)
 
     def _use(self, database: str) -> None:
         if database and self._target.has_database(database):
@@ -175,7 +178,7 @@ class DdlStatements:
         """Empty a table, and commit the state behind it. Until then nothing behind it is applied, so it may run twice."""
         with self._said(event.position, f"TRUNCATE TABLE {'.'.join(event.table)}"):
             self._target.execute("SET SESSION foreign_key_checks = 0")
-            self._target.execute(f"TRUNCATE TABLE {qualified(*event.table)}")
+            self._target.define(f"TRUNCATE TABLE {qualified(*event.table)}")
             self._target.execute("SET SESSION foreign_key_checks = 1")
         with self._target.transaction():
             self._target.put_state(self._source, state)

@@ -84,4 +84,4 @@ def target_of(settings: TaskSettings) -> FileTarget | ApplyTarget:
     """Return the target of a task. Nothing is connected or opened yet."""
     if settings.target.type == "file":
         return FileTarget(settings.target, settings.task)
-    return ApplyTarget(ServerAccess.of(settings.target), settings.task)
+    return ApplyTarget(ServerAccess.of(settings.target), settings.task, settings.target.channel)

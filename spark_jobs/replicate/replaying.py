@@ -244,14 +244,15 @@ def apply(
     end: Bound | None,
     follows: Callable[[str, str], bool],
     identity: str,
+    channel: str | None = None,
 ) -> int:
-    """Apply a range to a server in safe mode; return the number of rows.
+    """Apply a range to a server in safe mode, with the mark of a channel; return the number of rows.
 
     While it runs, its progress is in `tidemark_meta` by the folder, the range and `identity`: a replay that was interrupted
     continues. `SinkError`: the target does not take a row or a statement.
     """
     key = json.dumps([reader.task, begin and begin.text, end and end.text, identity])
-    target = ApplyTarget(access, f"replay-{reader.task[:80]}-{hashlib.sha256(key.encode()).hexdigest()[:12]}")
+    target = ApplyTarget(access, f"replay-{reader.task[:80]}-{hashlib.sha256(key.encode()).hexdigest()[:12]}", channel)
     try:
         target.require_usable(_SOURCE, "")
         target.take_over()

@@ -59,7 +59,7 @@ def followed(fresh_database: Callable[[Database], str]) -> Iterator[tuple[Databa
     server = server_of("mysql80")
     name = fresh_database(server)
     account = TaskTarget(type="mysql", host=server.host, port=server.port, user=server.user, password=server.password)
-    target = ApplyTarget(ServerAccess.of(account), TASK)
+    target = ApplyTarget(ServerAccess.of(account), TASK, None)
     target.take_over()
     with server.connect() as connection:
         commit_journal.create(connection, name)

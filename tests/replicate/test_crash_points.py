@@ -95,7 +95,7 @@ def slow_kafka(monkeypatch) -> None:
 
 def put_back(source: Source, task: TaskSettings, state: SourceState) -> None:
     """The target as it was when the task began, which has asked for its snapshot since."""
-    target = ApplyTarget(ServerAccess.of(task.target), task.task)
+    target = ApplyTarget(ServerAccess.of(task.target), task.task, None)
     target.take_over()
     target.execute(f"DROP DATABASE IF EXISTS {source.schema}")
     target.execute("DELETE FROM tidemark_meta.ddl")

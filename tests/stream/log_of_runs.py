@@ -50,9 +50,10 @@ _UUIDS = (build.UUID_TEXT, "00000000-0000-4000-8000-0000000000ff")
 # ---- the log
 
 
-def table_map(name: str, table_id: int) -> bytes:
+def table_map(name: str, table_id: int, database: str = "d") -> bytes:
     """A TABLE_MAP event of one of the tables, which all have the same columns."""
-    body = table_id.to_bytes(6, "little") + b"\1\0" + b"\1d\0" + bytes([len(name)]) + name.encode() + b"\0"
+    names = b"".join(bytes([len(one)]) + one.encode() + b"\0" for one in (database, name))
+    body = table_id.to_bytes(6, "little") + b"\1\0" + names
     return build.event(19, body + b"\3" + bytes(LAYOUT.types) + b"\2\x28\0\0")
 
 
@@ -400,7 +401,9 @@ class NoRuns:
 class Reading:
     """A log reader over a log, and all that it leaves behind. Each look at its clock adds `tick_s`."""
 
-    def __init__(self, log: Log, pieces: int, *, tick_s: float, by_runs: bool, include_query: bool = False) -> None:
+    def __init__(
+        self, log: Log, pieces: int, *, tick_s: float, by_runs: bool, include_query: bool = False, ignored: tuple[str, ...] = ()
+    ) -> None:
         flavour = log.flavour
         server, gtids = ("server", f"{build.UUID_TEXT}:1-9") if flavour == "mysql" else ("server_id=1", "0-1-9")
         offset = LogOffset(0, FILE, 4, gtids, server)
@@ -419,7 +422,7 @@ class Reading:
             self.every, OpenWindowRows(windows, identities), ChangeRecords(self.topics, self.progress, self.schedule)
         ]  # fmt: skip
         tables = tuple(rf"d\.{name}" for name in TABLES if name != "other")
-        captured = CapturedTables(SourceSettings(host="x", user="x", password="x", tables=tables))
+        captured = CapturedTables(SourceSettings(host="x", user="x", password="x", tables=tables, ignore_channels=ignored))
         router = Router(_Builder(), captured, _Aside(), handlers)
         stream: Any = Recorded(log.events, pieces, self.stop)
         store: Any = MemoryStore()

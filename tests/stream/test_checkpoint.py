@@ -278,7 +278,7 @@ class Emptied:
         origin = SimpleNamespace(position=AFTER.position)
         parsed = parse_statement("TRUNCATE TABLE t", "d")
         changes = changes_of(parsed, "mysql")
-        self.participant.statement(LoggedStatement(parsed, changes, origin, 0, is_in_kafka=False, session=StatementSession()))  # type: ignore[arg-type]
+        self.participant.statement(LoggedStatement(parsed, changes, origin, 0, is_unpublished=False, session=StatementSession()))  # type: ignore[arg-type]
 
     def written(self, scene: Scene) -> int:
         markers = [parse_marker(one.value) for one in scene.publisher.visible if one.key == MARKER_KEY]

@@ -43,7 +43,7 @@ def test_after_a_lost_log_all_is_as_the_server_has_it_now(monkeypatch: pytest.Mo
     position = Position(1, 1, 4, 0)
     origin = ChangeOrigin(position, 0, "binlog.000001", 4, snapshot="true")
     handler.publish_tables([("d", "t")], origin)
-    later: Any = SimpleNamespace(parsed=parse_statement("CREATE TABLE u (id INT)", "e"), origin=origin, is_in_kafka=False)
+    later: Any = SimpleNamespace(parsed=parse_statement("CREATE TABLE u (id INT)", "e"), origin=origin, is_unpublished=False)
     handler.statement(later)
     known = handler.prepare(position, 0.0).documents
     assert {key: None if document is None else document.get("charset") for key, document in known.items()} == {

@@ -58,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from mysqlio.server_access import ServerAccess
 
     identity = json.dumps([str(Path(arguments.folder).absolute()), arguments.tables])
-    rows = replaying.apply(reader, ServerAccess.of(target), begin, end, _follows(arguments.tables), identity)
+    rows = replaying.apply(reader, ServerAccess.of(target), begin, end, _follows(arguments.tables), identity, target.channel)
     print(f"replay: {rows} rows applied, {reader.damages} damaged parts skipped")
     return 0
 

@@ -177,7 +177,9 @@ class TruncateRecords:
         self._progress = progress
 
     def statement(self, statement: LoggedStatement) -> None:
-        """Write the record of each TRUNCATE."""
+        """Write the record of each TRUNCATE, unless it is not published."""
+        if statement.is_unpublished:
+            return
         for change in statement.changes:
             if change.kind == "truncate":
                 self._truncate(change.database, change.table, statement.origin)

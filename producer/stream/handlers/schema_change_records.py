@@ -117,10 +117,10 @@ class SchemaChanges(CheckpointParticipant):
                     self._write([SchemaChange(sql, database, "CREATE", name, model, name[1])], origin)
 
     def statement(self, statement: LoggedStatement) -> None:
-        """Write the records of a statement of the log, unless they are in Kafka."""
+        """Write the records of a statement of the log, unless it is not published."""
         before = self._captured()
         changes = self._models.apply(statement.parsed)
-        if statement.is_in_kafka:
+        if statement.is_unpublished:
             return
         gone = before - self._captured()
         for change in changes:

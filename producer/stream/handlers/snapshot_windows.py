@@ -75,10 +75,14 @@ class OpenWindowRows:
         """Return whether the table can have windows."""
         return not table.is_signal and op in table.encoded_ops
 
+    def watches(self, table: Route) -> bool:
+        """Return whether chunks of the table wait for their close rows: their rows may be older than the log."""
+        return self._windows.watches(table.name)
+
     def rows(self, event: RowsEvent) -> None:
         """Report the keys, while chunks of the table wait for their close rows."""
         route = event.route
-        if not self._windows.watches(route.name):
+        if not self.watches(route):
             return
         context, records = event.encoded
         identity = self._identity(route)
@@ -88,7 +92,7 @@ class OpenWindowRows:
 
     def run(self, run: EncodedRun) -> None:
         """Report the keys of a run. Its rows are read from the log after windows were opened, as each event's are."""
-        if not self._windows.watches(run.route.name):
+        if not self.watches(run.route):
             return
         records, identity = run.records, self._identity(run.route)
         if identity.codec is not None:
