@@ -17,7 +17,7 @@ from tests.support.servers import database
 def test_a_connection_that_is_lost_outside_of_a_transaction_is_replaced(fresh_database):
     server = database("mariadb114")
     source = Source(server, fresh_database(server), "nobody:1")
-    with closing(source.connection), closing(ApplyTarget(ServerAccess.of(task_of(source, "http://nobody", server).target), "t")) as target:
+    with closing(source.connection), closing(ApplyTarget(ServerAccess.of(task_of(source, "http://nobody", server).target), "t", None)) as target:
         (number,) = target.rows("SELECT CONNECTION_ID()")[0]
         source.execute(f"KILL {number}")
         with pytest.raises(RetriableSourceError):
