@@ -139,8 +139,8 @@ def play(servers: TaskServers, seed: int, folder: Path, *, only: Sequence[str] =
     with ExitStack() as stack:
         scene = _Stage(servers, drawn, rng, folder, name, stack).scene()
         databases = [member.database for member in scene.members]
-        start = replication.end_of_log(servers.target.server)
         servers.target.observe(databases)
+        start = replication.end_of_log(servers.target.server)
         _disturb(scene, drawn)
         judge = partial(judged, scene, is_compacted=drawn.is_compacted, start=start)
         with scene.laps("compare"):
@@ -196,7 +196,9 @@ class _Stage:
         scene = TaskScene(members, task, servers.target, servers.kafka, self.rng, laps, self.name, drawn.order)
         task.excuse = scene.excuse
         clock = Clock(self.folder) if WITH_CLOCK.keys() & set(drawn.names) else None
-        for member in members:
+        for member in members:  # mysql-replication cannot read CREATE DATABASE of MariaDB: no log begins before the last one
+            base = member.servers.database
+            member.logs = {base.port: CommittedChanges(base, member.database, KEYS, replication.end_of_log(base))}
             member.scene, member.shaken, member.clock, member.pipeline.excuse = scene, scene.shaken, clock, member.excuse
         for one in (task, *(member.pipeline for member in members)):
             one.env = clock.environment if clock is not None else {}
@@ -221,7 +223,6 @@ class _Stage:
         database = name.replace("-", "_")
         create_tables(base, database, rng, rng.choice((200, 1_000, 4_000)))
         create_journal(base, database)
-        logs = {base.port: CommittedChanges(base, database, KEYS, replication.end_of_log(base))}
         proxy = self.stack.enter_context(Proxy(base.port))
         source = {
             "host": base.host, "port": proxy.port, "user": base.user, "password": base.password, "tables": [rf"{database}\..*"],
@@ -237,7 +238,7 @@ class _Stage:
         pipeline.config_of_all.write_text(json.dumps(document), encoding="utf-8")
         load = Load(base, database, rng.randrange(1 << 30), rate=rng.choice((15, 40)), workers=2, xa=self.drawn.xa, at_commit=AT_COMMIT)
         own = Servers(base, servers.kafka, servers.registry)
-        return Member(own, pipeline, proxy, load, rng, database, laps, logs, large_rows=(1_000, 5_000, 20_000), job=job)
+        return Member(own, pipeline, proxy, load, rng, database, laps, {}, large_rows=(1_000, 5_000, 20_000), job=job)
 
 
 def _disturb(scene: TaskScene, drawn: TaskPlan) -> None:
