@@ -60,6 +60,8 @@ _TABLES: Final = {
     "stream": f"task {_NAME} PRIMARY KEY, progress {_TEXT} NOT NULL",
     "ddl": _OF_A_SOURCE.format("intent"),
 }
+_NOW_US: Final = "FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000000)"
+"""An epoch: no start has had it. In a target that is restored, the successor of the present epoch may have been in use."""
 _NO_TABLES: Final = (ServerCode.UNKNOWN_DATABASE, ServerCode.NO_SUCH_TABLE, ServerCode.UNKNOWN_COLUMN)
 _ADDED: Final = {"pause": _TEXT}
 """Columns of `task` that it may lack, since an earlier version made it."""
@@ -158,7 +160,9 @@ class ApplyTarget:
         self._create_marks()
         with self._transaction():
             self.execute(
-                "INSERT INTO tidemark_meta.task (name, epoch) VALUES (%s, 1) ON DUPLICATE KEY UPDATE epoch = epoch + 1", self.task
+                f"INSERT INTO tidemark_meta.task (name, epoch) VALUES (%s, {_NOW_US}) "  # noqa: S608
+                f"ON DUPLICATE KEY UPDATE epoch = GREATEST(epoch + 1, {_NOW_US})",
+                self.task,
             )
             self.epoch = int(self.rows("SELECT epoch FROM tidemark_meta.task WHERE name = %s", self.task)[0][0])
         if self.channel is not None:  # of connections that are gone; one that is open waits for the row of `task`

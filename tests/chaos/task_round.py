@@ -72,12 +72,13 @@ def plan(seed: int, only: Sequence[str] = ()) -> TaskPlan:
     drawn = [list(KILLS)[seed % len(KILLS)], rng.choice(("kill task", "kill task twice", *KILLS)), list(FAULTS)[seed % len(FAULTS)]]
     drawn += rng.sample(list(FAULTS), rng.randint(0, 1)) + rng.sample(list(EVENTS), rng.randint(1, 3))
     drawn += rng.sample([name for name in MEMBERS if name != "join"], rng.choice((0, 1, 1)))
-    drawn += ["join"] if has_third else []
+    order = "global" if seed % 2 else "source"
+    drawn += ["join"] if has_third and order == "global" else []  # without an order a source has to be there when the task starts
     rng.shuffle(drawn)
-    left_out = (_NOT_WITH_A_THIRD if has_third else frozenset()) | (_NOT_WITH_XA if xa else frozenset())
+    left_out = (_NOT_WITH_A_THIRD if "join" in drawn else frozenset()) | (_NOT_WITH_XA if xa else frozenset())
     names = list(only) or [name for name in drawn if name not in left_out]
     return TaskPlan(
-        kinds=rng.choice(_PAIRS), order="global" if seed % 2 else "source", xa=xa, is_compacted=is_compacted, has_spare=has_spare,
+        kinds=rng.choice(_PAIRS), order=order, xa=xa, is_compacted=is_compacted, has_spare=has_spare,
         has_third="join" in names, names=names,
     )  # fmt: skip
 

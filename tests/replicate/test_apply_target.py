@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
 from mysqlio.server_access import ServerAccess
-from schemas.errors import RetriableSourceError
+from schemas.errors import FencedError, RetriableSourceError
 from spark_jobs.replicate.apply_target import ApplyTarget
 from tests.replicate.task_scene import task_of
 from tests.support.producers import Source
-from tests.support.servers import database
+from tests.support.servers import database, unique_name
 
 
 def test_a_connection_that_is_lost_outside_of_a_transaction_is_replaced(fresh_database):
@@ -23,3 +23,22 @@ def test_a_connection_that_is_lost_outside_of_a_transaction_is_replaced(fresh_da
         with pytest.raises(RetriableSourceError):
             target.rows("SELECT 1")
         assert target.rows("SELECT CONNECTION_ID()")[0] != (number,)
+
+
+def test_a_process_from_before_a_restore_is_fenced_by_the_next_start(fresh_database):
+    """The restored target has the epoch of an earlier start: the next one must not come to the epoch of a process that still runs."""
+    server = database("mysql80")
+    source = Source(server, fresh_database(server), "nobody:1")
+    access, task = ServerAccess.of(task_of(source, "http://nobody", server).target), unique_name("task")
+    with ExitStack() as stack:
+        stack.enter_context(closing(source.connection))
+        first, second, third = (stack.enter_context(closing(ApplyTarget(access, task, None))) for _ in range(3))
+        first.take_over()
+        second.take_over()
+        source.execute(f"UPDATE tidemark_meta.task SET epoch = {first.epoch} WHERE name = '{task}'")
+        third.take_over()
+        for other in (first, second):
+            with pytest.raises(FencedError), other.transaction():
+                pass
+        with third.transaction():
+            pass
