@@ -54,6 +54,7 @@ WORKLOADS: dict[str, Workload] = {
     "freshness-20": Workload(lake_freshness.freshness, None),
     "apply-batched": Workload(task_apply.batched, None),
     "apply-single": Workload(task_apply.single, None),
+    "apply-files": Workload(task_apply.files, None),
     "soak-30m": Workload(soak.soak, None, short=False),
 }
 

@@ -1,20 +1,22 @@
-"""A replication task that catches up: changes of two tables wait in Kafka, and are applied to a server of their own.
+"""A replication task that catches up: changes of two tables wait in Kafka, and are applied to another server, or kept in files.
 
 Half of the rows are inserts, four tenths updates of rows all over the table, a tenth deletes. A task ends when it has caught up, so
-its start-up is measured before with nothing to apply, and subtracted. Then the server compares the tables with the source.
+its start-up is measured before with nothing to apply, and subtracted. Then the server compares the tables with the source; the
+changes in files are counted.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from bench.bench_figures import OURS, SERVER, Figure, Found
 from bench.cost import Cost, CostMeter, cost_of
@@ -25,9 +27,9 @@ from bench.scene import BenchError
 from bench.stage import LOAD_TABLE, Stage
 from bench.workload_context import Context
 from devservers import start_database
-
-if TYPE_CHECKING:
-    from devservers import Database
+from schemas.overriding import override
+from spark_jobs.archive.archive_folder import ArchiveManifest
+from spark_jobs.archive.segments import SegmentReader, segment_file
 
 _SERVER: Final = "mysql80"
 _OPTIONS: Final = {"innodb_buffer_pool_size": "1G", "innodb_log_file_size": "1G"}
@@ -44,15 +46,22 @@ _SUMS: Final = "SELECT COUNT(*), SUM(CRC32(CONCAT_WS('|', id, a, b, c, d, e, f, 
 
 def batched(context: Context) -> Found:
     """Measure transactions of 1,000 rows."""
-    return _measure(context, "apply_batched", context.rows // 1_000 * 1_000, _write_batched)
+    return _measure(context, "apply_batched", context.rows // 1_000 * 1_000, _write_batched, _ServerTask)
 
 
 def single(context: Context) -> Found:
     """Measure transactions of one row, a tenth as many."""
-    return _measure(context, "apply_single", max(1_000, context.rows // 10), _write_single)
+    return _measure(context, "apply_single", max(1_000, context.rows // 10), _write_single, _ServerTask)
 
 
-def _measure(context: Context, name: str, rows: int, write: Callable[[Stage, int, int], None]) -> Found:
+def files(context: Context) -> Found:
+    """Measure transactions of 1,000 rows, which are kept in files."""
+    return _measure(context, "apply_files", context.rows // 1_000 * 1_000, _write_batched, _FileTask)
+
+
+def _measure(
+    context: Context, name: str, rows: int, write: Callable[[Stage, int, int], None], kind: Callable[..., _Task]
+) -> Found:
     stage = Stage(context.scene, context.folder, name)
     stage.add_load_table()
     found: Found = defaultdict(list)
@@ -60,7 +69,7 @@ def _measure(context: Context, name: str, rows: int, write: Callable[[Stage, int
         feed = Feed(stage, _TABLES, {"order": {"group": "bench"}})
         stack.callback(feed.stop)
         tools = {OURS: ROOT} | ({} if context.old is None else {"old": context.old})
-        tasks = [_Task(stack, stage, tool, root) for tool, root in tools.items()]
+        tasks = [kind(stack, stage, tool, root) for tool, root in tools.items()]
         feed.fill(lambda: None)  # a task begins at the newest commit record
         for task in tasks:
             task.create_tables()
@@ -86,19 +95,75 @@ class _Run:
     server_s: float
 
 
-class _Task:
-    """A task of a checkout, and the server that it applies to."""
+class _Task(ABC):
+    """A task of a checkout."""
 
     def __init__(self, stack: ExitStack, stage: Stage, tool: str, root: Path) -> None:
         self._stage, self._tool, self._root = stage, tool, root
         self._folder = stage.folder / tool
         self._folder.mkdir()
-        self._server: Database = stack.enter_context(start_database(_SERVER, self._folder, _OPTIONS))
         self._config = self._folder / "task.yaml"
-        self._config.write_text(json.dumps(self._document()), encoding="utf-8")
+        self._config.write_text(json.dumps(self._document(self._target(stack))), encoding="utf-8")
 
+    @abstractmethod
+    def _target(self, stack: ExitStack) -> dict[str, Any]:
+        """Make the target, and return its settings."""
+
+    @abstractmethod
     def create_tables(self) -> None:
         """Create the tables at the target, without rows."""
+
+    @abstractmethod
+    def measured(self, rows: int) -> list[tuple[str, Figure]]:
+        """Return the figures for the rows that wait in Kafka. `BenchError`: the target has other rows."""
+
+    def _measured(self, rows: int, server: int | None = None) -> tuple[Figure, Figure]:
+        """Return the figures of the task, and of the server with that process."""
+        busy, idle = self.run(server), self.run(server)
+        seconds = busy.seconds - idle.seconds
+        own = Figure(rows, seconds, busy.own.cpu_s - idle.own.cpu_s, busy.own.peak_mib)
+        return own, Figure(rows, seconds, busy.server_s - idle.server_s, 0.0)
+
+    def run(self, server: int | None = None) -> _Run:
+        """Run the task until it has caught up."""
+        log = self._folder / "task.log"
+        began, before = time.monotonic(), 0.0 if server is None else cost_of(server).cpu_s
+        child = spawned(["task", "run", str(self._config), "--until-caught-up"], log, self._root)
+        meter, own = CostMeter(child.pid), cost_of(child.pid)
+        while child.status is None:
+            seen = meter.cost()
+            own = Cost(max(own.cpu_s, seen.cpu_s), max(own.peak_mib, seen.peak_mib))
+            time.sleep(0.02)
+        seconds, after = time.monotonic() - began, 0.0 if server is None else cost_of(server).cpu_s
+        if child.status:
+            message = f"the task of {self._tool} ended with {child.status}:\n{tail(log)}"
+            raise BenchError(message)
+        return _Run(seconds, own, after - before)
+
+    def _document(self, target: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "task": f"apply-{self._tool}",
+            "mode": "incremental",
+            "sources": [{"name": self._stage.name, "exclude_tables": [r".*\.tidemark_signal", r".*\.thousand"]}],
+            "kafka": {"bootstrap_servers": self._stage.scene.kafka.bootstrap_servers},
+            "format": {"registry": self._stage.scene.registry.url},
+            "target": target,
+        }
+
+
+class _ServerTask(_Task):
+    """A task, and the server that it applies to."""
+
+    @override
+    def _target(self, stack: ExitStack) -> dict[str, Any]:
+        server = self._server = stack.enter_context(start_database(_SERVER, self._folder, _OPTIONS))
+        return {
+            "type": "mysql", "host": server.host, "port": server.port, "user": server.user, "password": server.password,
+            "tls": {"mode": "disabled"},
+        }  # fmt: skip
+
+    @override
+    def create_tables(self) -> None:
         statements = [f"CREATE DATABASE {self._stage.name} CHARACTER SET utf8mb4"]
         with self._stage.connect() as connection, connection.cursor() as cursor:
             for table in _TABLES:
@@ -108,30 +173,11 @@ class _Task:
             for statement in statements:
                 cursor.execute(statement)
 
+    @override
     def measured(self, rows: int) -> list[tuple[str, Figure]]:
-        """Return the figures of task and server for the rows that wait in Kafka. `BenchError`: source and target differ."""
-        busy = self.run()
-        idle = self.run()
+        own, server = self._measured(rows, self._server.pid)
         self._require_equal()
-        seconds = busy.seconds - idle.seconds
-        own = Figure(rows, seconds, busy.own.cpu_s - idle.own.cpu_s, busy.own.peak_mib)
-        return [(self._tool, own), (f"{SERVER}{self._tool}", Figure(rows, seconds, busy.server_s - idle.server_s, 0.0))]
-
-    def run(self) -> _Run:
-        """Run the task until it has caught up."""
-        log = self._folder / "task.log"
-        began, before = time.monotonic(), cost_of(self._server.pid)
-        child = spawned(["task", "run", str(self._config), "--until-caught-up"], log, self._root)
-        meter, own = CostMeter(child.pid), cost_of(child.pid)
-        while child.status is None:
-            seen = meter.cost()
-            own = Cost(max(own.cpu_s, seen.cpu_s), max(own.peak_mib, seen.peak_mib))
-            time.sleep(0.02)
-        seconds, after = time.monotonic() - began, cost_of(self._server.pid)
-        if child.status:
-            message = f"the task of {self._tool} ended with {child.status}:\n{tail(log)}"
-            raise BenchError(message)
-        return _Run(seconds, own, after.cpu_s - before.cpu_s)
+        return [(self._tool, own), (f"{SERVER}{self._tool}", server)]
 
     def _require_equal(self) -> None:
         asked = " UNION ALL ".join(_SUMS.format(f"{self._stage.name}.{table}") for table in _TABLES)
@@ -144,19 +190,35 @@ class _Task:
             message = f"{self._tool}: the tables of the target have {sums[1]} (rows, sum), at the source {sums[0]}"
             raise BenchError(message)
 
-    def _document(self) -> dict[str, Any]:
-        scene, server = self._stage.scene, self._server
-        return {
-            "task": f"apply-{self._tool}",
-            "mode": "incremental",
-            "sources": [{"name": self._stage.name, "exclude_tables": [r".*\.tidemark_signal", r".*\.thousand"]}],
-            "kafka": {"bootstrap_servers": scene.kafka.bootstrap_servers},
-            "format": {"registry": scene.registry.url},
-            "target": {
-                "type": "mysql", "host": server.host, "port": server.port, "user": server.user, "password": server.password,
-                "tls": {"mode": "disabled"},
-            },
-        }  # fmt: skip
+
+class _FileTask(_Task):
+    """A task that keeps its changes in files."""
+
+    @override
+    def _target(self, stack: ExitStack) -> dict[str, Any]:
+        self._files = self._folder / "files"
+        return {"type": "file", "path": str(self._files)}
+
+    @override
+    def create_tables(self) -> None:
+        """Files have none."""
+
+    @override
+    def measured(self, rows: int) -> list[tuple[str, Figure]]:
+        before = self._kept()
+        own, _ = self._measured(rows)
+        if self._kept() - before != rows:
+            message = f"{self._tool}: {self._kept() - before} changes were kept of {rows}"
+            raise BenchError(message)
+        return [(self._tool, own)]
+
+    def _kept(self) -> int:
+        """Return how many changes the files have."""
+        manifest = ArchiveManifest.read(self._files)
+        assert manifest is not None
+        numbers = range(manifest.first, manifest.open.number)
+        closed = [SegmentReader(segment_file(self._files, number), number).facts() for number in numbers]
+        return sum(facts.records for facts in (*closed, manifest.open) if facts is not None)
 
 
 def _write_first(stage: Stage) -> None:
