@@ -34,6 +34,7 @@ SILENCE_S: Final = 60.0
 SOON: Final[Mapping[str, Any]] = {"fetch.wait.max.ms": 10}
 """For one that reads to an end and is closed: the end is reported by a fetch that found nothing."""
 _CONNECT_S: Final = 1.0
+_AT_ONCE: Final = 1_000
 _UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001 - its public name
 
 Partition = tuple[str, int]
@@ -202,6 +203,18 @@ class CommittedReader:
             record = None if message is None else self._record(message)
             if message is None or record is not None:
                 return record
+
+    def next_records(self, timeout_s: float) -> list[CommittedRecord]:
+        """Return the next records of all partitions, as many as are there up to a thousand; none if none came in that time.
+
+        After an error some may be lost: make another reader.
+        """
+        messages = self._consumer.consume(_AT_ONCE, 0)
+        if not messages:
+            record = self.next_record(timeout_s)
+            return [] if record is None else [record]
+        self._require_hope()
+        return [record for message in messages if (record := self._record(message)) is not None]
 
     def _read(
         self, ends: Mapping[Partition, int], hidden_s: float | None, leave: Callable[[Partition], None]

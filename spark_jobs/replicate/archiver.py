@@ -16,13 +16,13 @@ from typing import Final
 from kafkaio.committed_reader import CommittedRecord
 from schemas.commit_records import CommitRecord, RowTimes
 from schemas.errors import ConfigError
-from schemas.exact_values import EXACT_HEADER
 from schemas.json_codec import decode, encode
 from spark_jobs.archive.archive_folder import Archive, ArchiveManifest
 from spark_jobs.archive.segments import ROW, STATEMENT, ArchivedRecord
 from spark_jobs.replicate.applier import FollowedSource
 from spark_jobs.replicate.apply_target import SourceState
 from spark_jobs.replicate.log_order import PREFIX, Event, RowEvent, StatementEvent, transaction_at
+from spark_jobs.replicate.row_values import exact_note
 from spark_jobs.replicate.stream_reader import KafkaTransaction
 from spark_jobs.replicate.task_pause import TaskPause
 from spark_jobs.store.durable_files import replace_file
@@ -130,7 +130,7 @@ class Archiver:
         if isinstance(event, RowEvent):
             if self._source.wants(event):
                 assert record is not None
-                note = next((value or b"" for name, value in record.headers if name == EXACT_HEADER), b"")
+                note = exact_note(record.headers) if record.headers else b""
                 kept = ArchivedRecord(ROW, us, event.position, note, record.value or b"")
                 self._archive.append_row(kept, event.schema_id, self._text_of)
                 self._is_ahead = True

@@ -7,8 +7,11 @@ seeking: records that were fetched before their turn wait here, and a partition 
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final
 
 from kafkaio.committed_reader import CommittedReader
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 _FETCHED: Final[Mapping[str, int]] = {"queued.max.messages.kbytes": 16_384, "fetch.wait.max.ms": 100}
 AGAIN: Final = "Empty the task's tables at the target, and delete its row in tidemark_meta.source: the next start loads them again"
+_PARTITION: Final = itemgetter(0, 1)
+_OFFSET: Final = attrgetter("offset")
 SLICE_BYTES: Final = 8 << 20
 """A Kafka transaction with more is returned in slices."""
 _MOST_COMMITS: Final = 1_000
@@ -85,15 +90,20 @@ class StreamReader:
             if source.is_due and source.name not in paused:
                 return self._turn(source)
         while True:
-            record = self._reader.next_record(max(0.0, deadline - time.monotonic()))
-            if record is None:
+            left_s = deadline - time.monotonic()
+            records = self._reader.next_records(max(0.0, left_s))
+            if not records and left_s <= 0:
                 for source in self._sources.values():
                     source.require_hope()
                 return None
-            source = self._owners[record.topic, record.partition]
-            source.note(record)
-            if source.is_due and source.name not in paused:
-                return self._turn(source)
+            noted = set[str]()
+            for partition, run in groupby(records, _PARTITION):
+                source = self._owners[partition]
+                source.note(partition, list(run))
+                noted.add(source.name)
+            for name in noted.difference(paused):
+                if self._sources[name].is_due:
+                    return self._turn(self._sources[name])
 
     def _turn(self, source: _SourceRecords) -> KafkaTransaction:
         self._sources[source.name] = self._sources.pop(source.name)
@@ -154,19 +164,22 @@ class _SourceRecords:
             frozenset((topic, number) for topic, number, end in spans if self._missing[topic] and reached[topic, number] < end),
         )  # fmt: skip
 
-    def note(self, record: CommittedRecord) -> None:
-        """Note a record of a partition of the source."""
-        partition = record.topic, record.partition
+    def note(self, partition: Partition, records: list[CommittedRecord]) -> None:
+        """Note the next records of a partition of the source."""
         if partition == self._commits:
-            self._note_commit(record)
+            for record in records:
+                self._note_commit(record)
             return
-        self._rows[partition].append(record)
-        self._bytes += record.size
-        spans = self._waiting[0][1].spans.get(record.topic, {}) if self._waiting else {}
-        if record.offset < spans.get(record.partition, (0, 0))[1]:
-            self._missing[record.topic] -= 1
-            self._slice_bytes += record.size
-        elif self._bytes > self._buffer_bytes:
+        topic, number = partition
+        self._rows[partition] += records
+        sizes = [record.size for record in records]
+        self._bytes += sum(sizes)
+        end = self._waiting[0][1].spans.get(topic, {}).get(number, (0, 0))[1] if self._waiting else 0
+        count = bisect_left(records, end, key=_OFFSET)
+        if count:
+            self._missing[topic] -= count
+            self._slice_bytes += sum(sizes[:count])
+        if count < len(records) and self._bytes > self._buffer_bytes:
             self._pause(partition)
 
     def _note_commit(self, record: CommittedRecord) -> None:
