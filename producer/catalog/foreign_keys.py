@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import structlog
 
+from mysqlio.foreign_key_facts import SILENT_RULES, ForeignKey, list_foreign_keys
 from mysqlio.information_schema import list_tables_with_keys
 from mysqlio.quoting import qualified
 from mysqlio.server_errors import server_code
@@ -30,18 +31,8 @@ log = structlog.get_logger(__name__)
 
 Change = Literal["delete", "update"]
 
-_SILENT: Final = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
 # Since MySQL 9.6 the server carries rules out above the log, unless this is ON; servers without it leave them to InnoDB.
 _NATIVE: Final = "innodb_native_foreign_keys"
-_RULES: Final = """
-    SELECT r.CONSTRAINT_SCHEMA, r.TABLE_NAME, r.CONSTRAINT_NAME, r.DELETE_RULE, r.UPDATE_RULE,
-        k.COLUMN_NAME, k.REFERENCED_TABLE_SCHEMA, k.REFERENCED_TABLE_NAME, k.REFERENCED_COLUMN_NAME
-    FROM information_schema.REFERENTIAL_CONSTRAINTS AS r
-    JOIN information_schema.KEY_COLUMN_USAGE AS k
-        ON k.CONSTRAINT_SCHEMA = r.CONSTRAINT_SCHEMA AND k.CONSTRAINT_NAME = r.CONSTRAINT_NAME
-        AND k.TABLE_SCHEMA = r.CONSTRAINT_SCHEMA AND k.TABLE_NAME = r.TABLE_NAME
-    WHERE k.REFERENCED_TABLE_NAME IS NOT NULL
-    ORDER BY r.CONSTRAINT_SCHEMA, r.TABLE_NAME, r.CONSTRAINT_NAME, k.ORDINAL_POSITION"""
 _LISTED: Final = r"`(?:[^`]|``)+`(?:\s*[.,]\s*`(?:[^`]|``)+`)*"
 _CLAUSE: Final = re.compile(
     rf"^\s*CONSTRAINT (?P<name>{_LISTED}) FOREIGN KEY \((?P<columns>{_LISTED})\) "
@@ -52,24 +43,6 @@ _RULE: Final = re.compile(r"ON (DELETE|UPDATE) (CASCADE|SET NULL|SET DEFAULT|NO 
 _NAME: Final = re.compile(r"`((?:[^`]|``)+)`")
 _NOT_SHOWN: Final = frozenset({1049, 1142, 1146, 1347})  # no such database or table, no right, a view
 _DAMAGED: Final = frozenset({2, 9, 29})  # a file of the table cannot be read, ends early, is missing
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignKey:
-    """`columns` of `child` hold what `referenced` of `parent` does; rules as SQL has them."""
-
-    name: str
-    child: TableId
-    columns: tuple[str, ...]
-    parent: TableId
-    referenced: tuple[str, ...]
-    on_delete: str
-    on_update: str
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether a change of a parent may change children."""
-        return self.on_delete in _SILENT or self.on_update in _SILENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +101,7 @@ def read_foreign_keys(connection: Connection, tables: Iterable[TableId] | None =
     if is_mariadb(connection):
         for table in list_tables_with_keys(connection) if tables is None else tables:
             shown |= _shown(connection, table)
-    found: dict[tuple[str, str, str], list[tuple[str, ...]]] = {}
-    for row in ask(connection, _RULES):
-        texts = tuple(str(value) for value in row)
-        found.setdefault((texts[0], texts[1], texts[2]), []).append(texts)
-    keys = (_foreign_key(parts) for parts in found.values())
-    return {key for key in {*keys, *shown} if key.is_silent}
+    return {key for key in {*list_foreign_keys(connection), *shown} if key.is_silent}
 
 
 def _shown(connection: Connection, table: TableId) -> set[ForeignKey]:
@@ -169,19 +137,6 @@ def parse_foreign_keys(table: TableId, definition: str) -> Iterator[ForeignKey]:
 
 def _names(text: str) -> list[str]:
     return [name.replace("``", "`") for name in _NAME.findall(text)]
-
-
-def _foreign_key(parts: list[tuple[str, ...]]) -> ForeignKey:
-    database, table, name, on_delete, on_update, _, parent_database, parent, _ = parts[0]
-    return ForeignKey(
-        name,
-        (database, table),
-        tuple(part[5] for part in parts),
-        (parent_database, parent),
-        tuple(part[8] for part in parts),
-        on_delete.upper(),
-        on_update.upper(),
-    )
 
 
 def _lower(names: Iterable[str]) -> frozenset[str]:
@@ -222,7 +177,7 @@ class ForeignKeys:
         seen.add((key, event))
         rule = key.on_delete if event.kind == "delete" else key.on_update
         touched = event.kind == "delete" or event.changed & _lower(key.referenced)
-        if rule not in _SILENT or not touched:
+        if rule not in SILENT_RULES or not touched:
             return
         pairs = [(column, name.lower()) for column, name in zip(key.columns, key.referenced, strict=True)]
         sources = dict(event.known)

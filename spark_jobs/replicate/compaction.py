@@ -41,7 +41,7 @@ _MEETINGS: Final = """
     UNION ALL SELECT 1 FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s"""
 _MOST_ROWS: Final = 5_000
 """Of a statement: more keys after IN than the optimizer has memory for would be a scan of the table."""
-_VERSIONED: Final = re.compile(r"WITH SYSTEM VERSIONING|WITHOUT OVERLAPS", re.IGNORECASE)
+VERSIONED: Final = re.compile(r"WITH SYSTEM VERSIONING|WITHOUT OVERLAPS", re.IGNORECASE)
 _CHARSETS: Final = frozenset({"ascii", "latin1", "utf8", "utf8mb3", "utf8mb4"})
 """Of texts of which each has bytes of its own."""
 COLLATIONS: Final = frozenset(
@@ -55,7 +55,7 @@ COLLATIONS: Final = frozenset(
 )  # fmt: skip
 """Those to which texts of printable ASCII are only equal if they differ in case, or in blanks at the end, or not at all."""
 _PRINTABLE: Final = bytes(range(0x20, 0x7F))
-_ENDS: Final = re.compile(rb"[ \0]+'(?=[,)])")
+_ENDS: Final = re.compile(rb"[ \0]+'(?![^,)])")
 """The end of a literal: a quote within one is doubled, so that no comma or parenthesis follows the first of two."""
 _KINDS: Final = {
     Semantic.INTEGER: frozenset({kernels.NUMBER, kernels.UNSIGNED}),
@@ -85,9 +85,9 @@ class EqualKeys:
         if len(unique) != 1 or not columns or any(part.prefix for part in unique[0].parts):
             return None
         name = schema.database, schema.name
-        if not all(map(_is_comparable, columns)) or target.rows(_MEETINGS, *name, *name, *name):
+        if not all(map(is_comparable, columns)) or target.rows(_MEETINGS, *name, *name, *name):
             return None
-        if _VERSIONED.search(target.definition(*name)):
+        if VERSIONED.search(target.definition(*name)):
             return None
         texts = [column for column in columns if column.type in TEXT_TYPES]
         is_folded = any(column.collation in COLLATIONS for column in texts)
@@ -100,7 +100,7 @@ class EqualKeys:
     def form(self, key: bytes) -> bytes | None:
         """Return bytes that are equal for keys that are equal to the server, None if that is not known.
 
-        It may be equal for different keys, too. A key is the tuple of its literals.
+        It may be equal for different keys, too. A key is the tuple of its literals, or one literal.
         """
         if self.is_folded and key.translate(None, _PRINTABLE):
             return None
@@ -114,7 +114,7 @@ class EqualKeys:
         return None not in forms and len(forms) == len(keys)
 
 
-def _is_comparable(column: Column) -> bool:
+def is_comparable(column: Column) -> bool:
     """Return whether equality of a column's values follows from their literals."""
     if column.filled_by == "expression" or semantic_of(column) not in _KINDS:
         return False

@@ -7,7 +7,7 @@ writes go through Python, row by row; both write the same bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -54,6 +54,13 @@ class RowTexts(NamedTuple):
     is_strict: bool
 
 
+class Literals(NamedTuple):
+    """The literals of a column: of the old row of each event, and of the new one, b"" if an event has no such row."""
+
+    old: list[bytes]
+    new: list[bytes]
+
+
 class TableTexts:
     """Makes the texts of events of one table of the target.
 
@@ -72,20 +79,44 @@ class TableTexts:
         self.key_columns = cache(self._columns_of_key)
         """Returns the columns of the key of the records with a schema id."""
         self._kernels = cache(self._kernel_texts)
+        self._literal_kernels = cache(self._kernel_literals)
 
     def of(self, events: Sequence[RowEvent]) -> list[RowTexts]:
         """Return the texts of each event."""
         texts: list[RowTexts | None] = [None] * len(events)
-        alike: dict[int, list[int]] = {}
-        for index, event in enumerate(events):
-            if (event.after is None or not event.after.exact) and (event.before is None or not event.before.exact):
-                alike.setdefault(event.schema_id, []).append(index)
-        for schema_id, indices in alike.items():
+        for schema_id, indices in _of_kernels(events).items():
             written = self._kernels(schema_id)
             made = None if written is None else written([events[index] for index in indices])
             for index, text in zip(indices, made or (), strict=made is not None):
                 texts[index] = text
         return [self._by_python(event) if text is None else text for event, text in zip(events, texts, strict=True)]
+
+    def literals(self, names: tuple[str, ...], events: Sequence[RowEvent]) -> list[Literals]:
+        """Return the literals of some columns."""
+        literals = [Literals([b""] * len(events), [b""] * len(events)) for _ in names]
+        left = set(range(len(events)))
+        for schema_id, indices in _of_kernels(events).items():
+            written = self._literal_kernels(schema_id, names)
+            made = None if written is None else written([events[index] for index in indices])
+            if made is None:
+                continue
+            if len(indices) == len(events):
+                return made
+            left.difference_update(indices)
+            for whole, part in zip(literals, made, strict=True):
+                for index, old, new in zip(indices, part.old, part.new, strict=True):
+                    whole.old[index], whole.new[index] = old, new
+        for index in left:
+            old_row, new_row = self._rows(events[index])
+            for whole, column in zip(literals, self.named(events[index].schema_id, names), strict=True):
+                whole.old[index] = b"" if old_row is None else column.literal(old_row)
+                whole.new[index] = b"" if new_row is None else column.literal(new_row)
+        return literals
+
+    def named(self, schema_id: int, names: Iterable[str]) -> list[RowColumn]:
+        """Return some columns of the records with a schema id."""
+        by_name = {column.name: column for column in self.columns(schema_id)}
+        return [by_name[name] for name in names]
 
     def _columns(self, schema_id: int) -> Sequence[RowColumn]:
         return self._decoder.columns(schema_id, self._table, self._filled)
@@ -103,11 +134,27 @@ class TableTexts:
         except UnsupportedTypeError:
             return None
 
+    def _kernel_literals(
+        self, schema_id: int, names: tuple[str, ...]
+    ) -> Callable[[Sequence[RowEvent]], list[Literals] | None] | None:
+        columns = self.named(schema_id, names)
+        if any(one.form is None or one.form.floating for one in columns):
+            return None
+        try:
+            return KernelTexts(self._decoder.schema(schema_id), columns, columns[:1]).literals
+        except UnsupportedTypeError:
+            return None
+
     # ---- row by row
 
-    def _by_python(self, event: RowEvent) -> RowTexts:
+    def _rows(self, event: RowEvent) -> tuple[Row | None, Row | None]:
+        """Return the old row of an event, and the new one."""
         old = None if event.before is None else self._row(event, self._decoder.old_row(event.before), _BEFORE)
         new = None if event.after is None else self._row(event, self._decoder.new_row(event.after), _AFTER)
+        return old, new
+
+    def _by_python(self, event: RowEvent) -> RowTexts:
+        old, new = self._rows(event)
         columns = self.columns(event.schema_id)
         changed = [one for one in columns if old is not None and new is not None and old[one.field] != new[one.field]]
         return RowTexts(
@@ -131,6 +178,15 @@ class TableTexts:
         if self.key:
             return self._key_text(event, row)
         return b" AND ".join(_same(self._kinds[one.name], one.literal(row)) for one in self.columns(event.schema_id))
+
+
+def _of_kernels(events: Sequence[RowEvent]) -> dict[int, list[int]]:
+    """Return the indices of the events that kernels may write, by schema id."""
+    alike: dict[int, list[int]] = {}
+    for index, event in enumerate(events):
+        if (event.after is None or not event.after.exact) and (event.before is None or not event.before.exact):
+            alike.setdefault(event.schema_id, []).append(index)
+    return alike
 
 
 def _lacking(event: RowEvent, image: str) -> DecodeError:
@@ -189,6 +245,7 @@ class KernelTexts:
                 for path in _paths(column):
                     slots.setdefault((image, *path), len(slots) + 1)
         program = value_program(json.dumps(schema), slots, _IMAGES)
+        self._columns = columns
         self._slots = slots
         self._floats = [(column.field, _form(column).floating) for column in columns if _form(column).floating]
         self._texts_of_floats = {field: program.slots + number for number, (field, _) in enumerate(self._floats)}
@@ -234,6 +291,24 @@ class KernelTexts:
                 self._are_strict(images, with_new, count),
             )
         )
+
+    def literals(self, events: Sequence[RowEvent]) -> list[Literals] | None:
+        """Return the literals of each column, None if Python has to write them. No column may be a floating point number."""
+        images = self._images(events)
+        if images is None:
+            return None
+        made = []
+        try:
+            for column in self._columns:
+                sides = []
+                for image, records in ((_BEFORE, images.old), (_AFTER, images.new)):
+                    chosen = np.flatnonzero(records >= 0)
+                    written, _ = _written(images, _text([self._literal(column, image)], _LIST), chosen, records)
+                    sides.append(_spread(written, chosen, len(events)))
+                made.append(Literals(*sides))
+        except _UnusualValueError:
+            return None
+        return made
 
     def _literal(self, column: RowColumn, image: str, old: int = -1) -> list[int]:
         form, slot = _form(column), self._slots[image, column.field]

@@ -9,11 +9,11 @@ import pymysql
 import pytest
 
 from mysqlio.connection import connect
+from mysqlio.foreign_key_facts import ForeignKey
 from mysqlio.information_schema import list_tables
 from mysqlio.server_access import ServerAccess
 from producer.catalog.foreign_keys import (
     Consequence,
-    ForeignKey,
     ForeignKeys,
     logs_cascades_since,
     parse_foreign_keys,

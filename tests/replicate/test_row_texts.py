@@ -115,3 +115,18 @@ def test_an_update_of_two_records_reads_each_by_its_own_schema() -> None:
         records.append(RowRecord(out.getvalue()))
     (written,) = TableTexts(table, decoder).of([update(*records)])
     assert (written.old_key, written.new_key, written.changes) == (b"(5)", b"(6)", b"`id`=6")
+
+
+def test_literals_of_columns_keep_the_order_of_their_events() -> None:
+    changed = [record("u", row(n, "a"), row(n, "NULL", n)) for n in range(3)]
+    exact = record("u", row(9, "a", 0), row(9, None, 0), ExactValues(after={"d": "0000-00-00"}))
+    created, gone = record("c", None, row(5)), record("d", row(6, "b", 1), None)
+    events = [update(one, one) for one in (changed[0], exact, *changed[1:])]
+    events += [RowEvent("p", "c", ("shop", "orders"), 7, None, created, checks_keys=True),
+               RowEvent("p", "d", ("shop", "orders"), 7, gone, None, checks_keys=True)]  # fmt: skip
+    texts, days = TableTexts(TABLE, DECODER).literals(("t", "d"), events)
+    assert texts == ([b"'a'"] * 4 + [b"", b"'b'"], [b"'NULL'", b"NULL", b"'NULL'", b"'NULL'", b"NULL", b""])
+    assert days.old == [b"NULL", b"'1970-01-01'", b"NULL", b"NULL", b"", b"'1970-01-02'"]
+    assert days.new == [b"'1970-01-01'", b"'0000-00-00'", b"'1970-01-02'", b"'1970-01-03'", b"NULL", b""]
+    kernels = KernelTexts(DECODER.schema(7), DECODER.columns(7, TABLE), DECODER.columns(7, TABLE)[:1]).literals
+    assert kernels([events[0], *events[2:]]) == TableTexts(TABLE, DECODER).literals(("id", "t", "d"), [events[0], *events[2:]])
