@@ -237,12 +237,17 @@ def begun(
         position=start.begin,
         begin=start.begin,
         kept=tuple(sorted(".".join(table) for table in kept)),
-        request=f"task-{secrets.token_hex(4)}-{target.task}"[:LONGEST_REQUEST] if loads else "",
+        request=new_request(target.task) if loads else "",
         loading=tuple(sorted(".".join(table) for table, is_there in tables.items() if is_there)) if loads else (),
     )
     with target.transaction():
         target.put_state(source.name, state)
     return state
+
+
+def new_request(task: str) -> str:
+    """Return a name for a request, which no other has."""
+    return f"task-{secrets.token_hex(4)}-{task}"[:LONGEST_REQUEST]
 
 
 def _lasting(history: Sequence[StatementEvent]) -> list[StatementEvent]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from schemas import topics
 from schemas.settings.declaration import compiled
 from spark_jobs.replicate.applier import FollowedSource
-from spark_jobs.replicate.loading import SourceTopics, begun
+from spark_jobs.replicate.loading import SourceTopics, begun, new_request
 from spark_jobs.replicate.log_order import LogOrder
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class SourceOfTask:
         """
         states = dict(target.states())
         state = states.pop(self.name, None)
+        is_begun = state is not None
         if state is None:
             taken = {table for other in states.values() for table in (*other.kept, *other.loading)}
             state = begun(self.topics, target, self.order, self._settings, self.follows, start, taken, loads=loads)
@@ -51,12 +52,17 @@ class SourceOfTask:
             if statement.table is None or ".".join(statement.table) not in state.kept:
                 followed.state = followed.statements.run(statement, followed.state)
         if state.request and not state.asked_ms:
+            if is_begun:  # it may have asked: a request of this name may be refused
+                self._keep(target, followed, replace(followed.state, request=new_request(target.task)))
             asked_ms = time.time_ns() // 1_000_000
-            self.topics.ask(state.request, self._settings, followed.state.loading)
-            followed.state = replace(followed.state, asked_ms=asked_ms)
-            with target.transaction():
-                target.put_state(self.name, followed.state)
+            self.topics.ask(followed.state.request, self._settings, followed.state.loading)
+            self._keep(target, followed, replace(followed.state, asked_ms=asked_ms))
         return followed.state
+
+    def _keep(self, target: Destination, followed: FollowedSource, state: SourceState) -> None:
+        with target.transaction():
+            target.put_state(self.name, state)
+        followed.state = state
 
     def watch(self, state: SourceState, stack: ExitStack) -> None:
         """Read the answers to the request of a state from now on, if tables are loaded."""

@@ -6,9 +6,13 @@ import time
 
 import pytest
 
+from schemas.notifications import SIGNAL as SIGNAL_ANSWER
 from schemas.settings import from_mapping
+from spark_jobs.replicate.loading import SourceTopics
 from spark_jobs.replicate.row_writer import RowWriter
 from spark_jobs.replicate.stream_reader import _SourceRecords
+from spark_jobs.replicate.task import TaskAttempt
+from tests.e2e.topics import Notifications
 from tests.integration.test_ordered_stream import mapping_of, written
 from tests.replicate.task_scene import COLUMNS, Died, catch_up, rows_of, task_of
 from tests.support.producers import SIGNAL, running
@@ -159,3 +163,34 @@ def test_the_history_of_a_producer_without_a_group_drops_and_creates_nothing_of_
     finally:
         with target.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE IF EXISTS {gone}")
+
+
+def test_a_start_that_may_have_asked_for_the_rows_asks_by_another_name(source, registry, monkeypatch):
+    """The producer has read the tables already, and refuses a second request of one name."""
+    target, ask = database("mariadb114"), SourceTopics.ask
+    source.execute(SIGNAL, f"CREATE TABLE a ({COLUMNS})", "INSERT INTO a VALUES (1, 1, 'x'), (2, 2, 'y')")
+    task = task_of(source, registry.url, target)
+
+    def ask_and_die(*arguments):
+        ask(*arguments)
+        raise Died
+
+    settings = from_mapping(mapping_of(source, registry.url))
+    with running(settings) as run:
+        run.caught_up(source)
+        with monkeypatch.context() as patch:
+            patch.setattr(SourceTopics, "ask", ask_and_die)
+            with pytest.raises(Died):
+                catch_up(task)
+        run.until(lambda: "COMPLETED" in {one.type for one in Notifications(settings).read()}, "the rows are read")
+        batch = TaskAttempt._batch
+
+        def behind_the_answer(attempt, paused):
+            if attempt.figures.apply_s:
+                return batch(attempt, paused)
+            run.until(lambda: sum(one.aggregate_type == SIGNAL_ANSWER for one in Notifications(settings).read()) == 2, "both are answered")
+            return []
+
+        monkeypatch.setattr(TaskAttempt, "_batch", behind_the_answer)
+        catch_up(task)
+    assert rows_of(target, source.schema, "a") == [(1, 1, "x"), (2, 2, "y")]
