@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> None:
     rows = int(arguments[0]) if arguments else _ROWS
     with tempfile.TemporaryDirectory() as folder, start_database("mysql80", Path(folder)) as server:
         access = TaskTarget(type="mysql", host=server.host, port=server.port, user=server.user, password=server.password)
-        target = ApplyTarget(ServerAccess.of(access), "bench")
+        target = ApplyTarget(ServerAccess.of(access), "bench", None)
         for name in arguments[1:] or _BATCHES:
             measure(target, name, rows)
         target.close()

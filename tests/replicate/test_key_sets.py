@@ -63,7 +63,7 @@ class Keyed:
 
     def __init__(self, server, schema: str) -> None:
         access = TaskTarget(type="mysql", host=server.host, port=server.port, user=server.user, password=server.password)
-        self.target = ApplyTarget(ServerAccess.of(access), "task")
+        self.target = ApplyTarget(ServerAccess.of(access), "task", None)
         self.schema = schema
         self.is_mariadb = "mariadb" in server_version(self.target.connection).lower()
         self.keys = KeySets(self.target, LiteralDecoder())
