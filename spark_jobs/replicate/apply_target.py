@@ -39,13 +39,16 @@ if TYPE_CHECKING:
     from mysqlio.server_access import ServerAccess
     from spark_jobs.replicate.stream_reader import KafkaTransaction
 
+_IDLE_S: Final = 28_800
+_HANGS_S: Final = 30
+"""Within a transaction: the server rolls a process back that is frozen, or on a machine that is gone, and another takes over."""
 FOUND_ROWS: Final = 2
 """CLIENT_FOUND_ROWS: an UPDATE counts the rows that it matches, also those that it leaves as they are."""
 SESSION: Final = (
     (
         f"SET SESSION sql_mode = 'STRICT_ALL_TABLES,{MODE}', "
         "time_zone = '+00:00', lock_wait_timeout = 60, innodb_lock_wait_timeout = 60, completion_type = 0, autocommit = 1, "
-        "net_read_timeout = 600, net_write_timeout = 600, wait_timeout = 28800"
+        f"net_read_timeout = 600, net_write_timeout = 600, wait_timeout = {_IDLE_S}"
     ),
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
@@ -238,13 +241,14 @@ class ApplyTarget:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Run statements in one transaction, which begins with the mark of the channel."""
-        self.execute("START TRANSACTION")
+        self.execute_many([b"SET SESSION wait_timeout = %d" % _HANGS_S, b"START TRANSACTION"], [])
         try:
             if self.channel is not None:
                 mark = "INSERT INTO tidemark_meta.{} VALUES (%s, CONNECTION_ID(), 1) ON DUPLICATE KEY UPDATE n = n + 1"
                 self.execute(mark.format(mark_table(self.channel)), self.task)
             yield
             self.execute("COMMIT")
+            self.execute(f"SET SESSION wait_timeout = {_IDLE_S}")
         except BaseException:
             self.close()  # rolls back; whether a COMMIT without an answer counts, the state says
             raise

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, closing
 
 import pytest
 
 from mysqlio.server_access import ServerAccess
 from schemas.errors import FencedError, RetriableSourceError
+from spark_jobs.replicate import apply_target
 from spark_jobs.replicate.apply_target import ApplyTarget
 from tests.replicate.task_scene import task_of
 from tests.support.producers import Source
@@ -42,3 +44,21 @@ def test_a_process_from_before_a_restore_is_fenced_by_the_next_start(fresh_datab
                 pass
         with third.transaction():
             pass
+
+
+@pytest.mark.parametrize("kind", ["mysql80", "mariadb114"])
+def test_a_process_that_hangs_within_a_transaction_does_not_stop_another_from_taking_over(fresh_database, monkeypatch, kind):
+    """It may be frozen, or on a machine that is gone: the server does not notice that by itself for hours."""
+    monkeypatch.setattr(apply_target, "_HANGS_S", 2)
+    server = database(kind)
+    source = Source(server, fresh_database(server), "nobody:1")
+    access, task = ServerAccess.of(task_of(source, "http://nobody", server).target), unique_name("task")
+    with ExitStack() as stack:
+        stack.enter_context(closing(source.connection))
+        first, second = (stack.enter_context(closing(ApplyTarget(access, task, None))) for _ in range(2))
+        first.take_over()
+        with pytest.raises(RetriableSourceError), first.transaction():
+            second.take_over()
+        assert second.epoch > first.epoch
+        time.sleep(3)
+        assert second.rows("SELECT 1"), "outside of a transaction a connection may be idle"
