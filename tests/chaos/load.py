@@ -125,6 +125,8 @@ class Load:
         self._silent = threading.Event()
         self._pause_s = workers / rate
         self._at_commit = at_commit
+        self.changes_owners = True
+        """Whether rows change that InnoDB changes others with."""
         self.failure: BaseException | None = None
         self._workers = [
             threading.Thread(
@@ -241,7 +243,7 @@ class Load:
         steps: list[tuple[Callable[[Any, random.Random, int], None], int]] = [
             (_update_hot, 20), (_replace_hot, 6), (_move_pair, 6), (_swap_slots, 6), (_change_word, 12),
             (_write_parts, 12), (_delete_parts, 5), (_insert_and_delete, 3), (_append, 14), (_fill_cleared, 8),
-            (_many, 1), (_change_owner, 3), (_change_pet, 6), (_change_odd, 4), (_change_wide, 5),
+            (_many, 1), (_change_owner, 3 * self.changes_owners), (_change_pet, 6), (_change_odd, 4), (_change_wide, 5),
         ]  # fmt: skip
         (step,) = rng.choices([one for one, _ in steps], [weight for _, weight in steps])
         step(cursor, rng, serial)

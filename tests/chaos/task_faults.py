@@ -24,7 +24,7 @@ from tidemark.api.group_members import GroupMembers, Operator
 from tidemark.api.sending import produce
 
 Fault = Callable[[TaskScene], None]
-_STARTS_S: Final = 90.0
+_STARTS_S: Final = 180.0
 
 
 # ---- the task
@@ -107,14 +107,15 @@ def freeze_target(scene: TaskScene) -> None:
 
 
 def copy_target(scene: TaskScene) -> None:
-    """Take a copy of its data."""
+    """Take a copy of its data, in which the task has begun."""
+    scene.wait_until_begun()
     scene.target.copy()
 
 
 def put_target_back(scene: TaskScene) -> None:
     """Kill the server, and start it on an older copy of its data; half of the time another process of the task starts meanwhile."""
     if not scene.target.has_copy:
-        scene.target.copy()
+        copy_target(scene)
         scene.pause(1, 8)
     with_kill = scene.rng.random() < 0.5
     if with_kill:

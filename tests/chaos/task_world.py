@@ -230,6 +230,7 @@ class TaskScene:
                     continue
                 if member.loaded is None:
                     member.loaded = member.last_number() + 1
+                    member.load.changes_owners = True
                 numbers, last = commit_journal.count_and_last(connection, member.database)
                 if numbers != last:
                     raise ChaosError(f"{member.job}: the target has number {last}, and {last - numbers} before it are missing")
@@ -260,6 +261,15 @@ class TaskScene:
                 )
                 raise ChaosError(f"not within {seconds:.0f} s: {event}\n{tails}")
             time.sleep(0.2)
+
+    def wait_until_begun(self) -> None:
+        """Wait until the target has the row of the task."""
+
+        def has_row() -> bool:
+            with self.target.server.connect() as connection, connection.cursor() as cursor:
+                return bool(cursor.execute("SELECT 1 FROM tidemark_meta.task WHERE name = %s", (self.name,)))
+
+        self.wait("the task has begun", has_row)
 
     def wait_until_loaded(self, *members: Member) -> None:
         """Wait until the tables of these sources are loaded, or of all that run."""
@@ -293,5 +303,5 @@ class TaskScene:
     def forget_views(self) -> None:
         """Read again which tables are loaded: the target was put back."""
         for member in self.members:
-            member.loaded = None
+            member.loaded, member.load.changes_owners = None, False
         self.shaken.add("put back")
