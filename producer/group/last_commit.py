@@ -1,4 +1,4 @@
-"""The last commit record of a source, read from the end of its topic."""
+"""The last commit record of a source, read from the end of its topic, and one at an offset."""
 
 from __future__ import annotations
 
@@ -28,3 +28,11 @@ def last_commit(kafka: KafkaSettings, topic: str) -> tuple[int, CommitRecord | N
             if records:
                 return records[-1].offset + 1, CommitRecord.parse(records[-1].value or b"")
     return first, None
+
+
+def commit_at(kafka: KafkaSettings, topic: str, offset: int) -> CommitRecord | None:
+    """Return the commit record at an offset; None without one, for example since retention removed it."""
+    with CommittedReader(kafka, f"{topic}-reader", SOON) as reader:
+        first, end = reader.bounds([(topic, 0)])[topic, 0]
+        records = list(reader.read_slices([Slice(topic, 0, offset, offset + 1)])) if first <= offset < end else []
+    return CommitRecord.parse(records[0].value or b"") if records else None

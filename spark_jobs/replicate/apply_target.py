@@ -2,7 +2,7 @@
 
 Database `tidemark_meta` of the target:
 
-    task     one row per task: its epoch, which each start raises, and its pause (`task_pause`)
+    task     one row per task: its epoch, which each start raises, its pause (`task_pause`), its process, and when that was seen
     source   one row per task and source: how far the log is applied, and which tables are read still
     stream   one row per task with `order: global`: how far the one order of all sources is applied
     ddl      the statement of the log that runs now (`ddl_statements`)
@@ -15,8 +15,12 @@ wakes up behind that start finds another epoch: `FencedError`. What is kept of a
 from __future__ import annotations
 
 import json
+import math
+import os
+import socket
+import time
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -27,10 +31,10 @@ from mysqlio.server_facts import identity_of, is_mariadb
 from schemas.errors import ConfigError, FencedError, RetriableSourceError, SourceError
 from schemas.json_codec import Form, decode, encode, json_field
 from schemas.loop_marks import drop_table, mark_table, with_comment, with_drop
+from schemas.paused_task import TaskPause
 from schemas.stream_order import StreamPosition
 from spark_jobs.replicate.frontier import SourceCursor
 from spark_jobs.replicate.row_statements import MODE
-from spark_jobs.replicate.task_pause import TaskPause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +62,7 @@ _NAME: Final = "VARCHAR(249) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
 _TEXT: Final = "LONGTEXT CHARACTER SET utf8mb4"
 _OF_A_SOURCE: Final = f"task {_NAME}, name {_NAME}, {{}} {_TEXT} NOT NULL, PRIMARY KEY (task, name)"
 _TABLES: Final = {
-    "task": f"name {_NAME} PRIMARY KEY, epoch BIGINT NOT NULL, pause {_TEXT}",
+    "task": f"name {_NAME} PRIMARY KEY, epoch BIGINT NOT NULL, pause {_TEXT}, process {_TEXT}, seen DATETIME(6)",
     "source": _OF_A_SOURCE.format("state"),
     "stream": f"task {_NAME} PRIMARY KEY, progress {_TEXT} NOT NULL",
     "ddl": _OF_A_SOURCE.format("intent"),
@@ -66,7 +70,8 @@ _TABLES: Final = {
 _NOW_US: Final = "FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000000)"
 """An epoch: no start has had it. In a target that is restored, the successor of the present epoch may have been in use."""
 _NO_TABLES: Final = (ServerCode.UNKNOWN_DATABASE, ServerCode.NO_SUCH_TABLE, ServerCode.UNKNOWN_COLUMN)
-_ADDED: Final = {"pause": _TEXT}
+_SEEN_EVERY_S: Final = 5.0
+_ADDED: Final = {"pause": _TEXT, "process": _TEXT, "seen": "DATETIME(6)"}
 """Columns of `task` that it may lack, since an earlier version made it."""
 _MARKS: Final = f"task {_NAME}, connection BIGINT UNSIGNED, n BIGINT NOT NULL, PRIMARY KEY (task, connection)"
 
@@ -118,6 +123,22 @@ class StreamProgress:
     cursors: Mapping[str, SourceCursor] = json_field(factory=dict, required=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFacts:
+    """A task as its target knows it. `process` was seen `seen_s` ago; "": it has ended; None: unknown.
+
+    `statement` of DDL runs, or was interrupted. `progress` is of `order: global`.
+    """
+
+    epoch: int
+    process: str | None
+    seen_s: float | None
+    pause: TaskPause | None
+    statement: str | None
+    states: Mapping[str, SourceState]
+    progress: StreamProgress | None
+
+
 @dataclass(slots=True)
 class ApplyTarget:
     """The database that a task applies to: one connection. Use it in one thread.
@@ -134,6 +155,8 @@ class ApplyTarget:
     """Kept with the next state; see `read_progress`."""
     _kept: StreamProgress = field(default=StreamProgress(), init=False)
     _connection: Connection | None = field(default=None, init=False)
+    _next_seen_s: float = field(default=math.inf, init=False)
+    """When it is noted again that this process, which has taken the task over, lives."""
     _packet_bytes: int = field(default=0, init=False)
 
     @property
@@ -171,6 +194,7 @@ class ApplyTarget:
         if self.channel is not None:  # of connections that are gone; one that is open waits for the row of `task`
             gone = "DELETE FROM tidemark_meta.{} WHERE task = %s AND connection <> CONNECTION_ID()"
             self.execute(gone.format(mark_table(self.channel)), self.task)
+        self._next_seen_s = 0.0
 
     def _create_marks(self) -> None:
         if self.channel is not None:
@@ -264,6 +288,28 @@ class ApplyTarget:
 
     # ---- state
 
+    def facts(self) -> TaskFacts:
+        """Return the facts about the task, and change nothing. `ConfigError`: the task has never run here."""
+        self.attach()
+        asked = "SELECT process, TIMESTAMPDIFF(MICROSECOND, seen, UTC_TIMESTAMP(6)), pause FROM tidemark_meta.task WHERE name = %s"
+        process, seen_us, pause = self.rows(asked, self.task)[0]
+        intents = self.rows("SELECT intent FROM tidemark_meta.ddl WHERE task = %s", self.task)
+        progress = self._progress()
+        return TaskFacts(
+            epoch=self.epoch,
+            process=process,
+            seen_s=None if seen_us is None else seen_us / 1_000_000,
+            pause=_pause_of(pause),
+            statement=next((json.loads(text)["sql"] for text, in intents), None),
+            states=self.states(),
+            progress=progress,
+        )
+
+    def _progress(self) -> StreamProgress | None:
+        """Return the progress of the order of all sources; None if the task has begun with another order, or never."""
+        rows = self.rows("SELECT progress FROM tidemark_meta.stream WHERE task = %s", self.task)
+        return decode(StreamProgress, json.loads(rows[0][0])) if rows else None
+
     def states(self) -> Mapping[str, SourceState]:
         """Return the state of each source that this task has begun."""
         rows = self.rows("SELECT name, state FROM tidemark_meta.source WHERE task = %s", self.task)
@@ -276,13 +322,12 @@ class ApplyTarget:
 
     def read_progress(self, *, is_global: bool) -> None:
         """Read the progress of the order of all sources. `ConfigError` if the task has begun with the other `order`."""
-        rows = self.rows("SELECT progress FROM tidemark_meta.stream WHERE task = %s", self.task)
-        begun = bool(self.states())
-        if bool(rows) != is_global and (rows or begun):
-            one, other = ("global", "source") if rows else ("source", "global")
+        progress = self._progress()
+        if (progress is not None) != is_global and (progress is not None or self.states()):
+            one, other = ("global", "source") if progress is not None else ("source", "global")
             raise ConfigError(f"order: task {self.task} has begun with {one}, and {other} needs a task of another name")
-        if rows:
-            self.progress = self._kept = decode(StreamProgress, json.loads(rows[0][0]))
+        if progress is not None:
+            self.progress = self._kept = progress
         elif is_global:
             with self.transaction():
                 self._put(self.progress)
@@ -296,11 +341,25 @@ class ApplyTarget:
         self.execute("REPLACE INTO tidemark_meta.stream VALUES (%s, %s)", self.task, json.dumps(encode(progress)))
         self._kept = progress
 
-    # ---- pause
+    # ---- pause and process
 
     def pause(self) -> TaskPause | None:
-        """Return the record of the task's pause; None if it is not paused."""
+        """Return the record of the task's pause; None if it is not paused. The process of the task notes that it lives."""
+        if time.monotonic() >= self._next_seen_s:
+            self._note_process(f"{socket.gethostname()}, process {os.getpid()}")
+            self._next_seen_s = time.monotonic() + _SEEN_EVERY_S
         return _pause_of(self._row("pause"))
+
+    def note_end(self) -> None:
+        """Note that the process of the task ends, if the target answers."""
+        if self.epoch and self._connection is not None:
+            with suppress(SourceError):
+                self._note_process("")
+
+    def _note_process(self, process: str) -> None:
+        asked = "UPDATE tidemark_meta.task SET process = %s, seen = UTC_TIMESTAMP(6) WHERE name = %s AND epoch = %s"
+        with self._transaction():
+            self.execute(asked, process, self.task, self.epoch)
 
     def change_pause(self, change: Callable[[TaskPause | None], TaskPause | None]) -> None:
         """Replace the record by the result of `change`, in one transaction."""

@@ -17,14 +17,14 @@ from kafkaio.committed_reader import CommittedRecord
 from schemas.commit_records import CommitRecord, RowTimes
 from schemas.errors import ConfigError
 from schemas.json_codec import decode, encode
+from schemas.paused_task import TaskPause
 from spark_jobs.archive.archive_folder import Archive, ArchiveManifest
 from spark_jobs.archive.segments import ROW, STATEMENT, ArchivedRecord
 from spark_jobs.replicate.applier import FollowedSource
-from spark_jobs.replicate.apply_target import SourceState
+from spark_jobs.replicate.apply_target import SourceState, TaskFacts
 from spark_jobs.replicate.log_order import PREFIX, Event, RowEvent, StatementEvent, transaction_at
 from spark_jobs.replicate.row_values import exact_note
 from spark_jobs.replicate.stream_reader import KafkaTransaction
-from spark_jobs.replicate.task_pause import TaskPause
 from spark_jobs.store.durable_files import replace_file
 
 _IDLE_S: Final = 10.0
@@ -56,6 +56,19 @@ class FileTarget(Archive):
         manifest = ArchiveManifest.read(self.folder)
         if manifest is None or manifest.task != self.task:
             raise ConfigError(f"task: {self.task} has never run with the folder {self.folder}: start it by `tidemark task run`")
+
+    def facts(self) -> TaskFacts:
+        """Return the facts about the task, and change nothing. `ConfigError`: the task has never run here."""
+        self.attach()
+        manifest = ArchiveManifest.read(self.folder)
+        assert manifest is not None
+        states = {source: decode(SourceState, document) for source, document in manifest.states.items()}
+        return TaskFacts(
+            epoch=0, process=None, seen_s=None, pause=self.pause(), statement=None, states=states, progress=None
+        )
+
+    def note_end(self) -> None:
+        """Do nothing: whether a process lives is unknown of files."""
 
     def pause(self) -> TaskPause | None:
         """Return the record of the task's pause, a file of the folder; None if it is not paused."""

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from schemas.paused_task import TaskPause
     from schemas.settings.task_section import TaskSettings
     from spark_jobs.replicate.apply_target import SourceState
     from spark_jobs.replicate.destination import ChangeWriter
-    from spark_jobs.replicate.task_pause import TaskPause
 
 log = structlog.get_logger()
 
@@ -79,7 +79,9 @@ def run_task(
     runner: Runner[TaskAttempt] = Runner(stop, _may_pass, _log_retry)
     watch(runner)
     pauses = TaskPauses(target, stop)
-    with closing(target):
+    with ExitStack() as stack:
+        stack.enter_context(closing(target))
+        stack.callback(target.note_end)
         is_resumed = True
         while is_resumed and not stop.is_set():
             runner.run(lambda: TaskAttempt(settings, target, stop, pauses), lambda task: task.run(until_caught_up=until_caught_up))

@@ -7,13 +7,13 @@ both read and write it there. A process that waits looks once a second whether t
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
 from schemas.errors import ACCESS_ERRORS, FencedError, TidemarkError
-from schemas.json_codec import Form, json_field
+from schemas.paused_task import TaskPause
 
 if TYPE_CHECKING:
     import threading
@@ -22,29 +22,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 POLL_S: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskPause:
-    """A pause since `at_ms` (Unix): after an error with its `cause`, or by a person (`by`), or first one, then the other.
-
-    `is_effective`: the process applies nothing. Before that it may be within a batch, or no process runs.
-    """
-
-    JSON: ClassVar = Form(head=lambda _: {"v": 1})
-
-    at_ms: int
-    cause: str = ""
-    by: str = ""
-    reason: str = ""
-    is_effective: bool = json_field(default=False, name="effective")
-
-    @property
-    def text(self) -> str:
-        """The person or the error that has paused the task."""
-        by = f"by {self.by}{f': {self.reason}' if self.reason else ''}" if self.by else ""
-        cause = f"after an error: {self.cause}" if self.cause else ""
-        return ", and ".join(one for one in (by, cause) if one)
 
 
 class PauseKeeper(Protocol):

@@ -68,7 +68,7 @@ class History:
             source.end()
         elif name == "force" and source.name in self.begun:
             with suppress(FencedError, ConfigError):  # it was started meanwhile; it is offline already
-                GroupMembers(source.settings).put_source_offline(source.name, Operator("a test", name))
+                GroupMembers.of(source.settings).put_source_offline(source.name, Operator("a test", name))
         elif name in {"close", "pause", "resume"} and source.name in self.begun:
             source.signal({"close": CLOSE_SOURCE, "pause": PAUSE_SOURCE, "resume": RESUME_SOURCE}[name])
         elif name == "reader":

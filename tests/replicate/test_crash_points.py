@@ -5,6 +5,7 @@ The records are in Kafka once. Each round puts the target and its state back to 
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ import pytest
 from mysqlio.server_access import ServerAccess
 from schemas.settings import from_mapping
 from schemas.settings.task_section import TaskSettings
-from spark_jobs.replicate import task_source
+from spark_jobs.replicate import apply_target, task_source
 from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
 from spark_jobs.replicate.task import TaskAttempt
 from tests.integration.test_ordered_stream import mapping_of, written
@@ -82,7 +83,8 @@ def stream(request, kafka, registry) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def slow_kafka(monkeypatch) -> None:
-    """Kafka sends nothing at first: each attempt begins with an empty batch."""
+    """Kafka sends nothing at first: each attempt begins with an empty batch. That the process lives is noted once."""
+    monkeypatch.setattr(apply_target, "_SEEN_EVERY_S", math.inf)
     batch, asked = TaskAttempt._batch, set[TaskAttempt]()
 
     def later(attempt: TaskAttempt, paused: Any) -> Any:

@@ -60,7 +60,7 @@ def test_sources_leave_a_task_and_join_it_again(scene, registry):
         three.insert(5)
         started(three)
         until(lambda: has(three, 5), "it has joined again")
-        GroupMembers(one.settings).put_source_offline(two.name, Operator("a test", "the others are to continue"))
+        GroupMembers.of(one.settings).put_source_offline(two.name, Operator("a test", "the others are to continue"))
         two.insert(6)
         one.insert(7)
         until(lambda: has(one, 7), "the task waits for the one that was forced offline no more")

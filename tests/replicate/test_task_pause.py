@@ -29,11 +29,12 @@ from schemas.errors import (
     StateError,
 )
 from schemas.members import ReaderPhase
+from schemas.paused_task import TaskPause
 from schemas.settings import from_mapping
 from schemas.settings.task_section import TaskSettings
 from spark_jobs.replicate import task_pause
 from spark_jobs.replicate.task import run_task
-from spark_jobs.replicate.task_pause import TaskPause, TaskPauses
+from spark_jobs.replicate.task_pause import TaskPauses
 from tests.integration.group_scene import RunningSource, started, until
 from tests.integration.test_ordered_stream import mapping_of
 from tests.replicate.task_scene import catch_up, rows_of, task_of
@@ -106,7 +107,8 @@ def file(tmp_path: Path) -> Callable[[TaskSettings], Path]:
 def ctl(capsys, do: str, path: Path, *more: str) -> dict:
     capsys.readouterr()
     assert cli.main(["ctl", "task", do, str(path), *more, "--output", "json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
+    return document["tasks"][0] if do == "show" else document
 
 
 def executed(server, *statements: str) -> None:
@@ -196,7 +198,7 @@ def test_a_refused_statement_pauses_a_process_that_ends_in_order(source, registr
     path = file(task)
     executed(target, "CREATE DATABASE IF NOT EXISTS tidemark_meta", "DROP TABLE IF EXISTS tidemark_meta.task",
              "CREATE TABLE tidemark_meta.task (name VARCHAR(249) PRIMARY KEY, epoch BIGINT NOT NULL)")  # fmt: skip
-    assert cli.main(["ctl", "task", "show", str(path)]) == cli.USAGE
+    assert cli.main(["ctl", "task", "resume", str(path)]) == cli.USAGE
     assert "has never run" in capsys.readouterr().err
     command = [sys.executable, "-m", "tidemark", "task", "run", str(path), "--log-format", "json"]
     with running(from_mapping(mapping_of(source, registry.url))), ExitStack() as stack:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafkaio.shared_log import SharedLog
 from kafkaio.topic_admin import TopicAdmin
 from producer.clients import log_writer
 from producer.group.last_commit import last_commit
 from producer.kafka.alternating_publisher import AlternatingPublisher
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, TidemarkError
 from schemas.member_log import FollowedMembers
 from schemas.members import (
     Members,
@@ -24,10 +25,11 @@ from schemas.members import (
     source_writer,
 )
 from schemas.topics import commits_topic, members_topic
+from tidemark.status.group_status import GroupStatus
 
 if TYPE_CHECKING:
     from schemas.commit_records import CommitRecord
-    from schemas.settings import Settings
+    from schemas.settings import KafkaSettings, Settings
 
 _NOBODY: Final = "tidemark-ctl"
 
@@ -41,20 +43,43 @@ class Operator:
 
 
 class GroupMembers:
-    """The group of some settings. Errors are `ConfigError` for unknown names; Kafka has errors of its own."""
+    """A group. Errors are `ConfigError` for unknown names, and for a group without members; Kafka has errors of its own."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, kafka: KafkaSettings, group: str) -> None:
+        self._kafka = kafka
+        self.group = group
+        self._topic = members_topic(group)
+        if not TopicAdmin(kafka).partitions_now([self._topic]):
+            raise ConfigError(f"order.group: {group} has no members yet ({self._topic}); start a source by `tidemark run`")
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the group of a source."""
+        return cls(settings.kafka, cls.group_of(settings))
+
+    @staticmethod
+    def group_of(settings: Settings) -> str:
+        """Return the name of the group of a source."""
         if settings.order.group is None:
             raise ConfigError("order.group: is not set, so the source is in no group; set it, or give --config of another source")
-        self._settings = settings
-        self.group = settings.order.group
-        self._topic = members_topic(self.group)
-        if not TopicAdmin(settings.kafka).partitions_now([self._topic]):
-            raise ConfigError(f"order.group: {self.group} has no members yet ({self._topic}); start a source by `tidemark run`")
+        return settings.order.group
+
+    @classmethod
+    def read_status(cls, kafka: KafkaSettings, group: str) -> GroupStatus:
+        """Return the status of a group; if it cannot be read, with the reason as its problem."""
+        try:
+            return cls(kafka, group).status()
+        except TidemarkError as error:
+            return GroupStatus(read_ms=time.time_ns() // 1_000_000, group=group, problem=str(error))
+
+    def status(self) -> GroupStatus:
+        """Return the status of the members as they are now."""
+        read_ms, members = time.time_ns() // 1_000_000, self.read()
+        return GroupStatus.of(read_ms, self.group, members, {name: self.last_record(name) for name in members.sources})
 
     def read(self) -> Members:
         """Return the members as they are now."""
-        with closing(SharedLog(self._settings.kafka, self._topic, _NOBODY)) as log:
+        with closing(SharedLog(self._kafka, self._topic, _NOBODY)) as log:
             return FollowedMembers(log).follow()
 
     def source(self, name: str) -> MemberSource:
@@ -64,9 +89,9 @@ class GroupMembers:
 
     def last_record(self, name: str) -> CommitRecord | None:
         """Return the last commit record of a source; None if its topic, by the delimiter of these settings, lacks one."""
-        topic = commits_topic(name, self._settings.kafka.topic_delimiter)
-        exists = TopicAdmin(self._settings.kafka).partitions_now([topic])
-        return last_commit(self._settings.kafka, topic)[1] if exists else None
+        topic = commits_topic(name, self._kafka.topic_delimiter)
+        exists = TopicAdmin(self._kafka).partitions_now([topic])
+        return last_commit(self._kafka, topic)[1] if exists else None
 
     def put_source_offline(self, name: str, operator: Operator) -> int:
         """Take the transactional ids of a source over, and append that it is offline; return the end of its commit records.
@@ -74,7 +99,7 @@ class GroupMembers:
         The id of its member records comes first. A producer that starts takes it over last: so if one publishes after all, the
         record cannot be appended (`FencedError`).
         """
-        kafka = self._settings.kafka
+        kafka = self._kafka
         commits = commits_topic(name, kafka.topic_delimiter)
         if self.source(name).state is SourcePhase.OFFLINE:
             raise ConfigError(f"source {name}: is offline already; its producer joins again when it is started")
@@ -97,7 +122,7 @@ class GroupMembers:
         reader = _named("reader", name, self.read().readers, self.group)
         if reader.record.state is ReaderPhase.OFFLINE:
             raise ConfigError(f"reader {name}: is offline already; no source waits for it")
-        with closing(SharedLog(self._settings.kafka, self._topic, reader_writer(name))) as log:
+        with closing(SharedLog(self._kafka, self._topic, reader_writer(name))) as log:
             log.fence()
             followed = FollowedMembers(log)
             record = followed.follow().readers[name].record

@@ -9,28 +9,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import ConfigError
-from schemas.members import ReaderPhase, SourcePhase
-from schemas.readable import ago, aligned
+from schemas.json_codec import encode
 from schemas.signals import CLOSE_SOURCE, PAUSE_SOURCE, RESUME_SOURCE
 from tidemark.api import sending
 from tidemark.commands import numbers, signal, task_control
 from tidemark.commands.action import Action, add_output, emit, operator_name
+from tidemark.commands.group_text import members_text
 from tidemark.process import config
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from schemas.commit_records import CommitRecord
-    from schemas.members import MemberReader, Members, MemberSource
     from schemas.settings import Settings
-    from tidemark.api.group_members import GroupMembers, Operator
+    from tidemark.api.group_members import Operator
+    from tidemark.status.group_status import GroupStatus
 
 HELP: Final = "list, pause, resume and close the sources of a group (order.group), put members offline, pause and resume tasks"
 _SIGNALS: Final = {"pause": PAUSE_SOURCE, "resume": RESUME_SOURCE, "close": CLOSE_SOURCE}
-_HEADS: Final = {
-    "source": ("source", "state", "number", "end", "promise", "waits for", "offline"),
-    "reader": ("reader", "state", "sources", "frontier", "blocks", "offline"),
-}
 
 
 def _configure_source(parser: argparse.ArgumentParser) -> None:
@@ -74,9 +69,10 @@ def _source(arguments: argparse.Namespace) -> int:
         )
     from tidemark.api.group_members import GroupMembers
 
-    group, name = GroupMembers(settings), arguments.name or settings.name
+    group, name = GroupMembers.of(settings), arguments.name or settings.name
     if do == "list":
-        return _list(arguments, group, "source", _sources(group))
+        status = group.status()
+        return _list(arguments, status, "source", status.sources)
     if do == "offline":
         end = group.put_source_offline(name, _operator(arguments))
         emit(arguments, {"source": name, "end": end}, f"{name}: offline; its commit records end at {end}")
@@ -93,9 +89,10 @@ def _reader(arguments: argparse.Namespace) -> int:
         raise ConfigError("READER: is missing; `tidemark ctl reader list` names the readers of the group")
     from tidemark.api.group_members import GroupMembers
 
-    group = GroupMembers(settings)
+    group = GroupMembers.of(settings)
     if arguments.do == "list":
-        return _list(arguments, group, "reader", _readers(group.read()))
+        status = group.status()
+        return _list(arguments, status, "reader", status.readers)
     group.put_reader_offline(arguments.name, _operator(arguments))
     emit(arguments, {"reader": arguments.name}, f"{arguments.name}: offline; sources that join do not wait for it")
     return 0
@@ -128,77 +125,35 @@ def _ask(arguments: argparse.Namespace, settings: Settings) -> int:
     return signal.report_answer(arguments, signal_id, answer, arguments.wait)
 
 
-# ---- lists
+def _configure_status(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "tasks", nargs="*", metavar="FILE", help="YAML files of tasks; their groups are shown (default: the group of --config)"
+    )
+    add_output(parser)
 
 
-def _sources(group: GroupMembers) -> list[dict[str, Any]]:
-    members = group.read()
-    return [_source_document(members, one, group.last_record(one.name)) for _, one in sorted(members.sources.items())]
+def _status(arguments: argparse.Namespace) -> int:
+    """Show the members of groups, and tasks; 1 if something does not answer: it is shown as unknown."""
+    from tidemark.api.group_members import GroupMembers
+
+    tasks = [config.load_task(file) for file in arguments.tasks]
+    groups = {one.group: one.kafka for one in tasks if one.group is not None}
+    if not tasks:
+        settings = config.load(arguments.config)
+        groups[GroupMembers.group_of(settings)] = settings.kafka
+    return task_control.show(arguments, tasks, [GroupMembers.read_status(kafka, group) for group, kafka in groups.items()])
 
 
-def _source_document(members: Members, one: MemberSource, last: CommitRecord | None) -> dict[str, Any]:
-    is_joining = one.state is SourcePhase.JOINING
-    readers = members.missing(one) if is_joining else members.undrained(one) if one.is_closed else ()
-    return {
-        "source": one.name,
-        "state": one.state.value,
-        "number": one.number,
-        "join": one.join,
-        "first": one.record.first,
-        "end": one.record.end,
-        "promise_us": None if last is None else last.promise_us,
-        "waits_for": list(readers),
-        "by": one.record.by or None,
-        "reason": one.record.reason or None,
-    }
-
-
-def _readers(members: Members) -> list[dict[str, Any]]:
-    return [_reader_document(members, one) for _, one in sorted(members.readers.items())]
-
-
-def _reader_document(members: Members, one: MemberReader) -> dict[str, Any]:
-    joining = [source for source in members.sources.values() if source.state is SourcePhase.JOINING and not source.is_void]
-    is_stopped = one.record.state is ReaderPhase.STOPPED
-    return {
-        "reader": one.name,
-        "state": one.record.state.value,
-        "epoch": one.epoch,
-        "sources": sorted(one.record.sources),
-        "frontier_us": one.record.frontier.us if is_stopped else None,
-        "blocks": sorted(source.name for source in joining if one.name in members.missing(source)),
-        "by": one.record.by or None,
-        "reason": one.record.reason or None,
-    }
-
-
-def _list(arguments: argparse.Namespace, group: GroupMembers, kind: str, members: list[dict[str, Any]]) -> int:
-    """Print the members; 0, also for an empty list."""
-    now_ms = time.time_ns() // 1_000_000
-    line = _source_line if kind == "source" else _reader_line
-    rows = [(*line(one, now_ms), "" if one["by"] is None else f"by {one['by']}: {one['reason']}") for one in members]
-    text = "\n".join(aligned([_HEADS[kind], *rows])) if rows else f"group {group.group} has no {kind}"
-    emit(arguments, {"read_ms": now_ms, "group": group.group, f"{kind}s": members}, text)
+def _list(arguments: argparse.Namespace, status: GroupStatus, kind: str, members: Sequence[Any]) -> int:
+    """Print the members of a kind; 0, also for an empty list."""
+    document = {"read_ms": status.read_ms, "group": status.group, f"{kind}s": [encode(one) for one in members]}
+    emit(arguments, document, members_text(status, kind, members))
     return 0
-
-
-def _source_line(one: Mapping[str, Any], now_ms: int) -> tuple[str, ...]:
-    end = "-" if one["end"] is None else str(one["end"])
-    waits_for = ", ".join(one["waits_for"]) or "-"
-    return one["source"], one["state"], str(one["number"]), end, _age(one["promise_us"], now_ms), waits_for
-
-
-def _reader_line(one: Mapping[str, Any], now_ms: int) -> tuple[str, ...]:
-    blocks = ", ".join(one["blocks"]) or "-"
-    return one["reader"], one["state"], ", ".join(one["sources"]), _age(one["frontier_us"], now_ms), blocks
-
-
-def _age(us: int | None, now_ms: int) -> str:
-    return "unknown" if us is None else ago(now_ms - us / 1000)
 
 
 ACTIONS: Final[dict[str, Action]] = {
     "source": Action("list the sources of the group; pause, resume or close one, or put it offline", _configure_source, _source),
     "reader": Action("list the readers of the group, or put one offline", _configure_reader, _reader),
+    "status": Action("show the members of a group, and tasks", _configure_status, _status),
     "task": Action("show, pause or resume a task", task_control.configure, task_control.execute, has_settings=False),
 }
