@@ -160,6 +160,13 @@ class CommitRecord:
         if self.open is not None and (self.open.position < self.to or self.open.us < self.promise_us):
             _refuse(self.n, "the open transaction is before its end, or earlier than its promise")
 
+    def open_behind(self, before: Position | None) -> Position | None:
+        """Return the transaction that is open behind the record; `before` was before it. On another server others may end first."""
+        if self.open is not None:
+            return self.open.position
+        has_ended = before is None or self.continues is not None or (before.epoch == self.to.epoch and before < self.to)
+        return None if has_ended else before
+
     def to_bytes(self) -> bytes:
         """Return the record's value: UTF-8 JSON, keys in a fixed order."""
         return json.dumps(encode(self), ensure_ascii=False, separators=(",", ":")).encode()

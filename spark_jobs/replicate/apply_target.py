@@ -83,7 +83,8 @@ class SourceState:
     The commit record at `offset`, of number `n`, is next; the first `done` of its records, in the order of the log, are applied. Of
     the topic of statements everything before `ddl_offset` is. `loading` are the tables that `request` reads still: in them rows may
     be missing. Statements before `begin` are history: they make the tables that the target lacked then, so they are not run
-    for tables of `kept`. The position is for people.
+    for tables of `kept`. The position is for people. `consistent`: the task was finished with all that Kafka had of the source, and
+    everything up to the position is applied.
     """
 
     JSON: ClassVar = Form(head=lambda _: {"v": 1})
@@ -97,6 +98,7 @@ class SourceState:
     kept: tuple[str, ...] = ()
     request: str = ""
     asked_ms: int = 0
+    consistent: bool = False
     loading: tuple[str, ...] = json_field((), required=True)
 
     def behind(self, transaction: KafkaTransaction) -> SourceState:

@@ -26,6 +26,7 @@ from spark_jobs.replicate.stream_reader import AGAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from schemas.position import Position
     from schemas.settings import KafkaSettings
     from schemas.settings.task_section import TaskSource
     from spark_jobs.replicate.destination import Destination
@@ -53,6 +54,17 @@ class CommitStart(NamedTuple):
     n: int
     begin: str
     server: str
+
+
+class WholeEnd(NamedTuple):
+    """The end of the last whole transaction in Kafka: the commit record before `offset` has it, and ends at `position`.
+
+    `open` is the transaction behind it of which Kafka has a part; None without one.
+    """
+
+    offset: int
+    position: str
+    open: Position | None
 
 
 class SourceTopics:
@@ -96,6 +108,22 @@ class SourceTopics:
                 waited = reader.next_record(1.0)
                 newest = None if waited is None else _behind(waited.offset, waited.value)
         return newest
+
+    def last_whole(self, offset: int) -> WholeEnd:
+        """Return the end of the last whole transaction. Commit records before `offset` are applied, at least in part."""
+        with closing(CommittedReader(self._kafka, self._group, SOON)) as reader:
+            partition = self._commits
+            begin, end = reader.bounds([partition])[partition]
+            reader.begin({partition: max(begin, min(offset, end) - _BEHIND)})
+            whole, opened = WholeEnd(offset, "", None), None
+            for number, record in enumerate(reader.read_to({partition: end})):
+                commit = CommitRecord.parse(record.value or b"")
+                opened = commit.open_behind(opened)
+                if opened is None:
+                    whole = WholeEnd(record.offset + 1, commit.to.text, None)
+                elif not number:
+                    whole = WholeEnd(record.offset, commit.begin.text, None)
+        return whole._replace(open=opened)
 
     def first_commit(self, first: int) -> CommitStart | None:
         """Return the start before the first commit record at offset `first` or behind it; None if it was not published yet."""

@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final
 
-from kafkaio.committed_reader import CommittedReader
+from kafkaio.committed_reader import OPEN_END, CommittedReader
 from schemas.commit_records import CommitRecord
 from schemas.errors import StateError
 from schemas.topics import commits_topic
@@ -67,11 +67,11 @@ class StreamReader:
         """Give the connections up."""
         self._reader.close()
 
-    def add(self, source: str, offset: int, n: int) -> None:
-        """Read a source, too: from the commit record at `offset` on, of which the number is `n` (0: any number)."""
+    def add(self, source: str, offset: int, n: int, end: int = OPEN_END) -> None:
+        """Read a source, too: from the commit record at `offset` on, of which the number is `n` (0: any number), up to `end`."""
         commits = commits_topic(source, self._kafka.topic_delimiter), 0
         self._sources[source] = self._owners[commits] = _SourceRecords(
-            source, commits, n, self._reader, self._owners, self._buffer_bytes
+            source, commits, n, self._reader, self._owners, self._buffer_bytes, end
         )
         self._reader.begin({commits: offset})
 
@@ -121,8 +121,10 @@ class _SourceRecords:
         reader: CommittedReader,
         owners: dict[Partition, _SourceRecords],
         buffer_bytes: int,
+        end: int,
     ) -> None:
         self.name = name
+        self._end = end
         self._commits = commits
         self._n = n
         self._reader = reader
@@ -168,7 +170,8 @@ class _SourceRecords:
         """Note the next records of a partition of the source."""
         if partition == self._commits:
             for record in records:
-                self._note_commit(record)
+                if record.offset < self._end:
+                    self._note_commit(record)
             return
         topic, number = partition
         self._rows[partition] += records

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from kafkaio.committed_reader import OPEN_END
 from kafkaio.schema_registry import HttpRegistry
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import (
+    ConfigError,
     KafkaAccessError,
     KafkaRefusalError,
     PublishError,
@@ -32,6 +34,7 @@ from spark_jobs.replicate.applier import Applier, StreamApplier
 from spark_jobs.replicate.apply_target import ApplyTarget
 from spark_jobs.replicate.archiver import Archiver, FileTarget
 from spark_jobs.replicate.destination import target_of
+from spark_jobs.replicate.finishing import finished
 from spark_jobs.replicate.frontier import StreamMerge
 from spark_jobs.replicate.group_reader import GroupReader
 from spark_jobs.replicate.loading import CommitStart
@@ -45,12 +48,14 @@ from spark_jobs.replicate.task_source import SourceOfTask
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from schemas.paused_task import TaskPause
     from schemas.settings.task_section import TaskSettings
     from spark_jobs.replicate.apply_target import SourceState
     from spark_jobs.replicate.destination import ChangeWriter
+    from spark_jobs.replicate.frontier import SourceCursor
+    from spark_jobs.replicate.loading import WholeEnd
 
 log = structlog.get_logger()
 
@@ -66,10 +71,12 @@ def run_task(
     stop: threading.Event,
     *,
     until_caught_up: bool = False,
+    finish: Callable[[str], None] | None = None,
     watch: Callable[[Runner[TaskAttempt]], None] = lambda _: None,
 ) -> None:
     """Apply the changes of the task's sources until `stop` is set; with `until_caught_up` until all that Kafka has now is applied.
 
+    With `finish` apply all that Kafka has of lost sources, up to the last whole transaction, and call it with a line about that.
     `watch` is given the runner, which says why nothing can be applied at the moment. What may pass is retried. Other errors pause
     the task, if it has applied anything in this process or could have: it waits until it is resumed (`task_pause`).
     `FencedError`: another process has taken the task over. At the start, and with `until_caught_up`, every error ends the process:
@@ -84,7 +91,10 @@ def run_task(
         stack.callback(target.note_end)
         is_resumed = True
         while is_resumed and not stop.is_set():
-            runner.run(lambda: TaskAttempt(settings, target, stop, pauses), lambda task: task.run(until_caught_up=until_caught_up))
+            runner.run(
+                lambda: TaskAttempt(settings, target, stop, pauses),
+                lambda task: task.run(until_caught_up=until_caught_up) if finish is None else task.finish(finish),
+            )
             is_resumed = runner.attempt is not None and runner.attempt.is_resumed
 
 
@@ -142,10 +152,12 @@ class TaskAttempt(Attempt):
         if pauses.current is None:
             return
         if until_caught_up:
-            message = f"task {self._settings.task} is paused {pauses.current.text}. `tidemark ctl task resume` ends that"
-            raise SinkError(message)
+            raise self._paused(pauses.current)
         pauses.wait()
         self.is_resumed = pauses.current is None
+
+    def _paused(self, pause: TaskPause) -> SinkError:
+        return SinkError(f"task {self._settings.task} is paused {pause.text}. `tidemark ctl task resume` ends that")
 
     def _is_cause(self, error: TidemarkError) -> bool:
         return not _may_pass(error) and self._pauses.is_cause(error)
@@ -181,18 +193,12 @@ class TaskAttempt(Attempt):
         self._take_over(newest)
         if self.pause is not None:
             return
-        assert isinstance(self._target, ApplyTarget)
-        progress = self._target.progress
-        merge = self._merge = StreamMerge[Event](progress.released, progress.cursors)
-        self._changes = self._writer(merge)
-        names = frozenset(self._sources)
-        group = GroupReader(self._settings.kafka, self._settings.group or "", self._settings.task, names, merge)
-        stack.enter_context(closing(group))
+        merge, group = self._join(stack)
+        cursors = merge.cursors()
         for name in self._sources:
-            cursor, start = progress.cursors.get(name), newest.get(name)
+            cursor, start = cursors.get(name), newest.get(name)
             if cursor is not None:
-                self._begin(name, CommitStart(cursor.offset, cursor.n, "", ""), stack)
-                self._reader.add(name, cursor.offset, cursor.n)
+                self._continue(name, cursor, stack)
             elif start is not None and name in group.sources:
                 state = self._begin(name, start, stack)
                 merge.begin(name, group.sources[name].number, state.offset, state.n)
@@ -205,8 +211,7 @@ class TaskAttempt(Attempt):
             while not self._is_done(ends):
                 group.follow(self._reader.read())
                 self._begin_joined(group, merge, stack)
-                ahead = {name for name in self._reader.read() if merge.waiting(name) > _MOST_AHEAD}
-                self._round(ahead - {merge.blocked_by})
+                self._round(self._too_far_ahead(merge, self._reader.read()))
         except TidemarkError as error:
             if self._is_cause(error):
                 with suppress(PublishError):  # the first error counts; sources that join wait for this reader then
@@ -219,6 +224,20 @@ class TaskAttempt(Attempt):
         joined = {name: one for name, one in group.sources.items() if name in self._sources}
         ends = {name: newest[name].offset for name in joined.keys() & newest.keys()}
         return ends | {name: 0 for name, one in joined.items() if name not in newest and one.is_member(None)}
+
+    def _join(self, stack: ExitStack) -> tuple[StreamMerge[Event], GroupReader]:
+        """Be a reader of the group, behind the progress of the target."""
+        assert isinstance(self._target, ApplyTarget)
+        progress = self._target.progress
+        merge = self._merge = StreamMerge[Event](progress.released, progress.cursors)
+        self._changes = self._writer(merge)
+        names = frozenset(self._sources)
+        group = GroupReader(self._settings.kafka, self._settings.group or "", self._settings.task, names, merge)
+        stack.enter_context(closing(group))
+        return merge, group
+
+    def _too_far_ahead(self, merge: StreamMerge[Event], sources: Iterable[str]) -> set[str]:
+        return {name for name in sources if merge.waiting(name) > _MOST_AHEAD and name != merge.blocked_by}
 
     def _begin_joined(self, group: GroupReader, merge: StreamMerge[Event], stack: ExitStack) -> None:
         """Begin sources that have joined since, each with its first commit record as a member."""
@@ -234,7 +253,56 @@ class TaskAttempt(Attempt):
                 merge.begin(name, source.number, state.offset, state.n)
                 self._reader.add(name, state.offset, state.n)
 
+    # ---- the end of a task whose sources are lost
+
+    def finish(self, report: Callable[[str], None]) -> None:
+        """Apply all that Kafka has up to the last whole transaction of each source, and report the positions.
+
+        The sources publish nothing more, so none waits for another one that is read to its end. `SinkError`: the target is not as
+        the sources were then.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(closing(self._reader))
+            self._take_over({})
+            if self.pause is not None:
+                raise self._paused(self.pause)
+            begun: Mapping[str, SourceCursor | SourceState] = self._target.states()
+            group: GroupReader | None = None
+            if self._settings.order == "global":
+                merge, group = self._join(stack)
+                begun = merge.cursors()
+            else:
+                self._changes = self._writer(None)
+            if not begun:
+                raise ConfigError(f"--finish: task {self._settings.task} has not begun yet: there is nothing to finish")
+            ends = {name: one.topics.last_whole(begun[name].offset) for name, one in self._sources.items() if name in begun}
+            for name, end in ends.items():
+                self._continue(name, begun[name], stack, end.offset)
+            self._read_to_ends(ends)
+            if not self._stop.is_set():
+                report(finished(self._target, self._changes, ends, self._sources.keys() - ends.keys()))
+                if group is not None:
+                    group.stop()
+
+    def _read_to_ends(self, ends: Mapping[str, WholeEnd]) -> None:
+        left, merge = dict(ends), self._merge
+        while not self._stop.is_set():
+            read = self._reader.read()
+            for name in [name for name, end in left.items() if read[name] >= end.offset]:
+                del left[name]
+                if merge is not None and merge.is_member(name):
+                    merge.end(name)
+            if not left:
+                self._changes.apply([])
+                return
+            self._round(() if merge is None else self._too_far_ahead(merge, left))
+
     # ---- both
+
+    def _continue(self, name: str, begun: SourceCursor | SourceState, stack: ExitStack, end: int = OPEN_END) -> None:
+        """Continue a source that the target knows, up to the commit record at `end`."""
+        self._begin(name, CommitStart(begun.offset, begun.n, "", ""), stack)
+        self._reader.add(name, begun.offset, begun.n, end)
 
     def _take_over(self, starts: Mapping[str, CommitStart]) -> None:
         """Begin to write to the target; a process that was fenced does not come back."""

@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+import structlog
+
 from schemas import topics
 from schemas.settings.declaration import compiled
 from spark_jobs.replicate.applier import FollowedSource
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from spark_jobs.replicate.destination import ChangeWriter, Destination
     from spark_jobs.replicate.loading import CommitStart, LoadAnswers
     from spark_jobs.replicate.row_values import RowDecoder
+
+log = structlog.get_logger()
 
 
 class SourceOfTask:
@@ -42,6 +46,11 @@ class SourceOfTask:
         """
         states = dict(target.states())
         state = states.pop(self.name, None)
+        if state is not None and state.consistent:
+            log.warning("task.continued_behind_its_end", source=self.name, position=state.position)
+            state = replace(state, consistent=False)
+            with target.transaction():
+                target.put_state(self.name, state)
         is_begun = state is not None
         if state is None:
             taken = {table for other in states.values() for table in (*other.kept, *other.loading)}

@@ -40,7 +40,7 @@ def test_the_page_leads_to_a_replica_with_the_rights_that_it_names(
 ) -> None:
     target, user = database(name), unique_name("page").replace("-", "_")
     order, task, several, both = map(yaml.safe_load, blocks("yaml"))
-    (sql,), (command, control) = blocks("sql"), blocks("shell")
+    (sql,), (command, last, control) = blocks("sql"), blocks("shell")
     sql = re.sub(r"(USER|TO) tidemark", rf"\1 {user}", sql).replace("'...'", f"'{PASSWORD}'").replace("shop.", f"{source.schema}.")
     with target.connect() as connection, connection.cursor() as cursor:
         for statement in filter(None, map(str.strip, sql.split(";"))):
@@ -78,6 +78,9 @@ def test_the_page_leads_to_a_replica_with_the_rights_that_it_names(
             words = shlex.split(line.replace("task.yaml", str(tmp_path / "task.yaml")))
             subprocess.run([sys.executable, "-m", *words], cwd=ROOT, check=True, timeout=60)
         subprocess.run(run, cwd=ROOT, check=True, timeout=240)
+    words = shlex.split(last.replace("task.yaml", str(tmp_path / "task.yaml")))
+    ended = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, check=True, timeout=240, capture_output=True, text=True)
+    assert ended.stdout.startswith(f"finished: {source.name} at 0000.")
     for table in ("parent", "children"):
         assert rows(target, source.schema, table) == rows(source.server, source.schema, table)
     with target.connect() as connection, connection.cursor() as cursor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import sys
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +36,13 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="be one of several processes of this task, all started so: one runs, the others take over when it ends or dies",
     )
-    parser.add_argument("--until-caught-up", action="store_true", help="end when the changes that Kafka holds now are applied")
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("--until-caught-up", action="store_true", help="end when the changes that Kafka holds now are applied")
+    end.add_argument(
+        "--finish",
+        action="store_true",
+        help="the sources are lost: apply the changes that Kafka holds, up to the last whole transaction of each source, and end",
+    )
 
 
 def _endpoint(settings: TaskSettings, runners: Sequence[Runner[Any]]) -> HealthServer:
@@ -54,10 +61,11 @@ def _endpoint(settings: TaskSettings, runners: Sequence[Runner[Any]]) -> HealthS
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Apply changes until SIGTERM or SIGINT, or until caught up; exit code 0."""
+    """Apply changes until SIGTERM or SIGINT, or until caught up or finished; exit code 0. With 1 it is not finished."""
     settings = config.load_task(arguments.task)
     stop = threading.Event()
     runners: list[Runner[Any]] = []
+    lines: list[str] = []
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
         if settings.service.port:
@@ -70,7 +78,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
         def lead(term: threading.Event) -> None:
             try:
-                run_task(settings, term, until_caught_up=arguments.until_caught_up, watch=runners.append)
+                finish = lines.append if arguments.finish else None
+                run_task(settings, term, until_caught_up=arguments.until_caught_up, finish=finish, watch=runners.append)
             finally:
                 runners.clear()
 
@@ -80,6 +89,11 @@ def _run(arguments: argparse.Namespace) -> int:
             run_when_leading(Leadership.of_task(settings, stop), lead)
         else:
             lead(stop)
+    if arguments.finish and not lines:
+        print("not finished: the task was stopped before", file=sys.stderr)
+        return 1
+    for line in lines:
+        print(line)
     return 0
 
 

@@ -159,7 +159,7 @@ class CommitSeal(CheckpointParticipant):
     def seal(self, offset: LogOffset, works: Sequence[CheckpointWork]) -> tuple[LogOffset, Sequence[OutgoingRecord]]:
         """Return the offset with the new promise, and the commit record."""
         record = self._record(offset, works)
-        self._state = replace(self._state, n=record.n, promise_us=record.promise_us, open=self._still_open(record))
+        self._state = replace(self._state, n=record.n, promise_us=record.promise_us, open=record.open_behind(self._state.open))
         self._begin, self._chunks, self._reset, self._continues = record.to, [], "", None
         self._times.begin_record(record.promise_us)
         return offset.sealed(self._state), (OutgoingRecord(self._topic, record.to_bytes(), b""),)
@@ -192,14 +192,6 @@ class CommitSeal(CheckpointParticipant):
             is_last=self._is_last,
         )
         return replace(record, chunks=self._closed_chunks(RowTimes(record))) if self._chunks else record
-
-    def _still_open(self, record: CommitRecord) -> Position | None:
-        """Return the open transaction behind the record. On another server others may end before it."""
-        if record.open is not None:
-            return record.open.position
-        before = self._state.open
-        has_ended = before is None or record.continues is not None or (before.epoch == record.to.epoch and before < record.to)
-        return None if has_ended else before
 
     def _closed_chunks(self, time_of: RowTimes) -> tuple[ChunkRows, ...]:
         rows: dict[WrittenRows, int] = {}
