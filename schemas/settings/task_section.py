@@ -23,7 +23,7 @@ from schemas.settings.kafka_section import KafkaSettings, check_kafka
 from schemas.settings.parsing import build_members, check_members
 from schemas.settings.service_section import ServiceSettings, check_service
 from schemas.settings.source_section import TlsSettings
-from schemas.settings.text_forms import channel, host, plain, topic_part
+from schemas.settings.text_forms import channel, host, names_one_server, plain, topic_part, transaction
 
 SERVERS: Final = ("mysql", "mariadb", "tidb")
 
@@ -119,6 +119,11 @@ class ApplySettings:
     safe_mode: bool = setting(
         default=False, help="apply changes so that it passes over rows which are missing, or present already"
     )
+    skip_transactions: tuple[str, ...] = setting(
+        (),
+        help="transactions of the sources that are not applied, rows and DDL: GTIDs, or positions as messages have them; for "
+        "several sources only GTIDs of MySQL",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +202,13 @@ def _check_target(target: TaskTarget) -> Iterator[str]:
 
 
 @checking
+def _check_apply(apply: ApplySettings) -> Iterator[str]:
+    for name in apply.skip_transactions:
+        if reason := transaction(name):
+            yield problem("apply.skip_transactions", reason)
+
+
+@checking
 def _check_whole(built: Mapping[str, Any]) -> Iterator[str]:
     """Raise `ConfigError` for settings that do not go together."""
     is_global = built.get("order") == "global"
@@ -204,6 +216,10 @@ def _check_whole(built: Mapping[str, Any]) -> Iterator[str]:
         yield problem("group", "is missing: order: global needs the order.group of the sources")
     if getattr(built.get("target"), "type", None) == "file" and (is_global or len(built.get("sources", ())) > 1):
         yield problem("target.type", "files keep one source, with order: source; give each source a task and a folder")
+    if len(built.get("sources", ())) > 1:
+        for name in getattr(built.get("apply"), "skip_transactions", ()):
+            if not names_one_server(name):
+                yield problem("apply.skip_transactions", f"{name} may be a transaction of each source: give a GTID of MySQL")
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
@@ -211,5 +227,6 @@ _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "kafka": check_kafka,
     "format": _check_avro,
     "target": _check_target,
+    "apply": _check_apply,
     "service": check_service,
 }

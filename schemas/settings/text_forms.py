@@ -16,6 +16,8 @@ _PART: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _NAME: Final = re.compile(r"[^/\\\x00-\x1f\x7f]{1,100}")
 _CHANNEL: Final = re.compile(r"[a-z0-9_]{1,40}")
 _GTID_SET: Final = r"[A-Za-z0-9-]+(?::[A-Za-z_0-9-]+)+"
+_ONE_GTID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?::[a-z_][a-z0-9_]{0,31})?:[1-9]\d*")
+_ONE_POSITION: Final = re.compile(r"\d+-\d+-[1-9]\d*|\d{4}\.\d{10}\.\d{12}(?:\.\d{10})?")
 _GTIDS: Final = re.compile(rf"\d+-\d+-\d+(?:,\s*\d+-\d+-\d+)*|{_GTID_SET}(?:\s*,\s*{_GTID_SET})*,?")
 _LARGEST_PORT: Final = 65_535
 
@@ -103,6 +105,19 @@ def sink_name(text: str) -> str:
     if _NAME.fullmatch(text) and text.strip(". "):
         return ""
     return f"{text!r} is not a name: 1 to 100 characters without / and \\, for example lake"
+
+
+def transaction(text: str) -> str:
+    """Check the name of a transaction: its GTID, or its position."""
+    if names_one_server(text) or _ONE_POSITION.fullmatch(text):
+        return ""
+    example = "<server's UUID>:20 of MySQL, 0-1-20 of MariaDB, or a position as messages have it, 0000.0000000001.000000004511"
+    return f"{text!r} is neither a GTID nor a position of one transaction: {example}"
+
+
+def names_one_server(text: str) -> bool:
+    """Return whether a transaction has the GTID of a server of MySQL: no other server has it, too."""
+    return bool(_ONE_GTID.fullmatch(text))
 
 
 def gtids(text: str) -> str:

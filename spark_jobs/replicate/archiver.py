@@ -139,7 +139,7 @@ class Archiver:
         self._source.state = state
 
     def _append(self, event: Event, us: int, record: CommittedRecord | None, state: SourceState) -> SourceState:
-        """Append an event of the task, which is not committed; return the state behind it."""
+        """Append an event of the task, which is not committed, unless it is skipped; return the state behind it."""
         if isinstance(event, RowEvent):
             if self._source.wants(event):
                 assert record is not None
@@ -149,7 +149,7 @@ class Archiver:
                 self._is_ahead = True
                 self.rows[event.source, event.op] += 1
             return state
-        if event.offset < state.ddl_offset:
+        if event.offset < state.ddl_offset or event.is_skipped:
             return state
         if event.table is None or (event.session.is_captured and self._source.follows(*event.table)):
             self._archive.append(ArchivedRecord(STATEMENT, us, event.position, b"", json.dumps(encode(event)).encode()))

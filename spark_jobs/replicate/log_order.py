@@ -14,19 +14,20 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from schemas.errors import StateError
-from schemas.json_codec import decode
+from schemas.json_codec import decode, json_field
 from schemas.position import Position
 from schemas.schema_changes import StatementSession
 from spark_jobs.replicate.frontier import LoggedEvents
 from spark_jobs.replicate.row_values import RowRecord, exact_note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kafkaio.committed_reader import CommittedRecord
     from schemas.commit_records import ChunkRows, CommitRecord
     from spark_jobs.replicate.record_heads import RecordHead
     from spark_jobs.replicate.row_values import RowDecoder
+    from spark_jobs.replicate.skipped_transactions import SkippedTransactions
     from spark_jobs.replicate.stream_reader import KafkaTransaction
 
 PREFIX: Final = len(Position.MINIMUM.prefix)
@@ -41,7 +42,7 @@ class RowEvent(NamedTuple):
     """A change of one row of `table` (database, table); `op` is Debezium's letter. `request` asked for a row of a snapshot.
 
     `before` and `after` are the records that have the old row and the new one: of an update of a key two, else one. `source` is
-    the one that it is of.
+    the one that it is of. `is_skipped`: its transaction is not applied.
     """
 
     position: str
@@ -53,6 +54,7 @@ class RowEvent(NamedTuple):
     checks_keys: bool
     request: str = ""
     source: str = ""
+    is_skipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class StatementEvent:
     ts_us: int = 0
     gtid: str = ""
     has_session: bool = True
+    is_skipped: bool = json_field(default=False, omits_default=True)
 
 
 Event = RowEvent | StatementEvent
@@ -97,10 +100,13 @@ class PlacedRecord(NamedTuple):
 class LogOrder:
     """Sorts the records of the Kafka transactions of one source. `statements` is the topic of its DDL."""
 
-    def __init__(self, decoder: RowDecoder, source: str, statements: str) -> None:
+    def __init__(
+        self, decoder: RowDecoder, source: str, statements: str, skipped: SkippedTransactions | None = None
+    ) -> None:
         self._decoder = decoder
         self._source = source
         self._statements = statements
+        self._skipped = skipped
         self._waiting: list[PlacedRecord] = []  # of a slice: an earlier one may come yet
         self._reached: dict[tuple[str, int], str] = {}
 
@@ -159,6 +165,7 @@ class LogOrder:
         header = next((text for name, text in record.headers if name == StatementSession.HEADER), None)
         database = value["databaseName"] or ""
         session = StatementSession(database) if header is None else decode(StatementSession, json.loads(header))
+        gtid, is_description = source.get("gtid") or "", source["snapshot"] == "true"
         return StatementEvent(
             position=source["sequence"],
             offset=record.offset,
@@ -167,11 +174,16 @@ class LogOrder:
             table=_table_of(changes[0]["id"]) if changes else None,
             kind=changes[0]["type"] if changes else "",
             session=session,
-            is_description=source["snapshot"] == "true",
+            is_description=is_description,
             ts_us=source["ts_us"],
-            gtid=source.get("gtid") or "",
+            gtid=gtid,
             has_session=header is not None,
+            is_skipped=not is_description and self._is_skipped(source["sequence"], gtid.encode(), lambda: gtid),
         )
+
+    def _is_skipped(self, position: str, text: bytes, gtid: Callable[[], str | None]) -> bool:
+        """Return whether the transaction of a row or a statement is not applied; see `SkippedTransactions.has`."""
+        return self._skipped is not None and self._skipped.has(position[:PREFIX], text, gtid)
 
     def _placed_statement(self, record: CommittedRecord) -> PlacedRecord:
         statement = self.statement(record)
@@ -192,8 +204,12 @@ class LogOrder:
                 message = f"commit record {commit.n} names no chunk for rows of {name} at {head.file}:{head.pos}"
                 raise StateError(message)
             position, request, us = chunk.at.text, chunk.request, chunk.us
-        row = RowRecord(record.value or b"", exact_note(record.headers) if record.headers else b"")
+        value = record.value or b""
+        row = RowRecord(value, exact_note(record.headers) if record.headers else b"")
         event = row_event(head, row, position, request, self._source)
+        if self._skipped is not None and head.op != "r":  # rows of snapshots are of no transaction
+            is_skipped = self._is_skipped(position, value, lambda: self._decoder.payload(value)["source"]["gtid"])
+            event = event._replace(is_skipped=is_skipped)
         return PlacedRecord(position, _RANKS[head.op], record.offset, event, us, record, chunk)
 
 

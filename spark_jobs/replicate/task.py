@@ -120,7 +120,8 @@ class TaskAttempt(Attempt):
         group = f"tidemark-task-{settings.task}"
         self._registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
         self._decoder = RowDecoder(self._registry.text_of)
-        self._sources = {one.name: SourceOfTask(one, settings.kafka, group, self._decoder) for one in settings.sources}
+        skipped = settings.apply.skip_transactions
+        self._sources = {one.name: SourceOfTask(one, settings.kafka, group, self._decoder, skipped) for one in settings.sources}
         self._reader = StreamReader(settings.kafka, group, _BUFFER_BYTES)
         self._changes: ChangeWriter
         self._merge: StreamMerge[Event] | None = None
@@ -165,10 +166,16 @@ class TaskAttempt(Attempt):
     def _apply(self, *, until_caught_up: bool) -> None:
         with ExitStack() as stack:
             stack.enter_context(closing(self._reader))
+            stack.callback(self._log_not_skipped)
             if self._settings.order == "global":
                 self._run_in_one_order(stack, until_caught_up=until_caught_up)
             else:
                 self._run_each(stack, until_caught_up=until_caught_up)
+
+    def _log_not_skipped(self) -> None:
+        read = {name for source in self._sources.values() for name in source.skipped.read}
+        if missing := sorted({*self._settings.apply.skip_transactions} - read):
+            log.warning("apply.skipped_transactions_not_read", transactions=missing)
 
     # ---- order: source
 
@@ -358,7 +365,10 @@ class TaskAttempt(Attempt):
                 sources[transaction.source] = sources.get(transaction.source, SourceProgress()).behind(transaction.commit)
         frontier_us = None if merge is None else merge.released.us or None
         sources = {
-            name: replace(one, applied_us=one.read_us if merge is None else frontier_us) for name, one in sources.items()
+            name: replace(
+                one, applied_us=one.read_us if merge is None else frontier_us, skipped=len(self._sources[name].skipped.read)
+            )
+            for name, one in sources.items()
         }
         blocked_by = None if merge is None else merge.blocked_by
         return TaskFigures(sources, Counter(self._changes.rows), apply_s, frontier_us, blocked_by)

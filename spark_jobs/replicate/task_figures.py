@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """A source since the attempt began: promises in µs since 1970 (None: unknown), and transactions whose time was raised."""
+    """A source since the attempt began: promises in µs since 1970 (None: unknown).
+
+    `lifted` transactions had their time raised, `skipped` ones were not applied.
+    """
 
     read_us: int | None = None
     applied_us: int | None = None
     lifted: int = 0
+    skipped: int = 0
 
     def behind(self, commit: CommitRecord) -> SourceProgress:
         """Return the figures behind a commit record that was read."""

@@ -15,8 +15,11 @@ from schemas.settings.declaration import compiled
 from spark_jobs.replicate.applier import FollowedSource
 from spark_jobs.replicate.loading import SourceTopics, begun, new_request
 from spark_jobs.replicate.log_order import LogOrder
+from spark_jobs.replicate.skipped_transactions import SkippedTransactions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from schemas.settings import KafkaSettings
     from schemas.settings.task_section import TaskSource
     from spark_jobs.replicate.apply_target import SourceState
@@ -30,13 +33,18 @@ log = structlog.get_logger()
 class SourceOfTask:
     """One source in one attempt of a task."""
 
-    def __init__(self, settings: TaskSource, kafka: KafkaSettings, consumer_group: str, decoder: RowDecoder) -> None:
+    def __init__(
+        self, settings: TaskSource, kafka: KafkaSettings, consumer_group: str, decoder: RowDecoder, skipped: Sequence[str]
+    ) -> None:
         self._settings = settings
         self._decoder = decoder
         self._answers: LoadAnswers | None = None
         self.name = settings.name
         self.topics = SourceTopics(kafka, settings.name, consumer_group)
-        self.order = LogOrder(decoder, settings.name, topics.schema_change_topic(settings.name))
+        self.skipped = SkippedTransactions(settings.name, skipped)
+        self.order = LogOrder(
+            decoder, settings.name, topics.schema_change_topic(settings.name), self.skipped if skipped else None
+        )
         self.follows = cache(self._is_of_task)
 
     def begin(self, target: Destination, changes: ChangeWriter, start: CommitStart, *, loads: bool) -> SourceState:
@@ -58,7 +66,8 @@ class SourceOfTask:
         followed = FollowedSource(self.name, self.order, changes.statements(self.name, self.follows), self.follows, state)
         changes.add(followed)
         for statement in self.topics.history(self.order, state.begin, state.ddl_offset):
-            if statement.table is None or ".".join(statement.table) not in state.kept:
+            is_kept = statement.table is not None and ".".join(statement.table) in state.kept
+            if not (is_kept or statement.is_skipped):
                 followed.state = followed.statements.run(statement, followed.state)
         if state.request and not state.asked_ms:
             if is_begun:  # it may have asked: a request of this name may be refused

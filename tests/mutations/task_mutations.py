@@ -126,4 +126,18 @@ OF_TASKS: Final = (
         "False",
         ("tests/replicate/test_key_sets.py", "-k", "components_in_any_order and mysql80"),
     ),
+    Mutation(
+        "end of a transaction that Kafka has a part of",
+        "spark_jobs.replicate.loading",
+        "opened = commit.open_behind(opened)",
+        "opened = None",
+        ("tests/replicate/test_finish.py", "-k", "left_out_or"),
+    ),
+    Mutation(
+        "transactions that are skipped",
+        "spark_jobs.replicate.applier",
+        "        if event.is_skipped:\n            self._done = done\n            return\n",
+        "",
+        ("tests/replicate/test_skipped_transactions.py", "-k", "exactly and source and mysql80"),
+    ),
 )

@@ -49,6 +49,11 @@ def _families(figures: TaskFigures, now_s: float, *, is_paused: bool) -> list[Fa
             "Transactions whose time was before an earlier one of their source, and was raised",
             *((labels, one.lifted) for labels, one in sources),
         ),
+        counter(
+            "tidemark_apply_skipped_transactions_total",
+            "Transactions of apply.skip_transactions that were read, and not applied",
+            *((labels, one.skipped) for labels, one in sources),
+        ),
         gauge("tidemark_frontier_us", "The time up to which all sources are applied, in order: global", ({}, figures.frontier_us)),
         gauge("tidemark_merge_blocked_by", "1 for the source that the others wait for, in order: global, else 0", *blocked),
     ]
