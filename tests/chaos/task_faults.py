@@ -7,12 +7,15 @@ import random
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from schemas import signals
 from schemas.members import SourcePhase
+from spark_jobs.replicate.destination import target_of
+from spark_jobs.replicate.task_pause import asked_by
 from tests.chaos import faults
 from tests.chaos.machine import step_clock
 from tests.chaos.peers import silent
@@ -22,6 +25,7 @@ from tests.chaos.task_world import TASK, Member, TaskScene
 from tests.chaos.world import RUN, World
 from tidemark.api.group_members import GroupMembers, Operator
 from tidemark.api.sending import produce
+from tidemark.process.config import load_task
 
 Fault = Callable[[TaskScene], None]
 _STARTS_S: Final = 180.0
@@ -87,6 +91,17 @@ def second_task(scene: TaskScene) -> None:
     tail = task.log_tail(ended)
     assert "another process" in tail or "fenced" in tail.lower(), f"{ended} ended without a reason:\n{tail}"
     task.adopt(TASK, second, ended)
+
+
+def pause_task(scene: TaskScene) -> None:
+    """Somebody pauses the task, and resumes it."""
+    scene.wait_until_begun()
+    settings = load_task(str(scene.task.file))
+    for change in (asked_by("chaos", "a fault"), lambda _: None):
+        with closing(target_of(settings)) as target:
+            target.attach()
+            target.change_pause(change)
+        scene.pause(0, 6)
 
 
 # ---- the target
@@ -267,6 +282,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "stop task": stop_task,
     "freeze task": freeze_task,
     "second task": second_task,
+    "pause task": pause_task,
     "freeze target": freeze_target,
     **{f"{name} target": partial(_disturb_target, fault=fault) for name, fault in faults.ON_LINES.items()},
     **{f"{name} kafka": partial(_disturb_kafka, fault=fault) for name, fault in faults.ON_LINES.items()},

@@ -69,7 +69,7 @@ def plan(seed: int, only: Sequence[str] = ()) -> TaskPlan:
     """Return the plan of a seed: each second round has one order of all sources. With `only` the faults are these."""
     rng = random.Random(f"task {seed}")
     xa, is_compacted, has_spare, has_third = (rng.random() < share for share in (0.3, 0.7, 0.3, 0.5))
-    drawn = [list(KILLS)[seed % len(KILLS)], rng.choice(("kill task", "kill task twice", *KILLS)), list(FAULTS)[seed % len(FAULTS)]]
+    drawn = [list(KILLS)[seed // 2 % len(KILLS)], rng.choice(("kill task", "kill task twice", *KILLS)), list(FAULTS)[seed // 2 % len(FAULTS)]]
     drawn += rng.sample(list(FAULTS), rng.randint(0, 1)) + rng.sample(list(EVENTS), rng.randint(1, 3))
     drawn += rng.sample([name for name in MEMBERS if name != "join"], rng.choice((0, 1, 1)))
     order = "global" if seed % 2 else "source"
@@ -96,7 +96,7 @@ class TaskServers:
 
     def __enter__(self) -> Self:
         enter = self._stack.enter_context
-        self.kafka = enter(SplitKafka(self._folder, JOBS).start())
+        self.kafka = enter(SplitKafka(self._folder, JOBS, session_s=9).start())
         self.registry = enter(start_registry(self._folder))
         self.target = TaskTarget(self._started(self.kind, "target", 99), self._folder / "target")
         self._stack.callback(self.target.close)

@@ -153,8 +153,8 @@ class TaskProcesses(Supervised):
 
     def __init__(self, folder: Path, document: dict[str, Any], *, has_spare: bool) -> None:
         super().__init__(folder)
-        self._file = folder / "task.yaml"
-        self._file.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        self.file = folder / "task.yaml"
+        self.file.write_text(json.dumps(document, indent=1), encoding="utf-8")
         self._more = ("--standby",) if has_spare else ()
         self.verbs = (TASK, SPARE) if has_spare else (TASK,)
 
@@ -162,12 +162,12 @@ class TaskProcesses(Supervised):
     def check(self) -> None:
         super().check()
         for verb in self.VERBS:
-            if self.running(verb) and '"task.paused"' in self.said(verb):
+            if self.running(verb) and '"reason": "after an error' in self.said(verb):
                 raise ChaosError(f"{verb} is paused after an error:\n{self.log_tail(verb)}")
 
     @override
     def spawn(self, verb: str, log_path: Path, *arguments: str) -> GuardedProcess:
-        return self.spawn_command(["task", "run", str(self._file), "--log-format", "json", *self._more, *arguments], log_path)
+        return self.spawn_command(["task", "run", str(self.file), "--log-format", "json", *self._more, *arguments], log_path)
 
 
 @dataclass(slots=True)

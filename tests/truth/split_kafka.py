@@ -19,9 +19,9 @@ JOBS = ("run", "merge")
 class SplitKafka(Kafka):
     """`of_job(verb)` is what the configuration of a job has as `bootstrap_servers`, `proxies` are what it goes through."""
 
-    def __init__(self, run_dir: Path, jobs: Sequence[str] = JOBS) -> None:
-        patience = {"broker.session.timeout.ms": "120000"}  # a broker that is frozen is not fenced by its own controller
-        super().__init__(run_dir, properties=patience)
+    def __init__(self, run_dir: Path, jobs: Sequence[str] = JOBS, *, session_s: int = 120) -> None:
+        """A broker that is frozen for less than `session_s` is not fenced by its own controller; one that was killed needs as long."""
+        super().__init__(run_dir, properties={"broker.session.timeout.ms": str(session_s * 1_000)})
         self._stack = ExitStack()
         self.proxies: Mapping[str, Proxy] = {job: self._stack.enter_context(Proxy(0)) for job in jobs}
 
