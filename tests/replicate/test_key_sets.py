@@ -176,6 +176,17 @@ def test_rows_without_a_known_key_are_in_one_component(keyed) -> None:
     assert keyed.groups(created("other", id=1, by_decimals=b"1.1"), created("other", id=2, by_decimals=b"1.2")) == [0, 0]
 
 
+def test_rows_that_may_be_missing_are_in_one_component_if_they_may_meet_by_other_keys(keyed) -> None:
+    keyed.create("one", "id INT PRIMARY KEY, v INT")
+    keyed.create("two", "id INT PRIMARY KEY, v INT UNIQUE")
+    for table, groups in {"one": [0, 1], "two": [0, 0]}.items():
+        changes = [updated(table, row(id=n, v=n), row(id=n, v=n + 5)) for n in range(2)]
+        assert keyed.groups(*changes) == [0, 1]
+        assert keyed.groups(*changes, is_strict=False) == groups
+    loaded = [("two", "r", None, row(id=n, v=n)) for n in range(2)]
+    assert keyed.groups(*loaded, is_strict=False) == [0, 1]
+
+
 def test_a_key_of_expressions_puts_rows_into_one_component(mysql80, fresh_database) -> None:
     keyed = Keyed(mysql80, fresh_database(mysql80))
     keyed.create("t", "id INT PRIMARY KEY, v INT, UNIQUE ((ABS(v)))")
