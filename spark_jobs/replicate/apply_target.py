@@ -234,7 +234,8 @@ class ApplyTarget:
     def execute_many(self, statements: list[bytes], counts: list[int]) -> None:
         """Run statements in one packet; add the rows that each matched to `counts`: after an error it has those before it."""
         with self._asking() as connection:
-            counts.append(connection.query(b";".join(statements)))
+            # the client cuts packets off: of bytes it copies the rest each time
+            counts.append(connection.query(memoryview(b";".join(statements))))
             while len(counts) < len(statements):
                 counts.append(connection.next_result())
 

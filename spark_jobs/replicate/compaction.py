@@ -208,5 +208,5 @@ def _of_many(head: bytes, tail: bytes, counts: int | None, rows: Sequence[tuple[
 
 
 def _statement(head: bytes, tail: bytes, counts: int | None, rows: Sequence[tuple[bytes, RowEvent]]) -> RowStatement:
-    sql = head + b",".join([row for row, _ in rows]) + tail
+    sql = b"".join((head, b",".join([row for row, _ in rows]), tail))
     return RowStatement(sql, None if counts is None else counts * len(rows), RowSession(), rows[0][1], rows[-1][1])

@@ -184,5 +184,5 @@ class _Open:
         """Return the statement."""
         draft = self._draft
         count = len(self._rows) if draft.is_counted else None
-        sql = draft.head + b",".join(self._rows) + draft.tail
+        sql = b"".join((draft.head, b",".join(self._rows), draft.tail))
         return RowStatement(sql, count, draft.session, self._first, self._last)

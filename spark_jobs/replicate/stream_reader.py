@@ -31,6 +31,8 @@ _PARTITION: Final = itemgetter(0, 1)
 _OFFSET: Final = attrgetter("offset")
 SLICE_BYTES: Final = 8 << 20
 """A Kafka transaction with more is returned in slices."""
+_RECORD_BYTES: Final = 400
+"""Of a record in memory, beside its key and value."""
 _MOST_COMMITS: Final = 1_000
 """Of commit records that wait; their topic is paused meanwhile."""
 
@@ -175,7 +177,7 @@ class _SourceRecords:
             return
         topic, number = partition
         self._rows[partition] += records
-        sizes = [record.size for record in records]
+        sizes = list(map(_size, records))
         self._bytes += sum(sizes)
         end = self._waiting[0][1].spans.get(topic, {}).get(number, (0, 0))[1] if self._waiting else 0
         count = bisect_left(records, end, key=_OFFSET)
@@ -218,7 +220,7 @@ class _SourceRecords:
         for topic in self._missing:
             for partition, (_, end) in self._waiting[0][1].spans[topic].items():
                 rows = self._rows[topic, partition]
-                here = [record.size for record in rows if record.offset < end]
+                here = [_size(record) for record in rows if record.offset < end]
                 self._missing[topic] -= len(here)
                 self._slice_bytes += sum(here)
                 if not rows or rows[-1].offset < end - 1:
@@ -235,7 +237,7 @@ class _SourceRecords:
                     popped.append(rows.popleft())
             if self._missing[topic] < 0:
                 raise StateError(self._lost(commit, topic, commit.rows[topic] - self._missing[topic]))
-        self._bytes -= sum(record.size for record in popped)
+        self._bytes -= sum(map(_size, popped))
         return popped
 
     def require_hope(self) -> None:
@@ -262,3 +264,8 @@ class _SourceRecords:
         if partition in self._paused:
             self._paused.remove(partition)
             self._reader.resume(partition)
+
+
+def _size(record: CommittedRecord) -> int:
+    """Return about how many bytes of memory a record takes."""
+    return len(record.key or b"") + len(record.value or b"") + _RECORD_BYTES
