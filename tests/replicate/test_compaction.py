@@ -39,7 +39,8 @@ class RecordingTarget(ApplyTarget):
     """A target that notes the statements of rows."""
 
     def execute_many(self, statements: list[bytes], counts: list[int]) -> None:
-        self.statements += statements
+        if statements[-1] != b"START TRANSACTION":
+            self.statements += statements
         super().execute_many(statements, counts)
 
 
@@ -48,7 +49,7 @@ class Replica:
 
     def __init__(self, server, schema: str, *, safe: bool = False) -> None:
         access = TaskTarget(type="mysql", host=server.host, port=server.port, user=server.user, password=server.password)
-        self.target = RecordingTarget(ServerAccess.of(access), "task")
+        self.target = RecordingTarget(ServerAccess.of(access), "task", None)
         self.statements = self.target.statements = []
         self.target.execute(f"CREATE TABLE {schema}.orders ({TABLE})")
         self.schema = schema
