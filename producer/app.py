@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from producer.snapshot.own_requests import OwnRequests
     from producer.snapshot.view import FirstView
     from producer.stream.handlers.cascades import Cascades
+    from producer.stream.handlers.commit_seal import CommitSeal
     from producer.stream.handlers.set_aside import AsideTables
     from producer.stream.log_reader import LogReader
     from producer.stream.ports import State
@@ -189,6 +190,7 @@ class Producer:
         self.cascades: Cascades | None = None
         self.lost = ""
         self.flavour = ""
+        self.commits: CommitSeal | None = None
         self.retention: RetentionWatch | None = None
         self._registry_watch: RegistryWatch | None = None
         self._resources = ExitStack()
@@ -376,7 +378,7 @@ class Producer:
     def _adopt(self, start: WiredStart, resumption: Resumption, refused: dict[TableId, TidemarkError]) -> None:
         """Take over the wired objects, and set aside the tables that cannot be published."""
         self.aside, self.cascades, self._recapture = start.aside, start.cascades, start.recapture
-        self._changes = start.changes
+        self._changes, self.commits = start.changes, start.commits
         self.coordinator = start.coordinator
         self.reader = start.reader  # last: others look at the rest once there is a reader
         self._resources.callback(start.coordinator.stop)

@@ -134,6 +134,7 @@ class WiredStart:
     cascades: Cascades | None
     recapture: Recapture
     changes: SourceChanges | None
+    commits: CommitSeal | None
 
 
 class Wiring:
@@ -236,7 +237,7 @@ class Wiring:
         publication = self._publication(router, [one for one in statement_handlers if one is not None], metadata, reach)
         changes = self._source_changes(coordinator.control)
         reader = self._reader(coordinator, publication, checkpoints, [recapture, *([] if changes is None else [changes])])
-        return WiredStart(reader, coordinator, aside, self._registry, schema_changes, cascades, recapture, changes)
+        return WiredStart(reader, coordinator, aside, self._registry, schema_changes, cascades, recapture, changes, self._commits)
 
     def _source_changes(self, control: SignalControl) -> SourceChanges | None:
         """Return the one that carries out signals about the source as a member of its group; None without a group."""

@@ -51,12 +51,20 @@ class SourceClock:
     """
 
     def __init__(
-        self, connect: Callable[[], Connection], epoch: int, interval_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        connect: Callable[[], Connection],
+        epoch: int,
+        interval_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._connect = connect
         self._epoch = epoch
         self._interval_s = interval_s
         self._clock = clock
+        self._wall_ns = wall_ns
+        self.skew_us: int | None = None
+        """How far the server's clock is ahead of the one of this machine, as read last; None before that."""
         self._lock = threading.Lock()
         self._waiting: deque[ClockReading] = deque()
         self._ready_us = 0
@@ -110,8 +118,9 @@ class SourceClock:
 
     def _read(self) -> None:
         connection = self._connection = self._connection or self._connect()
-        at_s = self._clock()
+        at_s, asked_ns = self._clock(), self._wall_ns()
         now_us = int(ask(connection, _NOW)[0][0])
+        self.skew_us = now_us - (asked_ns + self._wall_ns()) // 2_000
         self.note(ClockReading(now_us, end_of_log(connection, self._epoch)), at_s)
 
     def _run(self) -> None:

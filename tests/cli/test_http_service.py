@@ -32,6 +32,7 @@ from tidemark.status.lags import Lag, Lags, Verdict, Word
 if TYPE_CHECKING:
     from producer.app import Producer
     from producer.snapshot.coordinator import SnapshotCoordinator
+    from producer.stream.handlers.commit_seal import CommitSeal
 
 JSON = {"Content-Type": "application/json"}
 SLOW_BODY = b"POST /api/v1/signals HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
@@ -239,8 +240,8 @@ def test_a_method_that_is_not_known_is_refused_with_a_clear_error(service: Servi
 def producer_that_reads(progress: LogProgress) -> Producer:
     """One of which only the log reader's figures are known."""
     found = SimpleNamespace(
-        reader=SimpleNamespace(progress=progress), retention=None, coordinator=None, aside=SimpleNamespace(tables=set()),
-        flavour="mysql",
+        reader=SimpleNamespace(progress=progress), retention=None, commits=None, coordinator=None,
+        aside=SimpleNamespace(tables=set()), flavour="mysql",
     )
     return cast("Producer", found)
 
@@ -256,6 +257,14 @@ def test_times_that_are_not_known_yet_are_no_figures(service: Service) -> None:
     text = ask(service, "GET", "/metrics")[1]
     assert "tidemark_log_committed_timestamp_seconds 1.0" in text
     assert "tidemark_log_source_timestamp_seconds 1.0" in text
+
+
+def test_the_clock_of_a_source_with_commit_records_is_compared(service: Service) -> None:
+    producer = producer_that_reads(LogProgress(Position(0, 1, 4)))
+    service.watch(producer)
+    assert "clock_skew" not in ask(service, "GET", "/metrics")[1]
+    producer.commits = cast("CommitSeal", SimpleNamespace(skew_us=-1_500_000))
+    assert "tidemark_clock_skew_ms -1500.0" in ask(service, "GET", "/metrics")[1]
 
 
 def test_the_metrics_have_a_histogram_of_the_way_to_kafka_for_each_table(service: Service) -> None:

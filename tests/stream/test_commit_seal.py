@@ -33,6 +33,8 @@ START = LogOffset(2, "binlog.000007", 100, "", "server")
 class MemoryClock:
     """The memory twin of the source's clock: readings are given to it."""
 
+    skew_us: int | None = None
+
     def __init__(self) -> None:
         self.us = NOON_US
         self.readings: list[tuple[int, Position]] = []

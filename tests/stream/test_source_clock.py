@@ -70,6 +70,15 @@ def test_the_clock_and_the_end_of_the_log_of_a_server_are_read_again_and_again(s
         clock.stop()
 
 
+@pytest.mark.parametrize("ahead_s", [3600, -3600])
+def test_how_far_the_clock_of_a_server_is_ahead_is_known(source, ahead_s) -> None:
+    clock = SourceClock(source.server.connect, 4, 60.0, wall_ns=lambda: time.time_ns() - ahead_s * 1_000_000_000)
+    assert clock.skew_us is None
+    clock.start()
+    clock.stop()
+    assert abs(clock.skew_us - ahead_s * 1_000_000) < 60_000_000
+
+
 def test_a_connection_that_broke_is_opened_again_and_a_refusal_is_raised_to_the_log_reader(source) -> None:
     errors = [RetriableSourceError("the connection broke (on purpose)"), OSError("and again"), SourceError("no right (on purpose)")]
     tried = []

@@ -34,6 +34,9 @@ def producer_families(producer: Producer | None, *, is_ready: bool, failures: in
     if producer is None or producer.reader is None:
         return
     yield from _of_log(producer.reader.progress)
+    if producer.commits is not None and producer.commits.skew_us is not None:
+        text = "How far the source's clock is ahead of the clock of this machine, in milliseconds"
+        yield gauge("tidemark_clock_skew_ms", text, ({}, producer.commits.skew_us / 1000))
     aside = len(producer.aside.tables)
     yield gauge("tidemark_producer_set_aside_tables", "Tables that are not published for now", ({}, aside))
     room = None if producer.retention is None else producer.retention.latest

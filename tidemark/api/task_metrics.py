@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -9,19 +10,31 @@ from tidemark.status.metrics import Family, build_info, counter, exposition, gau
 
 if TYPE_CHECKING:
     from spark_jobs.replicate.task_figures import TaskFigures
+    from tidemark.status.task_status import TaskStatus
 
 _OPS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "load"}
 
 
-def task_metrics(figures: TaskFigures | None, not_ready: str | None, *, is_paused: bool = False) -> str:
+def task_metrics(
+    figures: TaskFigures | None, not_ready: str | None, status: TaskStatus | None = None, *, is_paused: bool = False
+) -> str:
     """Return the metrics; of a task that has not begun only its readiness. Figures that are unknown are left out.
 
-    A task that is paused reads nothing: how old the promises of its sources are is unknown.
+    `status` is as the target and Kafka reported it some time ago. A task that is paused reads nothing: how old the promises of its
+    sources are is unknown.
     """
     ready = gauge("tidemark_task_ready", "1 if /readyz says that changes can be applied, else 0", ({}, not_ready is None))
     paused = gauge("tidemark_task_paused", "1 if the task is paused, by an error or a person, else 0", ({}, is_paused))
     families = [] if figures is None else _families(figures, time.time(), is_paused=is_paused)
-    return exposition([build_info("task"), ready, paused, *families])
+    return exposition([build_info("task"), ready, paused, *families, *([] if status is None else [_head_room(status)])])
+
+
+def _head_room(status: TaskStatus) -> Family:
+    rooms = (
+        ({"reader": status.task, "source": one.name}, math.inf if one.is_kept else one.head_room_s) for one in status.sources
+    )
+    text = "Seconds until Kafka may remove records that the task needs next, at least; unknown if size limits a topic"
+    return gauge("tidemark_retention_head_room_seconds", text, *rooms)
 
 
 def _families(figures: TaskFigures, now_s: float, *, is_paused: bool) -> list[Family]:

@@ -11,6 +11,7 @@ from producer.group.last_commit import commit_at, last_commit
 from schemas.errors import TidemarkError
 from schemas.topics import commits_topic
 from spark_jobs.replicate.destination import target_of
+from tidemark.api.head_room import KafkaHeadRoom, read_head_room
 from tidemark.status.task_status import SourceOfTaskStatus, TaskStatus
 
 if TYPE_CHECKING:
@@ -56,11 +57,12 @@ def _source(settings: TaskSettings, name: str, facts: TaskFacts) -> tuple[Source
     cursor = None if progress is None else progress.cursors.get(name)
     reached = cursor or (state if progress is None else None)
     behind: tuple[float | None, int | None] = None, None
-    problem = None
+    problem, room = None, KafkaHeadRoom(None, None)
     if reached is not None:
         try:
             released_us = None if progress is None else progress.released.us
             behind = _behind(settings, name, reached.offset, reached.n, released_us)
+            room = read_head_room(settings.kafka, name, reached.offset)
         except TidemarkError as error:
             problem = str(error)
     status = SourceOfTaskStatus(
@@ -68,6 +70,8 @@ def _source(settings: TaskSettings, name: str, facts: TaskFacts) -> tuple[Source
         position=None if state is None else state.position,
         behind_s=behind[0],
         behind_commits=behind[1],
+        head_room_s=room.seconds,
+        is_kept=room.is_kept,
         loading=() if state is None else state.loading,
     )
     return status, problem

@@ -62,11 +62,12 @@ def task_text(status: TaskStatus) -> str:
         lines.append(f"order: global, applied up to {_age(status.released_us, status.read_ms)}")
     if status.kafka_problem is not None:
         lines.append(f"Kafka: {status.kafka_problem}")
-    rows = [("source", "position", "behind", "commit records", "loading")]
+    rows = [("source", "position", "behind", "commit records", "kept for", "loading")]
     for one in status.sources:
         named = ", ".join(one.loading[:_NAMED]) + (f" and {len(one.loading) - _NAMED} more" if len(one.loading) > _NAMED else "")
         behind = duration(one.behind_s)
-        rows.append((one.name, one.position or "not begun", behind, count(one.behind_commits, "unknown"), named or "-"))
+        kept = "unlimited" if one.is_kept else duration(one.head_room_s, 0)
+        rows.append((one.name, one.position or "not begun", behind, count(one.behind_commits, "unknown"), kept, named or "-"))
     return "\n".join([*lines, *aligned(rows)])
 
 

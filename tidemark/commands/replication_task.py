@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidemark.api.health import HealthServer
 from tidemark.api.merge_metrics import handler_of
 from tidemark.api.task_metrics import task_metrics
+from tidemark.api.task_watch import TaskWatch
 from tidemark.commands.action import Action
 from tidemark.process import config
 from tidemark.process.shutdown import stop_on_signals
@@ -45,7 +46,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _endpoint(settings: TaskSettings, runners: Sequence[Runner[Any]]) -> HealthServer:
+def _endpoint(settings: TaskSettings, runners: Sequence[Runner[Any]], watch: TaskWatch) -> HealthServer:
     """Return the endpoint; `runners` has the one of the task while it leads."""
 
     def not_ready() -> str | None:
@@ -54,8 +55,8 @@ def _endpoint(settings: TaskSettings, runners: Sequence[Runner[Any]]) -> HealthS
     def metrics() -> str:
         attempt = runners[0].attempt if runners else None
         if attempt is None:
-            return task_metrics(None, not_ready())
-        return task_metrics(attempt.figures, not_ready(), is_paused=attempt.pause is not None)
+            return task_metrics(None, not_ready(), watch.latest)
+        return task_metrics(attempt.figures, not_ready(), watch.latest, is_paused=attempt.pause is not None)
 
     return HealthServer("service.port", settings.service.host, settings.service.port, not_ready, handler_of(metrics))
 
@@ -69,7 +70,8 @@ def _run(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
         if settings.service.port:
-            stack.enter_context(_endpoint(settings, runners))
+            watch = stack.enter_context(TaskWatch(settings))
+            stack.enter_context(_endpoint(settings, runners, watch))
         from spark_jobs.replicate.task import (
             run_task,  # takes seconds, in which a signal is an orderly end, too
         )

@@ -28,13 +28,16 @@ class TaskPhase(Enum):
 class SourceOfTaskStatus:
     """A source of a task: the position up to which it is applied, and how far Kafka is ahead of it.
 
-    `behind_s` is between two promises of the source, by its own clock; `behind_commits` counts commit records. None: unknown.
+    `behind_s` is between two promises of the source, by its own clock; `behind_commits` counts commit records. Kafka keeps the
+    records that are next for `head_room_s` at least; `is_kept`: it removes none by time or size. None: unknown.
     """
 
     name: str = json_field(name="source")
     position: str | None
     behind_s: float | None
     behind_commits: int | None
+    head_room_s: float | None = None
+    is_kept: bool | None = None
     loading: tuple[str, ...]
 
 

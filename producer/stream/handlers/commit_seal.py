@@ -44,6 +44,9 @@ _LEFT_OUT: Final = -1
 class ServerClock(Protocol):
     """The clock of the server that is read: `producer.source.source_clock.SourceClock`, or its memory twin."""
 
+    skew_us: int | None
+    """How far it is ahead of the clock of this machine; None if that is unknown."""
+
     @property
     def is_waiting(self) -> bool:
         """Whether a time waits for the log to be read up to its end of then."""
@@ -94,6 +97,11 @@ class CommitSeal(CheckpointParticipant):
         self._is_last = False
         self._prefix, self._file = "", Position.MINIMUM
         self._run_items: npt.NDArray[np.int64] | None = None
+
+    @property
+    def skew_us(self) -> int | None:
+        """How far the server's clock is ahead of the one of this machine; None if that is unknown."""
+        return self._clock.skew_us
 
     # ---- rows and statements
 
