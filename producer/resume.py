@@ -20,7 +20,6 @@ from producer.catalog import TrackedTables
 from producer.catalog.model import state_of
 from producer.catalog.tables_at import tables_at
 from producer.source.dump import LARGEST_DUMP_POSITION, StreamStart
-from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import LostTailError, changed_log, lost_log, successor, with_its_gtids
 from producer.source.log_facts import first_position
 from producer.source.start_at import chosen_position
@@ -28,6 +27,7 @@ from producer.stream.offset import LogOffset, ResumePoint
 from producer.stream.skipped_start import after_skipped
 from schemas.documents import OffsetDocument
 from schemas.errors import AccessDeniedError, RetriableSourceError, SourceError, StateError
+from schemas.gtid_sets import parse_gtid_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ then XID. Every other one ends the run, damaged ones included: the transaction a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import numpy as np
@@ -28,6 +28,7 @@ from producer.binlog.run_kernels import (
     find_run,
 )
 from rowcodec.run_items import DOMAIN_GTID, ITEM
+from schemas.gtid_sets import GtidRun
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,16 +37,6 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
     Table = npt.NDArray[np.int64]
-
-
-class GtidRun(NamedTuple):
-    """Transactions of one UUID (MySQL), or of one domain and server (MariaDB, `uuid` is ""), from `first` to `last`."""
-
-    uuid: str
-    domain: int
-    server_id: int
-    first: int
-    last: int
 
 
 @dataclass(slots=True)

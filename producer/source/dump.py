@@ -26,9 +26,10 @@ from mysqlio.server_errors import GONE, source_errors
 from mysqlio.server_facts import flavour_of, server_facts
 from producer.binlog.framing import PacketFramer
 from producer.binlog.positions import PositionTracker
-from producer.source.gtid import MysqlGtidSet
+from producer.source.gtid_bytes import encode_gtids
 from producer.source.log_facts import available_log, log_sizes
 from schemas.errors import DecodeError, LogTornError, RetriableSourceError, SourceError
+from schemas.gtid_sets import MysqlGtidSet
 from schemas.position import file_number
 from schemas.waiting import TURN_S, WAITS, waiting
 
@@ -162,7 +163,7 @@ class BinlogStream:
             file = start.file if start.gtid_set is None else ""
             commands._execute_command(_COM_BINLOG_DUMP, _dump(server_id, file, pos))
         else:
-            gtids = MysqlGtidSet.parse(start.gtid_set).encode()
+            gtids = encode_gtids(MysqlGtidSet.parse(start.gtid_set))
             commands._execute_command(_COM_BINLOG_DUMP_GTID, _dump_gtid(server_id, gtids))
         sock: socket.socket = commands._sock
         sock.setblocking(False)

@@ -24,11 +24,11 @@ from mysqlio.connection import server_version
 from mysqlio.server_facts import LogPosition, ask, current_position, flavour_of
 from producer.source.begun import Begun
 from producer.source.dump import LARGEST_DUMP_POSITION, StreamStart
-from producer.source.gtid import MysqlGtidSet, parse_gtid_set
 from producer.source.log_facts import available_log, log_sizes
 from producer.source.log_scan import batches_before, begun_in, first_batches
 from producer.source.visibility import still_owned
 from schemas.errors import DecodeError, RetriableSourceError, SourceError
+from schemas.gtid_sets import MysqlGtidSet, parse_gtid_set
 from schemas.position import file_number
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import structlog
 
 from mysqlio.server_facts import LogPosition, ask, current_position
 from producer.source.dump import StreamStart
-from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import position_behind
 from producer.source.log_facts import available_log, log_sizes
 from producer.source.log_scan import batches_before, begun_in, created_s
 from schemas.errors import ConfigError, RetriableSourceError, SourceError
+from schemas.gtid_sets import parse_gtid_set
 from schemas.position import file_number
 
 if TYPE_CHECKING:

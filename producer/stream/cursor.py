@@ -10,8 +10,8 @@ import structlog
 
 from producer.binlog.events import parse_start
 from producer.source.begun import Begun
-from producer.source.gtid import parse_gtid_set
 from producer.stream import transaction as transactions
+from schemas.gtid_sets import parse_gtid_set
 from schemas.position import Position, file_number
 
 if TYPE_CHECKING:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
-from typing import Final, Literal
+from typing import Literal
 
 from schemas.identity import TableName
 from schemas.settings.declaration import check_patterns, checking, compiled, found_by, problem, setting
-from schemas.settings.text_forms import channel, gtids, host, plain
-
-_MICROSECOND: Final = 1_000_000
+from schemas.settings.text_forms import channel, gtids, host, microseconds, plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +61,7 @@ class StartAtSettings:
     @property
     def timestamp_us(self) -> int | None:
         """Return the timestamp in µs since 1970; None without one. Raises `ValueError` for a text that is none."""
-        if self.timestamp is None:
-            return None
-        moment = datetime.fromisoformat(self.timestamp)
-        if moment.tzinfo is None:
-            raise ValueError("it has no time zone")
-        since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-        return (since.days * 86_400 + since.seconds) * _MICROSECOND + since.microseconds
+        return None if self.timestamp is None else microseconds(self.timestamp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

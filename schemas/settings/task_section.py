@@ -23,9 +23,39 @@ from schemas.settings.kafka_section import KafkaSettings, check_kafka
 from schemas.settings.parsing import build_members, check_members
 from schemas.settings.service_section import ServiceSettings, check_service
 from schemas.settings.source_section import TlsSettings
-from schemas.settings.text_forms import channel, host, names_one_server, plain, topic_part, transaction
+from schemas.settings.text_forms import (
+    channel,
+    gtids,
+    host,
+    log_position,
+    moment,
+    names_one_server,
+    plain,
+    topic_part,
+    transaction,
+)
 
 SERVERS: Final = ("mysql", "mariadb", "tidb")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStart:
+    """The begin of a task in the changes of a source that Kafka has; by default their end. Only the first start counts."""
+
+    gtid: str | None = setting(None, help="behind these transactions: a set of GTIDs, of MySQL's or MariaDB's form", form=gtids)
+    position: str | None = setting(
+        None, help="at the first transaction that begins there or later: log file and position, for example `binlog.000007:4511`",
+        form=log_position,
+    )
+    time: str | None = setting(
+        None, help="at the first transaction of that time or later: ISO 8601 with a time zone, for example `2026-11-25T09:00:00Z`",
+        form=moment,
+    )
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the settings that have a value."""
+        return [name for name in ("gtid", "position", "time") if getattr(self, name) is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +69,7 @@ class TaskSource:
         "producer publishes",
     )
     exclude_tables: tuple[str, ...] = setting((), help="tables left out though `tables` names them")
+    start: TaskStart = setting(TaskStart(), help="`mode: incremental`: the begin of the task at its first start, one of these")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +206,8 @@ def _check_sources(sources: Sequence[TaskSource]) -> Iterator[str]:
     for number, source in enumerate(sources):
         if source.name in names[:number]:
             yield problem(f"sources.{number}.name", f"{source.name!r} is given twice; name all its tables in one entry")
+        if source.start.given[1:]:
+            yield problem(f"sources.{number}.start", f"{' and '.join(source.start.given)} exclude each other; keep one of them")
         yield from found_by(check_patterns, f"sources.{number}.tables", source.tables)
         yield from found_by(check_patterns, f"sources.{number}.exclude_tables", source.exclude_tables)
 
@@ -216,6 +249,10 @@ def _check_whole(built: Mapping[str, Any]) -> Iterator[str]:
         yield problem("group", "is missing: order: global needs the order.group of the sources")
     if getattr(built.get("target"), "type", None) == "file" and (is_global or len(built.get("sources", ())) > 1):
         yield problem("target.type", "files keep one source, with order: source; give each source a task and a folder")
+    for number, source in enumerate(built.get("sources", ())):
+        if source.start.given and built.get("mode") != "incremental":
+            reason = "goes with mode: incremental; a task that loads begins at the end of the log"
+            yield problem(f"sources.{number}.start.{source.start.given[0]}", reason)
     if len(built.get("sources", ())) > 1:
         for name in getattr(built.get("apply"), "skip_transactions", ()):
             if not names_one_server(name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ _PART: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _NAME: Final = re.compile(r"[^/\\\x00-\x1f\x7f]{1,100}")
 _CHANNEL: Final = re.compile(r"[a-z0-9_]{1,40}")
 _GTID_SET: Final = r"[A-Za-z0-9-]+(?::[A-Za-z_0-9-]+)+"
+_LOG_POSITION: Final = re.compile(r"[^\s:/]+\.(\d{6,10}):(\d{1,12})")
 _ONE_GTID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?::[a-z_][a-z0-9_]{0,31})?:[1-9]\d*")
 _ONE_POSITION: Final = re.compile(r"\d+-\d+-[1-9]\d*|\d{4}\.\d{10}\.\d{12}(?:\.\d{10})?")
 _GTIDS: Final = re.compile(rf"\d+-\d+-\d+(?:,\s*\d+-\d+-\d+)*|{_GTID_SET}(?:\s*,\s*{_GTID_SET})*,?")
@@ -105,6 +107,29 @@ def sink_name(text: str) -> str:
     if _NAME.fullmatch(text) and text.strip(". "):
         return ""
     return f"{text!r} is not a name: 1 to 100 characters without / and \\, for example lake"
+
+
+def log_position(text: str) -> str:
+    """Check a position in a log file of a server."""
+    return "" if _LOG_POSITION.fullmatch(text) else f"{text!r} is not a file and a position, for example binlog.000007:4511"
+
+
+def moment(text: str) -> str:
+    """Check a time with a time zone."""
+    try:
+        microseconds(text)
+    except (ValueError, OverflowError) as error:
+        return f"{text!r} is not a time ({error}): ISO 8601 with a time zone, for example 2026-11-25T09:00:00Z"
+    return ""
+
+
+def microseconds(text: str) -> int:
+    """Return a time in µs since 1970; `ValueError` for another text."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("it has no time zone")
+    since = time.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def transaction(text: str) -> str:

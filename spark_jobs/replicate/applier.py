@@ -48,7 +48,7 @@ class FollowedSource:
 
     def wants(self, event: RowEvent) -> bool:
         """Return whether the row is for the target."""
-        return self.follows(*event.table) and not event.is_skipped and (event.op != "r" or event.request == self.state.request)
+        return self.follows(*event.table) and self.state.expects(event)
 
 
 class Applier:
@@ -121,7 +121,7 @@ class Applier:
     def _apply_event(self, source: FollowedSource, event: Event, done: int) -> None:
         """Apply an event now, or with the next rows; `done` is the progress behind it."""
         table = event.table
-        if event.is_skipped:
+        if not source.state.reaches(event):
             self._done = done
             return
         if not isinstance(event, RowEvent) or event.op == "t":

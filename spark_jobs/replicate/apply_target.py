@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from mysqlio.connection import Connection
     from mysqlio.server_access import ServerAccess
+    from spark_jobs.replicate.log_order import Event, RowEvent
     from spark_jobs.replicate.stream_reader import KafkaTransaction
 
 _IDLE_S: Final = 28_800
@@ -100,6 +101,14 @@ class SourceState:
     asked_ms: int = 0
     consistent: bool = False
     loading: tuple[str, ...] = json_field((), required=True)
+
+    def reaches(self, event: Event) -> bool:
+        """Return whether an event is behind the begin, and of a transaction that is not skipped."""
+        return not event.is_skipped and event.position >= self.begin
+
+    def expects(self, event: RowEvent) -> bool:
+        """Return whether a row is to be applied: a change, or one of the snapshot that the state has asked for."""
+        return self.reaches(event) and (event.op != "r" or event.request == self.request)
 
     def behind(self, transaction: KafkaTransaction) -> SourceState:
         """Return the state behind a Kafka transaction, which is applied whole."""

@@ -130,6 +130,8 @@ class Archiver:
         for transaction in transactions:
             times = _times_of(transaction.commit)
             for one in self._source.order.placed(transaction):
+                if not state.reaches(one.event):
+                    continue
                 state = self._append(one.event, times(one.position[:PREFIX], one.us), one.record, state)
             state = state if transaction.open else state.behind(transaction)
         is_whole = not transactions or not transactions[-1].open
@@ -139,7 +141,7 @@ class Archiver:
         self._source.state = state
 
     def _append(self, event: Event, us: int, record: CommittedRecord | None, state: SourceState) -> SourceState:
-        """Append an event of the task, which is not committed, unless it is skipped; return the state behind it."""
+        """Append an event of the task, which is not committed; return the state behind it."""
         if isinstance(event, RowEvent):
             if self._source.wants(event):
                 assert record is not None
@@ -149,7 +151,7 @@ class Archiver:
                 self._is_ahead = True
                 self.rows[event.source, event.op] += 1
             return state
-        if event.offset < state.ddl_offset or event.is_skipped:
+        if event.offset < state.ddl_offset:
             return state
         if event.table is None or (event.session.is_captured and self._source.follows(*event.table)):
             self._archive.append(ArchivedRecord(STATEMENT, us, event.position, b"", json.dumps(encode(event)).encode()))

@@ -16,6 +16,7 @@ from spark_jobs.replicate.applier import FollowedSource
 from spark_jobs.replicate.loading import SourceTopics, begun, new_request
 from spark_jobs.replicate.log_order import LogOrder
 from spark_jobs.replicate.skipped_transactions import SkippedTransactions
+from spark_jobs.replicate.start_search import StartSearch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,7 @@ class SourceOfTask:
         self._answers: LoadAnswers | None = None
         self.name = settings.name
         self.topics = SourceTopics(kafka, settings.name, consumer_group)
+        self._search = StartSearch(kafka, settings.name, consumer_group, decoder)
         self.skipped = SkippedTransactions(settings.name, skipped)
         self.order = LogOrder(
             decoder, settings.name, topics.schema_change_topic(settings.name), self.skipped if skipped else None
@@ -59,8 +61,11 @@ class SourceOfTask:
             state = replace(state, consistent=False)
             with target.transaction():
                 target.put_state(self.name, state)
+        if state is not None and self._settings.start.given:
+            log.info("task.start_passed", source=self.name, position=state.position, reason="the target has a state, which counts")
         is_begun = state is not None
         if state is None:
+            start = self._sought(start)
             taken = {table for other in states.values() for table in (*other.kept, *other.loading)}
             state = begun(self.topics, target, self.order, self._settings, self.follows, start, taken, loads=loads)
         followed = FollowedSource(self.name, self.order, changes.statements(self.name, self.follows), self.follows, state)
@@ -81,6 +86,14 @@ class SourceOfTask:
         with target.transaction():
             target.put_state(self.name, state)
         followed.state = state
+
+    def _sought(self, newest: CommitStart) -> CommitStart:
+        """Return the start that the settings ask for."""
+        if not self._settings.start.given:
+            return newest
+        start = self._search.find(self._settings.start, newest)
+        log.info("task.start_found", source=self.name, position=start.begin, commit_record=start.n)
+        return start
 
     def watch(self, state: SourceState, stack: ExitStack) -> None:
         """Read the answers to the request of a state from now on, if tables are loaded."""

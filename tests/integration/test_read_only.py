@@ -27,11 +27,11 @@ from producer.snapshot.turns import Turns
 from producer.snapshot.watermark import WindowRow
 from producer.snapshot.windowing import ReadOnly
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.gtid import parse_gtid_set
 from producer.source.visibility import owned_gtids, visible_position
 from producer.stream.offset import LogOffset
 from schemas import topics
 from schemas.errors import SourceError
+from schemas.gtid_sets import parse_gtid_set
 from schemas.markers import MARKER_KEY
 from schemas.settings import SourceSettings
 from tests.source.reading import end_of_log, settings_of

@@ -164,8 +164,15 @@ OF_TASKS: Final = (
     Mutation(
         "transactions that are skipped",
         "spark_jobs.replicate.applier",
-        "        if event.is_skipped:\n            self._done = done\n            return\n",
+        "        if not source.state.reaches(event):\n            self._done = done\n            return\n",
         "",
         ("tests/replicate/test_skipped_transactions.py", "-k", "exactly and source and mysql80"),
+    ),
+    Mutation(
+        "events before the start of a task",
+        "spark_jobs.replicate.apply_target",
+        "return not event.is_skipped and event.position >= self.begin",
+        "return not event.is_skipped",
+        ("tests/replicate/test_start_search.py", "-k", "exactly and position and mysql80"),
     ),
 )

@@ -39,7 +39,7 @@ def test_the_page_leads_to_a_replica_with_the_rights_that_it_names(
     name: str, source: Source, registry: Any, tmp_path: Path  # noqa: F811
 ) -> None:
     target, user = database(name), unique_name("page").replace("-", "_")
-    order, task, several, both = map(yaml.safe_load, blocks("yaml"))
+    order, task, begin, several, both = map(yaml.safe_load, blocks("yaml"))
     (sql,), (command, last, control) = blocks("sql"), blocks("shell")
     sql = re.sub(r"(USER|TO) tidemark", rf"\1 {user}", sql).replace("'...'", f"'{PASSWORD}'").replace("shop.", f"{source.schema}.")
     with target.connect() as connection, connection.cursor() as cursor:
@@ -48,6 +48,9 @@ def test_the_page_leads_to_a_replica_with_the_rights_that_it_names(
     (tmp_path / "password").write_text(PASSWORD, "utf-8")
     named = {**task, "target": {**task["target"], "password_file": __file__}}
     assert len(task_from_mapping({**named, **several}).sources) == 2
+    for key, value in begin["start"].items():
+        first = {**named["sources"][0], "start": {key: value}}
+        assert task_from_mapping({**named, "mode": "incremental", "sources": [first]}).sources[0].start.given == [key]
     for end in "ab":
         there = both[f"{end}_to_{'ba'[end == 'b']}_task"]
         channel = task_from_mapping({**named, **there, "target": {**named["target"], **there["target"]}}).target.channel

@@ -20,9 +20,9 @@ from mysqlio.server_facts import LogPosition, server_facts
 from producer.binlog import events
 from producer.source import dump
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.gtid import MysqlGtidSet, parse_gtid_set
 from producer.source.log_facts import other_replica
 from schemas.errors import DecodeError, RetriableSourceError, SourceError
+from schemas.gtid_sets import MysqlGtidSet, parse_gtid_set
 from schemas.settings import SourceSettings
 from tests.source.reading import (
     SERVERS,

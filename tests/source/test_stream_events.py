@@ -12,9 +12,10 @@ from devservers import Database
 from mysqlio.server_facts import LogPosition
 from producer.binlog import events
 from producer.source.dump import StreamStart
-from producer.source.gtid import MysqlGtidSet
+from producer.source.gtid_bytes import decode_gtids
 from rowcodec.charsets import charset_of
 from schemas.errors import DecodeError
+from schemas.gtid_sets import MysqlGtidSet
 from tests.source.reading import (
     SERVERS,
     end_of_log,
@@ -210,7 +211,7 @@ def test_tagged_gtids_are_read_and_a_stream_begins_behind_them(case97: Case) -> 
     assert str(gtids) == end.gtid_set
     assert ":some_tag:" in end.gtid_set
     (previous,) = [one for one in found if one.kind == events.PREVIOUS_GTIDS_EVENT]
-    assert MysqlGtidSet.decode(previous.data, 19) == gtids
+    assert decode_gtids(previous.data, 19) == gtids
     execute(server, "INSERT INTO t VALUES (4)", database=schema)
     rest = read_all(server, StreamStart(gtid_set=end.gtid_set))
     assert sum(one.kind in events.ROWS_EVENTS for one in rest) == 1

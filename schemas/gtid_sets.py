@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from producer.binlog.byte_reader import Reader, truncated
-from schemas.errors import DecodeError
 from schemas.overriding import override
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from producer.binlog.byte_reader import Buffer
-    from producer.binlog.transaction_runs import GtidRun
 
 _TAG: Final = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
 _MARIADB: Final = re.compile(r"(\d+)-(\d+)-(\d+)\Z")
-_UUID_SIZE: Final = 16
 _MAX_NUMBER: Final = (1 << 63) - 1
+
+
+class GtidRun(NamedTuple):
+    """Transactions of one UUID (MySQL), or of one domain and server (MariaDB, `uuid` is ""), from `first` to `last`."""
+
+    uuid: str
+    domain: int
+    server_id: int
+    first: int
+    last: int
 
 
 def parse_gtid_set(text: str, flavour: str) -> MysqlGtidSet | MariadbGtidSet:
@@ -55,6 +57,11 @@ class MysqlGtidSet:
                 first, _, last = piece.partition("-")
                 result.add_interval(uuid, tag, int(first), int(last or first))
         return result
+
+    @property
+    def intervals(self) -> Mapping[tuple[str, str], Sequence[Sequence[int]]]:
+        """The first and last number of each interval, by UUID and tag."""
+        return self._intervals
 
     def add_interval(self, uuid: str, tag: str, first: int, last: int) -> None:
         """Add the transactions first..last (inclusive)."""
@@ -144,48 +151,6 @@ class MysqlGtidSet:
 
     def __bool__(self) -> bool:
         return bool(self._intervals)
-
-    # ---- the binary form, in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS
-
-    def encode(self) -> bytes:
-        """Count 8, then per uuid: 16 bytes, [tag], intervals 8, and 8 + 8 (end exclusive) each.
-
-        With tags (MySQL 8.3 and later) the count's first and last byte are 1, it is between them, and
-        each uuid is followed by the tag: its length times two (serialization format), its bytes.
-        """
-        tagged = any(tag for _, tag in self._intervals)
-        count = len(self._intervals)
-        out = bytearray((1 << 56 | count << 8 | 1 if tagged else count).to_bytes(8, "little"))
-        for (uuid, tag), intervals in sorted(self._intervals.items()):
-            out += UUID(uuid).bytes
-            if tagged:
-                out += bytes((len(tag) * 2,)) + tag.encode("ascii")
-            out += len(intervals).to_bytes(8, "little")
-            for first, last in intervals:
-                out += first.to_bytes(8, "little") + (last + 1).to_bytes(8, "little")
-        return bytes(out)
-
-    @classmethod
-    def decode(cls, buf: Buffer, start: int = 0, end: int | None = None) -> MysqlGtidSet:
-        """From the binary form. Raises `DecodeError`."""
-        reader = Reader(buf, start, end)
-        result = cls()
-        head = reader.uint(8)
-        tagged = head >> 56 == 1
-        count = head >> 8 & ((1 << 48) - 1) if tagged else head
-        try:
-            for _ in range(count):
-                uuid = str(UUID(bytes=reader.read_bytes(_UUID_SIZE)))
-                tag = reader.read_bytes(reader.serialized()).decode("ascii") if tagged else ""
-                for _ in range(reader.uint(8)):
-                    first = reader.uint(8)
-                    result.add_interval(uuid, tag, first, reader.uint(8) - 1)
-        except ValueError as error:
-            reason = f"a GTID set that is none: {error}"
-            raise DecodeError(reason) from error
-        if reader.left:
-            raise truncated("GTID set")
-        return result
 
 
 def _split(gtid: str) -> tuple[str, str, int]:
