@@ -9,7 +9,7 @@ Rows that may meet otherwise share one entry, and so do all rows of their family
 * with several keys, if rows may be missing or present against the log: in safe mode, and by changes of a table that is loaded
 * in a batch that deletes a parent, or changes its key, if the target then changes or deletes its children
 
-A trigger may change any table: a batch with rows of a table that has one is one component.
+A trigger may change any table: a batch with rows of a family that has one is one component.
 """
 
 from __future__ import annotations

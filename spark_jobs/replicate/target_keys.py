@@ -75,11 +75,11 @@ class TargetKeys:
             self._children.setdefault(_lower(key.child), []).append(key)
             self._parents.setdefault(_lower(key.parent), []).append(key)
         self._families = _families(keys)
-        self._triggered = {_lower((str(schema), str(table))) for schema, table in target.rows(_TRIGGERS)}
+        self._triggered = {self._family(_lower((str(schema), str(table)))) for schema, table in target.rows(_TRIGGERS)}
 
     def has_trigger(self, table: Table) -> bool:
-        """Return whether a change of the table may change any other."""
-        return _lower(table) in self._triggered
+        """Return whether a change of the table, or of those tied to it, may change any other."""
+        return self._family(_lower(table)) in self._triggered
 
     def read(self, table: Table) -> ConflictKeys:
         """Return the keys of a table. `SinkError`: it does not exist."""
@@ -95,7 +95,7 @@ class TargetKeys:
         return ConflictKeys(
             name,
             schema,
-            self._families.get(name, name),
+            self._family(name),
             tuple(dict.fromkeys(keys)),
             tuple(map(_reference, self._children.get(name, []))),
             has_key and not VERSIONED.search(self._target.definition(*table)),
@@ -103,6 +103,9 @@ class TargetKeys:
             frozenset(name for key in referring if key.on_update in SILENT_RULES for name in _small(key.referenced)),
             {column.name.lower(): column for column in schema.columns},
         )
+
+    def _family(self, name: Table) -> Table:
+        return self._families.get(name, name)
 
     def weights(self, column: Column, literals: Sequence[bytes]) -> list[bytes | None]:
         """Return for each text the weights by which the column's collation compares it, None if the server does not say."""

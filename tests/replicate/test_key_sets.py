@@ -214,6 +214,12 @@ def test_a_table_with_a_trigger_puts_a_batch_into_one_component(keyed) -> None:
     keyed.keys.forget_tables()
     assert keyed.groups(*changes) == [0, 0, 0]
     assert keyed.groups(changes[0], changes[2]) == [0, 1]
+    keyed.create("parent", "id INT PRIMARY KEY")
+    parents = [created("parent", id=1), created("other", id=1, v=1)]
+    assert keyed.groups(*parents) == [0, 1]
+    keyed.target.execute("ALTER TABLE t ADD FOREIGN KEY (v) REFERENCES parent (id) ON DELETE CASCADE")
+    keyed.keys.forget_tables()
+    assert keyed.groups(*parents) == [0, 0]
 
 
 # ---- foreign keys
