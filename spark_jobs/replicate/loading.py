@@ -125,6 +125,17 @@ class SourceTopics:
                     whole = WholeEnd(record.offset, commit.begin.text, None)
         return whole._replace(open=opened)
 
+    def require_kept(self, offset: int) -> None:
+        """Raise `ConfigError` if Kafka does not have the commit records from an offset on any more."""
+        with closing(CommittedReader(self._kafka, self._group, SOON)) as reader:
+            first, end = reader.bounds([self._commits])[self._commits]
+        if offset < first or offset > end:
+            reason = "was created again" if offset > end else "has lost records by retention"
+            raise ConfigError(
+                f"source {self._source}: {self._commits[0]} {reason}: the task continues at offset {offset}, and the topic has "
+                f"{first} to {end}. {AGAIN}"
+            )
+
     def first_commit(self, first: int) -> CommitStart | None:
         """Return the start before the first commit record at offset `first` or behind it; None if it was not published yet."""
         with closing(CommittedReader(self._kafka, self._group, SOON)) as reader:
@@ -243,7 +254,7 @@ def begun(
     loads: bool,
 ) -> SourceState:
     """Return the state of a source that begins now at `start`, which is committed. Tables that are `taken` are refused."""
-    tables = _tables(source_topics.history(order, start.begin), follows)
+    tables = tables_in(source_topics.history(order, start.begin), follows)
     shared = sorted(name for table in tables if (name := ".".join(table)) in taken)
     if shared:
         raise ConfigError(
@@ -289,7 +300,7 @@ def _lasting(history: Sequence[StatementEvent]) -> list[StatementEvent]:
     return lasting
 
 
-def _tables(history: Sequence[StatementEvent], follows: Callable[[str, str], bool]) -> dict[tuple[str, str], bool]:
+def tables_in(history: Sequence[StatementEvent], follows: Callable[[str, str], bool]) -> dict[tuple[str, str], bool]:
     """Return the tables of the task that history names, and whether each is there at its end."""
     tables: dict[tuple[str, str], bool] = {}
     for statement in history:

@@ -187,7 +187,7 @@ class TaskAttempt(Attempt):
         self._changes = self._writer(None)
         for name, start in newest.items():
             state = self._begin(name, start, stack)
-            self._reader.add(name, state.offset, state.n)
+            self._read(name, state.offset, state.n)
         ends = {name: start.offset for name, start in newest.items()} if until_caught_up else None
         while not self._is_done(ends):
             self._round(())
@@ -209,7 +209,7 @@ class TaskAttempt(Attempt):
             elif start is not None and name in group.sources:
                 state = self._begin(name, start, stack)
                 merge.begin(name, group.sources[name].number, state.offset, state.n)
-                self._reader.add(name, state.offset, state.n)
+                self._read(name, state.offset, state.n)
         missing = sorted(self._sources.keys() - group.sources.keys())
         if missing:
             log.warning("task.sources_not_joined", group=self._settings.group, sources=missing)
@@ -258,7 +258,7 @@ class TaskAttempt(Attempt):
                 self._target.require_usable(name, start.server)
                 state = self._begin(name, start, stack)
                 merge.begin(name, source.number, state.offset, state.n)
-                self._reader.add(name, state.offset, state.n)
+                self._read(name, state.offset, state.n)
 
     # ---- the end of a task whose sources are lost
 
@@ -309,7 +309,12 @@ class TaskAttempt(Attempt):
     def _continue(self, name: str, begun: SourceCursor | SourceState, stack: ExitStack, end: int = OPEN_END) -> None:
         """Continue a source that the target knows, up to the commit record at `end`."""
         self._begin(name, CommitStart(begun.offset, begun.n, "", ""), stack)
-        self._reader.add(name, begun.offset, begun.n, end)
+        self._read(name, begun.offset, begun.n, end)
+
+    def _read(self, name: str, offset: int, n: int, end: int = OPEN_END) -> None:
+        """Read a source from a commit record on, up to the one at `end`."""
+        self._sources[name].topics.require_kept(offset)
+        self._reader.add(name, offset, n, end)
 
     def _take_over(self, starts: Mapping[str, CommitStart]) -> None:
         """Begin to write to the target; a process that was fenced does not come back."""

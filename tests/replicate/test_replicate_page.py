@@ -63,8 +63,11 @@ def test_the_page_leads_to_a_replica_with_the_rights_that_it_names(
     task["target"] |= {"host": target.host, "port": target.port, "user": user, "password_file": "password"}
     (tmp_path / "task.yaml").write_text(yaml.safe_dump({**task, "task": user}), "utf-8")
     source.execute(SIGNAL, "CREATE TABLE parent (id INT PRIMARY KEY, v INT)", "INSERT INTO parent VALUES (1, 1), (2, 2)")
-    run = [sys.executable, "-m", *shlex.split(command.replace("task.yaml", str(tmp_path / "task.yaml"))), "--until-caught-up"]
+    check, run = ([sys.executable, "-m", *shlex.split(one.replace("task.yaml", str(tmp_path / "task.yaml")))] for one in command.splitlines())
+    run.append("--until-caught-up")
     with running(from_mapping({**mapping_of(source, registry.url), **order})) as producer:
+        producer.caught_up(source)
+        subprocess.run(check, cwd=ROOT, check=True, timeout=60)
         subprocess.run(run, cwd=ROOT, check=True, timeout=240)
         source.execute(
             "UPDATE parent SET v = 3 WHERE id = 1",

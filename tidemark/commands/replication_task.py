@@ -9,11 +9,13 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+from schemas.json_codec import encode
 from tidemark.api.health import HealthServer
 from tidemark.api.merge_metrics import handler_of
 from tidemark.api.task_metrics import task_metrics
 from tidemark.api.task_watch import TaskWatch
-from tidemark.commands.action import Action
+from tidemark.commands.action import Action, add_output, emit
+from tidemark.commands.doctor import as_text
 from tidemark.process import config
 from tidemark.process.shutdown import stop_on_signals
 
@@ -99,6 +101,22 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _configure_check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task", metavar="FILE", help="YAML file of the task")
+    add_output(parser)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """Print the findings about a task; 1 if one is an error."""
+    settings = config.load_task(arguments.task)
+    from tidemark.doctor.task_checks import examine_task
+
+    examination = examine_task(settings)
+    emit(arguments, encode(examination), as_text(examination), indent=2)
+    return 1 if examination.has_errors else 0
+
+
 ACTIONS: Final[dict[str, Action]] = {
+    "check": Action("list the errors in the set-up of a task, each with a fix", _configure_check, _check, has_settings=False),
     "run": Action("apply the changes of the task's source until stopped", _configure_run, _run, has_settings=False),
 }

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
@@ -43,6 +43,7 @@ def kafka_of_merge_job(settings: Settings) -> Iterator[Finding]:
     return kafka_findings(settings, of_producer=False)
 
 
+S = TypeVar("S")
 AreaCheck = Callable[[Settings], Iterator[Finding]]
 OF_ALL: Final[Mapping[str, AreaCheck]] = {
     "source": _source,
@@ -68,14 +69,14 @@ class Examination:
         return any(found.is_error for found in self.findings)
 
 
-class AskedArea(threading.Thread):
+class AskedArea(threading.Thread, Generic[S]):
     """The questions to one area, on a thread of their own. `findings` grows while it runs; `unchecked` says why it ended early.
 
     Whatever exception ends the questions, the area is `unchecked`, and has the finding `<area>.unknown`: none is raised.
     The thread is left behind where a peer is silent for too long: it ends with the peer's connection, or with the process.
     """
 
-    def __init__(self, area: str, check: AreaCheck, settings: Settings) -> None:
+    def __init__(self, area: str, check: Callable[[S], Iterator[Finding]], settings: S) -> None:
         super().__init__(name=f"doctor-{area}", daemon=True)
         self.area = area
         self._check, self._settings = check, settings
@@ -121,7 +122,7 @@ def examine(settings: Settings) -> Examination:
     return gathered(asked(areas, settings), time.monotonic() + AREA_S)
 
 
-def asked(areas: Mapping[str, AreaCheck], settings: Settings) -> list[AskedArea]:
+def asked(areas: Mapping[str, Callable[[S], Iterator[Finding]]], settings: S) -> list[AskedArea[S]]:
     """Begin to ask these areas."""
     threads = [AskedArea(area, check, settings) for area, check in areas.items()]
     for thread in threads:
@@ -129,7 +130,7 @@ def asked(areas: Mapping[str, AreaCheck], settings: Settings) -> list[AskedArea]
     return threads
 
 
-def has_answers(threads: Sequence[AskedArea], until_s: float, stop: threading.Event, turn_s: float = 0.05) -> bool:
+def has_answers(threads: Sequence[AskedArea[Any]], until_s: float, stop: threading.Event, turn_s: float = 0.05) -> bool:
     """Wait until all areas have answered, or a time of the monotonic clock; return False as soon as `stop` is set."""
     while any(thread.is_alive() for thread in threads) and time.monotonic() < until_s:
         if stop.wait(turn_s):
@@ -137,7 +138,7 @@ def has_answers(threads: Sequence[AskedArea], until_s: float, stop: threading.Ev
     return True
 
 
-def gathered(threads: list[AskedArea], until_s: float) -> Examination:
+def gathered(threads: Sequence[AskedArea[Any]], until_s: float) -> Examination:
     """Return what areas have answered, errors first; waits for them up to a time of the monotonic clock."""
     findings: list[Finding] = []
     checked: list[str] = []
