@@ -88,6 +88,12 @@ class TaskTarget:
     password_file: str | None = setting(
         None, types=SERVERS, help="file whose first line is the password, read again for each connection", file=True
     )
+    consistency: Literal["transaction", "eventual"] = setting(
+        "transaction",
+        types=SERVERS,
+        help="`transaction`: a reader sees the transactions of a source whole, and in their order; `eventual`: large batches are "
+        "applied by `apply.workers`, and within a batch rows may be at different positions of the source",
+    )
     connect_timeout_s: int = setting(
         10,
         types=SERVERS,
@@ -135,9 +141,26 @@ class ApplySettings:
 
     driver_rows: int = setting(
         2_000,
-        help="rows of one transaction of the target at most",
+        help="rows from which a transaction of the target ends",
         minimum=1,
         maximum=100_000,
+    )
+    workers: int = setting(
+        4,
+        help="`target.consistency: eventual`: connections that apply a batch of more than `driver_rows` rows at the same time, "
+        "each other rows; 1: rows are applied in order, `driver_rows` at a time",
+        minimum=1,
+        maximum=64,
+    )
+    txn_rows: int = setting(
+        2_000, help="`target.consistency: eventual`: rows of one transaction of a worker at most", minimum=1, maximum=100_000
+    )
+    max_batch_rows: int = setting(
+        200_000,
+        help="rows of a batch at most, or 32 MiB of rows; with `target.consistency: transaction` a larger transaction of a source "
+        "is divided",
+        minimum=1,
+        maximum=10_000_000,
     )
     max_delay_ms: int = setting(
         200, help="milliseconds after which a batch is applied, even if more rows could join it", minimum=0, maximum=60_000

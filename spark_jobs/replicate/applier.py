@@ -1,7 +1,8 @@
 """The apply of a task: Kafka transactions of its sources enter, transactions of the target with their progress leave.
 
-Rows are applied in the order of each log, at most `driver_rows` in one transaction of the target, which also commits how far each
-source is applied. Statements are run one by one between such transactions (`ddl_statements`).
+Rows are applied in the order of each log, about `driver_rows` in one transaction of the target, which also commits how far each
+source is applied. With `consistency: transaction` no transaction of a source is divided. With `eventual` workers apply larger
+batches (`parallel_apply`). Statements are run one by one between such transactions and batches (`ddl_statements`).
 
 `StreamApplier` applies the transactions of all sources in one order (`frontier`). `Applier` applies them as they come: the order of
 a source is kept, and nothing is promised between two of them.
@@ -11,27 +12,50 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from schemas.errors import SinkError
 from schemas.overriding import override
 from spark_jobs.replicate.apply_target import StreamProgress
 from spark_jobs.replicate.ddl_statements import DdlStatements
-from spark_jobs.replicate.event_spill import EventSpill
+from spark_jobs.replicate.event_spill import SourceSpill
 from spark_jobs.replicate.frontier import LoggedEvents, SourceCursor, StreamMerge
-from spark_jobs.replicate.log_order import RowEvent
+from spark_jobs.replicate.log_order import PREFIX, RowEvent
 
 if TYPE_CHECKING:
     from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
     from spark_jobs.replicate.destination import StatementWriter
     from spark_jobs.replicate.log_order import Event, LogOrder
-    from spark_jobs.replicate.row_writer import RowWriter
+    from spark_jobs.replicate.parallel_apply import ParallelApply
+    from spark_jobs.replicate.row_writer import Loading, RowWriter
     from spark_jobs.replicate.stream_reader import KafkaTransaction
 
+_MOST_BYTES: Final = 32 << 20
+"""Of the rows of a batch, each with about so many for its texts and objects:"""
+_ROW_BYTES: Final = 500
 _IDLE_S: Final = 10.0
 """How far a source without changes is read is written so often: a start reads no more of commit records than that."""
+
+
+@dataclass(slots=True)
+class PartialTransaction:
+    """A transaction of a log of which more may come: the prefix of its positions, and how many of its rows wait.
+
+    `state` and `done` are the ones before these rows.
+    """
+
+    prefix: str
+    state: SourceState
+    done: int
+    rows: int = 0
+
+    @property
+    def before(self) -> SourceState:
+        """The state before the rows that wait."""
+        return replace(self.state, done=self.done)
 
 
 @dataclass(slots=True)
@@ -45,6 +69,8 @@ class FollowedSource:
     state: SourceState
     passed: int = 0
     """Events of the present Kafka transaction in earlier slices."""
+    open: PartialTransaction | None = None
+    """The last transaction of its log that has rows; None between Kafka transactions, if it has ended."""
 
     def wants(self, event: RowEvent) -> bool:
         """Return whether the row is for the target."""
@@ -57,13 +83,20 @@ class Applier:
     After an error the states may be ahead of the target, whose own states count.
     """
 
-    def __init__(self, target: ApplyTarget, writer: RowWriter) -> None:
+    def __init__(
+        self, target: ApplyTarget, writer: RowWriter, parallel: ParallelApply | None = None, whole_rows: int = 0
+    ) -> None:
+        """`parallel` applies larger batches. Transactions of a source up to `whole_rows` rows are not divided."""
         self._target = target
         self._writer = writer
+        self._parallel = parallel
+        self._whole_rows = whole_rows
+        self._most_rows = whole_rows or (writer.most_rows if parallel is None else parallel.most_rows)
         self._sources: dict[str, FollowedSource] = {}
         self._kept: dict[str, SourceState] = {}  # as the target has them
         self._written_s = time.monotonic()
         self._waiting: list[RowEvent] = []
+        self._bytes = 0  # of these
         self._owners: dict[tuple[str, str], str] = {}
         self._unit: FollowedSource | None = None  # whose Kafka transaction is applied
         self._done = 0
@@ -94,6 +127,8 @@ class Applier:
             source = self._sources[transaction.source]
             events = source.order.events(transaction)
             self._apply_events(source, events)
+            if not (transaction.open or transaction.commit.open):
+                source.open = None
             if transaction.open:
                 source.passed += len(events)
                 continue
@@ -127,18 +162,46 @@ class Applier:
         if not isinstance(event, RowEvent) or event.op == "t":
             if table is not None and source.follows(*table) and (isinstance(event, RowEvent) or event.session.is_captured):
                 self._require_one_source(source, table)
-            self._flush()
+            source.open = None
+            self._flush(keeps_open=True)
             self._done = done
             self._mark()
             source.state = source.statements.run(event, source.state)
             self._writer.forget_tables()
+            if self._parallel is not None:
+                self._parallel.forget_tables()
             return
         if source.wants(event):
             self._require_one_source(source, event.table)
+            if not self._waiting and self._parallel is not None and self._is_beyond_rows():
+                self._flush()
+            if self._whole_rows:
+                self._note_transaction(source, event)
             self._waiting.append(event)
+            self._bytes += _size(event)
         self._done = done
-        if len(self._waiting) >= self._writer.most_rows:
+        if len(self._waiting) >= self._most_rows or self._bytes > _MOST_BYTES:
             self._flush()
+
+    def _note_transaction(self, source: FollowedSource, event: RowEvent) -> None:
+        """Note the transaction that a row belongs to. If it begins one, the rows before it may be enough for a batch."""
+        prefix = event.position[:PREFIX]
+        if source.open is None or source.open.prefix != prefix:
+            source.open = None
+            if len(self._waiting) - self._open_rows() >= self._writer.most_rows:
+                self._flush(keeps_open=True)
+            if event.op != "r":
+                source.open = PartialTransaction(prefix, source.state, self._done)
+        if source.open is not None:
+            source.open.rows += 1
+
+    def _open_rows(self) -> int:
+        """Return how many rows wait of transactions of which more may come."""
+        return sum(source.open.rows for source in self._sources.values() if source.open is not None)
+
+    def _is_beyond_rows(self) -> bool:
+        """Return whether a state differs from the one in the target by more than rows: a plan differs by rows alone."""
+        return any(_beside_rows(self._kept[name]) != _beside_rows(source.state) for name, source in self._sources.items())
 
     def _require_one_source(self, source: FollowedSource, table: tuple[str, str]) -> None:
         owner = self._owners.setdefault(table, source.name)
@@ -156,37 +219,102 @@ class Applier:
 
     def _flush_if_due(self) -> None:
         is_loaded = any(self._kept[name].loading != source.state.loading for name, source in self._sources.items())
-        if self._waiting or is_loaded or time.monotonic() - self._written_s > _IDLE_S:
-            self._flush()
+        if len(self._waiting) > self._open_rows() or is_loaded or time.monotonic() - self._written_s > _IDLE_S:
+            self._flush(keeps_open=True)
 
-    def _flush(self) -> None:
-        """Commit the rows that wait, with the states behind them."""
+    def _flush(self, *, keeps_open: bool = False) -> None:
+        """Commit the rows that wait, with the states behind them; with `keeps_open` only whole transactions."""
         self._mark()
+        if not keeps_open:
+            self._divide()
+        kept = self._pop_open()
+        states = {name: source.state if source.open is None else source.open.before for name, source in self._sources.items()}
+        changed = {name: state for name, state in states.items() if self._kept[name] != state}
+        loading = {name: state.loading for name, state in states.items()}
+        plans = self._parallel if len(self._waiting) > self._writer.most_rows else None
+        if plans is not None:
+            plans.apply(self._in_order(), loading, changed, self._stream_progress())
         with self._target.transaction():
-            if self._waiting:
-                self._writer.write(self._waiting, {name: source.state.loading for name, source in self._sources.items()})
-            for name, source in self._sources.items():
-                if self._kept[name] != source.state:
-                    self._target.put_state(name, source.state)
+            if plans is not None:
+                plans.store.close()
+            else:
+                self._write(loading)
+            for name, state in changed.items():
+                self._target.put_state(name, state)
             self._target.put_progress()
-        self._kept |= self.states
+        self._kept |= states
         self._written_s = time.monotonic()
         self.rows.update((event.source, event.op) for event in self._waiting)
-        self._waiting = []
+        self._waiting, self._bytes = kept, sum(map(_size, kept))
+
+    def _pop_open(self) -> list[RowEvent]:
+        """Remove the rows of transactions of which more may come, the last ones of their sources, and return them."""
+        left = {name: source.open.rows for name, source in self._sources.items() if source.open is not None and source.open.rows}
+        if not left:
+            return []
+        kept, rows = list[RowEvent](), list[RowEvent]()
+        for event in reversed(self._waiting):
+            is_open = left.get(event.source, 0) > 0
+            (kept if is_open else rows).append(event)
+            left[event.source] = left.get(event.source, 0) - is_open
+        self._waiting = rows[::-1]
+        return kept[::-1]
+
+    def _divide(self) -> None:
+        """Note that the rows of open transactions are committed, too."""
+        for source in self._sources.values():
+            if source.open is not None:
+                source.open.state, source.open.done, source.open.rows = source.state, source.state.done, 0
+
+    def _write(self, loading: Loading) -> None:
+        """Write the rows that wait, within a transaction, some at a time: their texts are in memory."""
+        most = self._writer.most_rows
+        for begin in range(0, len(self._waiting), most):
+            self._writer.write(self._waiting[begin : begin + most], loading)
+
+    def _in_order(self) -> list[RowEvent]:
+        """Return the rows that wait in an order that a later start makes again: one source after the other."""
+        return sorted(self._waiting, key=attrgetter("source"))
+
+    def _stream_progress(self) -> StreamProgress | None:
+        """Return the progress of the order of all sources, None without one."""
+        return None
+
+
+def _beside_rows(state: SourceState) -> tuple[int, tuple[str, ...]]:
+    return state.ddl_offset, state.loading
+
+
+def _size(event: RowEvent) -> int:
+    before, after = event.before, event.after
+    size = _ROW_BYTES if before is None else _ROW_BYTES + len(before.value)
+    return size if after is None or after is before else size + len(after.value)
 
 
 class StreamApplier(Applier):
     """The apply of all sources in one order. `merge` has the cursors of the progress that the target has."""
 
-    def __init__(self, target: ApplyTarget, writer: RowWriter, merge: StreamMerge[Event]) -> None:
-        super().__init__(target, writer)
+    def __init__(
+        self,
+        target: ApplyTarget,
+        writer: RowWriter,
+        merge: StreamMerge[Event],
+        parallel: ParallelApply | None = None,
+        whole_rows: int = 0,
+    ) -> None:
+        super().__init__(target, writer, parallel, whole_rows)
         self._merge = merge
         self._begun = target.progress
         self._at = self._begun.released
         self._cursors: Mapping[str, SourceCursor] = self._begun.cursors
         self._complete: dict[str, list[KafkaTransaction]] = {}
         self._slices: dict[str, list[LoggedEvents[Event]]] = {}
-        self._spills: dict[str, EventSpill] = {}
+        self._spills: dict[str, SourceSpill] = {}
+
+    @override
+    def add(self, source: FollowedSource) -> None:
+        super().add(source)
+        self._spills[source.name] = SourceSpill(source.order)
 
     @override
     def offset(self, source: str) -> int:
@@ -199,7 +327,7 @@ class StreamApplier(Applier):
         for transaction in transactions:
             source = self._sources[transaction.source]
             logged = self._slices.setdefault(source.name, [])
-            logged += self._logged(source, transaction)
+            logged += self._spills[source.name].logged(transaction)
             if transaction.open:
                 continue
             self._merge.note(source.name, transaction.offset, transaction.commit, self._slices.pop(source.name))
@@ -210,22 +338,14 @@ class StreamApplier(Applier):
             source = self._sources[ordered.source]
             if ordered.at != self._at:
                 self._at, self._done = ordered.at, 0
+                if self._whole_rows and len(self._waiting) >= self._writer.most_rows:
+                    self._flush()
             for event in ordered.events:
                 if ordered.at == self._begun.released and self._done < self._begun.done:
                     self._done += 1
                 else:
                     self._apply_event(source, event, self._done + 1)
         self._end_round()
-
-    def _logged(self, source: FollowedSource, transaction: KafkaTransaction) -> Iterator[LoggedEvents[Event]]:
-        """Yield the events of a Kafka transaction. Of a large one, and of parts of one, they are on disk."""
-        logged, spill = source.order.logged(transaction), self._spills.get(source.name)
-        if transaction.open or transaction.commit.open is not None:
-            spill = self._spills[source.name] = spill or EventSpill()
-        else:
-            self._spills.pop(source.name, None)
-        for one in logged:
-            yield one if spill is None else one._replace(events=spill.spilled(one.events))
 
     def _end_round(self) -> None:
         """Note that everything released is applied, and the tables that are loaded with that."""
@@ -248,3 +368,19 @@ class StreamApplier(Applier):
     @override
     def _mark(self) -> None:
         self._target.progress = StreamProgress(released=self._at, done=self._done, cursors=self._cursors)
+
+    @override
+    def _note_transaction(self, source: FollowedSource, event: RowEvent) -> None:
+        """Only whole transactions are released."""
+
+    @override
+    def _is_beyond_rows(self) -> bool:
+        return super()._is_beyond_rows() or self._target.kept_progress.cursors.keys() != self._cursors.keys()
+
+    @override
+    def _in_order(self) -> list[RowEvent]:
+        return self._waiting
+
+    @override
+    def _stream_progress(self) -> StreamProgress | None:
+        return self._target.progress

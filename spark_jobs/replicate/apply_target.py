@@ -7,16 +7,21 @@ Database `tidemark_meta` of the target:
     stream   one row per task with `order: global`: how far the one order of all sources is applied
     ddl      the statement of the log that runs now (`ddl_statements`)
     channel_<name>    with `target.channel`: one row per task and connection, changed first in each transaction (`loop_marks`)
+    plan     one row per task that has applied with workers: the open plan (`plans`)
+    worker   one row per task and worker: how many rows of its share of the plan are applied
 
 A transaction of rows locks the row of `task` and compares the epoch. So a start that comes later waits for it, and a process that
 wakes up behind that start finds another epoch: `FencedError`. What is kept of a source commits with the rows that it counts.
+A transaction of a worker locks its own row of `worker` in the same way: workers do not wait for each other.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -57,6 +62,7 @@ SESSION: Final = (
     ),
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
+_COUNTER: Final = re.compile(r" AUTO_INCREMENT=\d+")
 _PACKET_ROOM: Final = 1_024
 """For the switches of foreign key checks between statements."""
 _NAME: Final = "VARCHAR(249) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
@@ -67,6 +73,9 @@ _TABLES: Final = {
     "source": _OF_A_SOURCE.format("state"),
     "stream": f"task {_NAME} PRIMARY KEY, progress {_TEXT} NOT NULL",
     "ddl": _OF_A_SOURCE.format("intent"),
+    "plan": f"task {_NAME} PRIMARY KEY, number BIGINT NOT NULL, plan {_TEXT}",
+    "worker": f"task {_NAME}, worker INT NOT NULL, epoch BIGINT NOT NULL, plan BIGINT NOT NULL, done BIGINT NOT NULL, "
+    "PRIMARY KEY (task, worker)",
 }
 _NOW_US: Final = "FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000000)"
 """An epoch: no start has had it. In a target that is restored, the successor of the present epoch may have been in use."""
@@ -202,6 +211,7 @@ class ApplyTarget:
                 self.task,
             )
             self.epoch = int(self.rows("SELECT epoch FROM tidemark_meta.task WHERE name = %s", self.task)[0][0])
+            self.execute("UPDATE tidemark_meta.worker SET epoch = %s WHERE task = %s", self.epoch, self.task)
         if self.channel is not None:  # of connections that are gone; one that is open waits for the row of `task`
             gone = "DELETE FROM tidemark_meta.{} WHERE task = %s AND connection <> CONNECTION_ID()"
             self.execute(gone.format(mark_table(self.channel)), self.task)
@@ -270,9 +280,28 @@ class ApplyTarget:
         """Return a column of the task's row; `FencedError` if another process has taken the task over."""
         rows = self.rows(f"SELECT epoch, {column} FROM tidemark_meta.task WHERE name = %s{lock}", self.task)  # noqa: S608
         if not rows or int(rows[0][0]) != self.epoch:
-            message = f"another process has taken over task {self.task}: this one ends"
-            raise FencedError(message)
+            raise self._fenced()
         return rows[0][1]
+
+    @contextmanager
+    def share_transaction(self, plan: int, worker: int) -> Iterator[int]:
+        """Run statements in one transaction of a worker; yield how many rows of its share are applied. Errors as `transaction`.
+
+        The block notes its progress by `put_done`.
+        """
+        with self._transaction():
+            asked = "SELECT epoch, plan, done FROM tidemark_meta.worker WHERE task = %s AND worker = %s FOR UPDATE"
+            rows = self.rows(asked, self.task, worker)
+            if not rows or rows[0][:2] != (self.epoch, plan):
+                raise self._fenced()
+            yield int(rows[0][2])
+
+    def put_done(self, worker: int, done: int) -> None:
+        """Write how many rows of its share a worker has applied, within a transaction."""
+        self.execute("UPDATE tidemark_meta.worker SET done = %s WHERE task = %s AND worker = %s", done, self.task, worker)
+
+    def _fenced(self) -> FencedError:
+        return FencedError(f"another process has taken over task {self.task}: this one ends")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -331,6 +360,11 @@ class ApplyTarget:
         """Write the state of a source, within a transaction, and the progress."""
         self.execute("REPLACE INTO tidemark_meta.source VALUES (%s, %s, %s)", self.task, source, json.dumps(encode(state)))
         self.put_progress()
+
+    @property
+    def kept_progress(self) -> StreamProgress:
+        """The progress as the target has it."""
+        return self._kept
 
     def read_progress(self, *, is_global: bool) -> None:
         """Read the progress of the order of all sources. `ConfigError` if the task has begun with the other `order`."""
@@ -425,6 +459,10 @@ class ApplyTarget:
         if not self.exists(database, table):
             return ""
         return str(self.rows(f"SHOW CREATE TABLE {qualified(database, table)}")[0][1])
+
+    def digest(self, database: str, table: str) -> str:
+        """Return a digest of the definition of a table, which its rows do not change."""
+        return hashlib.sha256(_COUNTER.sub("", self.definition(database, table)).encode()).hexdigest()
 
 
 def _pause_of(text: Any) -> TaskPause | None:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_COUNTER: Final = re.compile(r" AUTO_INCREMENT=\d+")
 _MODES: Final = {1 << 0: "REAL_AS_FLOAT", 1 << 1: "PIPES_AS_CONCAT", 1 << 2: "ANSI_QUOTES", 1 << 3: "IGNORE_SPACE",
                  1 << 20: "NO_BACKSLASH_ESCAPES"}  # fmt: skip
 """Bits of sql_mode that say how a text is read. Others say which values are refused: the source took those that it has."""
@@ -134,13 +133,11 @@ class DdlStatements:
     def _digest(self, event: StatementEvent) -> str:
         """Return the digest of the statement's table, or database, as it is now."""
         if event.table is not None:
-            definition = _COUNTER.sub("", self._target.definition(*event.table))
-        else:
-            listed = self._target.rows(
-                "SELECT DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = %s", event.database
-            )
-            definition = str(listed)
-        return hashlib.sha256(definition.encode()).hexdigest()
+            return self._target.digest(*event.table)
+        listed = self._target.rows(
+            "SELECT DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = %s", event.database
+        )
+        return hashlib.sha256(str(listed).encode()).hexdigest()
 
     def _execute(self, event: StatementEvent) -> None:
         """Run the statement in a session that reads it as its own did.

@@ -10,11 +10,34 @@ import pickle
 import tempfile
 import weakref
 from collections.abc import Collection, Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from schemas.overriding import override
 
+if TYPE_CHECKING:
+    from spark_jobs.replicate.frontier import LoggedEvents
+    from spark_jobs.replicate.log_order import Event, LogOrder
+    from spark_jobs.replicate.stream_reader import KafkaTransaction
+
 T = TypeVar("T")
+
+
+class SourceSpill:
+    """The events of the Kafka transactions of one source: of large ones, and of parts of one, they are on disk."""
+
+    def __init__(self, order: LogOrder) -> None:
+        self._order = order
+        self._spill: EventSpill | None = None
+
+    def logged(self, transaction: KafkaTransaction) -> Iterator[LoggedEvents[Event]]:
+        """Yield the events of a Kafka transaction, or of a slice. Errors as `LogOrder.logged`, and `EventSpill`."""
+        logged, spill = self._order.logged(transaction), self._spill
+        if transaction.open or transaction.commit.open is not None:
+            spill = self._spill = spill or EventSpill()
+        else:
+            self._spill = None
+        for one in logged:
+            yield one if spill is None else one._replace(events=spill.spilled(one.events))
 
 
 class EventSpill:

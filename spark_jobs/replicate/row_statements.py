@@ -85,6 +85,7 @@ class TableStatements:
         """Returns the texts of events."""
         names = b",".join(map(_quoted, self._texts.key))
         self._key = b"(%b)" % names if names else b""
+        self.has_key = bool(names)
         self._heads: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
         self.delete_head = b"DELETE FROM %b WHERE %b IN (" % (self._name, self._key), b")"
         """Begin and end of a statement that deletes rows by their keys."""
@@ -110,6 +111,12 @@ class TableStatements:
             return update
         insert = self._insert(event, texts, is_strict=is_strict, checks=is_whole)
         return [*update, insert] if is_moved else [insert]
+
+    def removals(self, row: TextedRow) -> list[Draft]:
+        """Return the statements that delete the rows of a key before and behind an event; rows that name them stay."""
+        keys = dict.fromkeys((row.texts.old_key, row.texts.new_key))
+        session = RowSession(checks_keys=False)
+        return [Draft(*self.delete_head, key, is_counted=False, may_grow=True, session=session) for key in keys if key]
 
     def _insert(self, event: RowEvent, texts: RowTexts, *, is_strict: bool, checks: bool) -> Draft:
         head, tail = self.insert_head(event.schema_id, is_strict=is_strict)

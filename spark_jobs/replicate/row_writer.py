@@ -31,6 +31,14 @@ log = structlog.get_logger()
 _PACKET_BYTES: Final = 4 << 20
 
 
+class RefusedRowError(SinkError):
+    """The target does not take a statement; `first` is the event of its first row."""
+
+    def __init__(self, message: str, first: RowEvent) -> None:
+        super().__init__(message)
+        self.first = first
+
+
 class _Table(NamedTuple):
     """A table of the target; without a compactor its rows are written one by one."""
 
@@ -59,12 +67,24 @@ class RowWriter:
 
         `SinkError`: the target does not take a row, or has another number of rows than its events say.
         """
-        texted = self._texted(rows, loading)
-        if not (self._compacts and self._is_compacted(texted)):
-            self._run_all(self._in_order(texted))
+        self.write_texted(self.texted(rows, loading))
 
-    def _texted(self, rows: Sequence[RowEvent], loading: Loading) -> list[TextedRow]:
-        """Return the rows with their texts, which are made table by table."""
+    def write_texted(self, rows: Sequence[TextedRow]) -> None:
+        """Write rows that have their texts; see `write`."""
+        if not (self._compacts and self._is_compacted(rows)):
+            self._run_all(self._in_order(rows))
+
+    def remove(self, rows: Sequence[RowEvent]) -> None:
+        """Delete the rows that events name by a key, if they are there, within a transaction."""
+        by_table = sorted(self.texted(rows, {event.source: () for event in rows}), key=lambda row: row.event.table)
+        self._run_all(merged((row.event, self._table(row.event).statements.removals(row)) for row in by_table))
+
+    def has_key(self, event: RowEvent) -> bool:
+        """Return whether the target's table of a row has a key."""
+        return self._table(event).statements.has_key
+
+    def texted(self, rows: Sequence[RowEvent], loading: Loading) -> list[TextedRow]:
+        """Return the rows with their texts, which are made table by table. `SinkError`: a table is missing."""
         alike: dict[tuple[str, str], list[int]] = {}
         for index, event in enumerate(rows):
             alike.setdefault(event.table, []).append(index)
@@ -149,14 +169,14 @@ class RowWriter:
             if one is not None and one.rows not in (None, count):
                 raise self._refused(one, f"{count} rows were there of {one.rows}")
 
-    def _refused(self, statement: RowStatement, reason: str) -> SinkError:
+    def _refused(self, statement: RowStatement, reason: str) -> RefusedRowError:
         first, last = statement.first, statement.last
         where = first.position if first is last else f"{first.position} to {last.position}"
         message = (
             f"source {first.source}, {where}: the target does not take {_WORDS[first.op]} in {'.'.join(first.table)}: {reason}. "
             "Nothing behind it is applied. Was the target written by somebody else? Mend its rows, or read the table again"
         )
-        return SinkError(message)
+        return RefusedRowError(message, first)
 
 
 _WORDS: Final = {"c": "an insert", "u": "an update", "d": "a delete", "r": "a row of the snapshot", "t": "a truncate"}

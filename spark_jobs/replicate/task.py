@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -39,6 +40,8 @@ from spark_jobs.replicate.frontier import StreamMerge
 from spark_jobs.replicate.group_reader import GroupReader
 from spark_jobs.replicate.loading import CommitStart
 from spark_jobs.replicate.log_order import Event
+from spark_jobs.replicate.open_plan import PlanReader
+from spark_jobs.replicate.parallel_apply import ParallelApply
 from spark_jobs.replicate.row_values import RowDecoder
 from spark_jobs.replicate.row_writer import RowWriter
 from spark_jobs.replicate.stream_reader import KafkaTransaction, StreamReader
@@ -61,6 +64,8 @@ log = structlog.get_logger()
 
 _WAITS_S: Final = 0.5
 _BUFFER_BYTES: Final = 32 << 20
+_BATCH_BYTES: Final = 8 << 20
+"""Of the records that are read before they are applied."""
 _MOST_AHEAD: Final = 32 << 20
 """Bytes of events of a source that wait until another source is as far: then no more of it is read."""
 _ASKED_EVERY_S: Final = 0.5
@@ -122,7 +127,8 @@ class TaskAttempt(Attempt):
         self._decoder = RowDecoder(self._registry.text_of)
         skipped = settings.apply.skip_transactions
         self._sources = {one.name: SourceOfTask(one, settings.kafka, group, self._decoder, skipped) for one in settings.sources}
-        self._reader = StreamReader(settings.kafka, group, _BUFFER_BYTES)
+        self._stream_reader = partial(StreamReader, settings.kafka, group, _BUFFER_BYTES)
+        self._reader = self._stream_reader()
         self._changes: ChangeWriter
         self._merge: StreamMerge[Event] | None = None
         self._asked_s = 0.0
@@ -181,10 +187,9 @@ class TaskAttempt(Attempt):
 
     def _run_each(self, stack: ExitStack, *, until_caught_up: bool) -> None:
         newest = {name: source.topics.newest_commit() for name, source in self._sources.items()}
-        self._take_over(newest)
-        if self.pause is not None:
+        if not self._take_over(newest):
             return
-        self._changes = self._writer(None)
+        self._changes = self._writer(None, stack)
         for name, start in newest.items():
             state = self._begin(name, start, stack)
             self._read(name, state.offset, state.n)
@@ -197,8 +202,7 @@ class TaskAttempt(Attempt):
     def _run_in_one_order(self, stack: ExitStack, *, until_caught_up: bool) -> None:
         found = {name: source.topics.last_commit(0.0) for name, source in self._sources.items()}
         newest = {name: start for name, start in found.items() if start is not None}
-        self._take_over(newest)
-        if self.pause is not None:
+        if not self._take_over(newest):
             return
         merge, group = self._join(stack)
         cursors = merge.cursors()
@@ -237,7 +241,7 @@ class TaskAttempt(Attempt):
         assert isinstance(self._target, ApplyTarget)
         progress = self._target.progress
         merge = self._merge = StreamMerge[Event](progress.released, progress.cursors)
-        self._changes = self._writer(merge)
+        self._changes = self._writer(merge, stack)
         names = frozenset(self._sources)
         group = GroupReader(self._settings.kafka, self._settings.group or "", self._settings.task, names, merge)
         stack.enter_context(closing(group))
@@ -270,16 +274,17 @@ class TaskAttempt(Attempt):
         """
         with ExitStack() as stack:
             stack.enter_context(closing(self._reader))
-            self._take_over({})
-            if self.pause is not None:
-                raise self._paused(self.pause)
+            if not self._take_over({}):
+                if self.pause is not None:
+                    raise self._paused(self.pause)
+                return
             begun: Mapping[str, SourceCursor | SourceState] = self._target.states()
             group: GroupReader | None = None
             if self._settings.order == "global":
                 merge, group = self._join(stack)
                 begun = merge.cursors()
             else:
-                self._changes = self._writer(None)
+                self._changes = self._writer(None, stack)
             if not begun:
                 raise ConfigError(f"--finish: task {self._settings.task} has not begun yet: there is nothing to finish")
             ends = {name: one.topics.last_whole(begun[name].offset) for name, one in self._sources.items() if name in begun}
@@ -316,8 +321,8 @@ class TaskAttempt(Attempt):
         self._sources[name].topics.require_kept(offset)
         self._reader.add(name, offset, n, end)
 
-    def _take_over(self, starts: Mapping[str, CommitStart]) -> None:
-        """Begin to write to the target; a process that was fenced does not come back."""
+    def _take_over(self, starts: Mapping[str, CommitStart]) -> bool:
+        """Begin to write to the target; a process that was fenced does not come back. False: the task is paused, or stopped."""
         target = self._target
         if not target.epoch:
             for name, start in starts.items():
@@ -325,15 +330,49 @@ class TaskAttempt(Attempt):
             target.take_over()
             log.info("task.started", task=self._settings.task, epoch=target.epoch)
         self._pauses.begin()
-        if isinstance(target, ApplyTarget):
-            target.read_progress(is_global=self._settings.order == "global")
+        if self.pause is not None:
+            return False
+        if not isinstance(target, ApplyTarget):
+            return True
+        target.read_progress(is_global=self._settings.order == "global")
+        return self._finish_plan(target)
 
-    def _writer(self, merge: StreamMerge[Event] | None) -> ChangeWriter:
-        target = self._target
+    def _finish_plan(self, target: ApplyTarget) -> bool:
+        """Apply the rest of a batch that was begun, before anything else is applied; return whether no plan is open then."""
+        with closing(ParallelApply(target, self._decoder, self._settings)) as parallel:
+            opened = parallel.store.read()
+            if opened is None:
+                return True
+            number, plan = opened
+            states = target.states()
+            with closing(self._stream_reader()) as reader:
+                rows = PlanReader(reader, self._sources, self._stop).rows(plan, states, target.progress)
+            if rows is None:
+                return False
+            parallel.repeat(number, plan, rows, {name: state.loading for name, state in states.items()})
+            target.progress = plan.stream or target.progress
+            with target.transaction():
+                parallel.store.close()
+                for name, state in plan.states.items():
+                    target.put_state(name, state)
+                target.put_progress()
+        return True
+
+    def _writer(self, merge: StreamMerge[Event] | None, stack: ExitStack) -> ChangeWriter:
+        target, settings = self._target, self._settings
         if isinstance(target, FileTarget):
             return Archiver(target, self._registry.text_of)
-        writer = RowWriter(target, self._decoder, self._settings.apply)
-        return Applier(target, writer) if merge is None else StreamApplier(target, writer, merge)
+        writer, parallel = RowWriter(target, self._decoder, settings.apply), None
+        whole_rows = settings.apply.max_batch_rows if settings.target.consistency == "transaction" else 0
+        if self._has_plans:
+            parallel = stack.enter_context(closing(ParallelApply(target, self._decoder, settings)))
+        if merge is None:
+            return Applier(target, writer, parallel, whole_rows)
+        return StreamApplier(target, writer, merge, parallel, whole_rows)
+
+    @property
+    def _has_plans(self) -> bool:
+        return self._settings.target.consistency == "eventual" and self._settings.apply.workers > 1
 
     def _begin(self, name: str, start: CommitStart, stack: ExitStack) -> SourceState:
         """Begin a source at the target, or continue there; return its state."""
@@ -379,13 +418,15 @@ class TaskAttempt(Attempt):
         return TaskFigures(sources, Counter(self._changes.rows), apply_s, frontier_us, blocked_by)
 
     def _batch(self, paused: Collection[str]) -> list[KafkaTransaction]:
-        """Return the Kafka transactions that are there, up to `driver_rows`; busy sources have the delay to add more."""
+        """Return the Kafka transactions that are there, up to the rows of a batch; busy sources have the delay to add more."""
         settings = self._settings.apply
-        batch, count, deadline = list[KafkaTransaction](), 0, time.monotonic() + settings.max_delay_ms / 1000
-        while not batch or (count < settings.driver_rows and time.monotonic() < deadline):
+        batch, count, size, deadline = list[KafkaTransaction](), 0, 0, time.monotonic() + settings.max_delay_ms / 1000
+        most = settings.max_batch_rows if self._has_plans else settings.driver_rows
+        while not batch or (count < most and size < _BATCH_BYTES and time.monotonic() < deadline):
             another = self._reader.next(0.0 if batch else _WAITS_S, paused)
             if another is None:
                 break
             batch.append(another)
             count += len(another.records)
+            size += sum(record.size for record in another.records)
         return batch

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from spark_jobs.replicate.apply_target import SourceState
     from spark_jobs.replicate.destination import ChangeWriter, Destination
     from spark_jobs.replicate.loading import CommitStart, LoadAnswers
+    from spark_jobs.replicate.log_order import RowEvent
     from spark_jobs.replicate.row_values import RowDecoder
 
 log = structlog.get_logger()
@@ -94,6 +95,10 @@ class SourceOfTask:
         start = self._search.find(self._settings.start, newest)
         log.info("task.start_found", source=self.name, position=start.begin, commit_record=start.n)
         return start
+
+    def wants(self, event: RowEvent, state: SourceState) -> bool:
+        """Return whether a row is for the target."""
+        return self.follows(*event.table) and state.expects(event)
 
     def watch(self, state: SourceState, stack: ExitStack) -> None:
         """Read the answers to the request of a state from now on, if tables are loaded."""

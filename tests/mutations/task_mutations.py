@@ -6,6 +6,8 @@ from typing import Final
 
 from tests.mutations.mutation import Mutation
 
+_WORKERS: Final = "tests/replicate/test_parallel_apply.py"
+
 OF_TASKS: Final = (
     Mutation(
         "rows that an upsert has to find",
@@ -153,6 +155,63 @@ OF_TASKS: Final = (
         '(keys.deletes and any(row.event.op == "d" for row in self.rows))',
         "False",
         ("tests/replicate/test_key_sets.py", "-k", "components_in_any_order and mysql80"),
+    ),
+    Mutation(
+        "progress in the transaction of a worker",
+        "spark_jobs.replicate.share_workers",
+        """        with self._target.share_transaction(plan, worker) as done:
+            some = rows[done : done + self._most_rows]
+            if some:
+                self._writer.write_texted(some)
+                self._target.put_done(worker, done + len(some))
+""",
+        """        with self._target.share_transaction(plan, worker) as done:
+            some = rows[done : done + self._most_rows]
+            self._writer.write_texted(some)
+        with self._target.share_transaction(plan, worker):
+            self._target.put_done(worker, done + len(some))
+""",
+        (_WORKERS, "-k", "dies_at_each_kind"),
+    ),
+    Mutation(
+        "fence of a worker",
+        "spark_jobs.replicate.apply_target",
+        "if not rows or rows[0][:2] != (self.epoch, plan):",
+        "if not rows:",
+        (_WORKERS, "-k", "takes_over"),
+    ),
+    Mutation(
+        "epoch of the workers of a process that is taken over",
+        "spark_jobs.replicate.apply_target",
+        '            self.execute("UPDATE tidemark_meta.worker SET epoch = %s WHERE task = %s", self.epoch, self.task)\n',
+        "",
+        (_WORKERS, "-k", "takes_over"),
+    ),
+    Mutation(
+        "rows of a batch before a statement",
+        "spark_jobs.replicate.applier",
+        """            self._flush(keeps_open=True)
+            self._done = done
+            self._mark()
+""",
+        """            self._done = done
+            self._mark()
+""",
+        (_WORKERS, "-k", "eight_workers"),
+    ),
+    Mutation(
+        "the open plan before all else",
+        "spark_jobs.replicate.task",
+        "return self._finish_plan(target)",
+        "return True",
+        (_WORKERS, "-k", "as_many_workers"),
+    ),
+    Mutation(
+        "keys by which the rows of a plan were divided",
+        "spark_jobs.replicate.parallel_apply",
+        "is_same = (plan.tables, plan.links, plan.rules) == digests",
+        "is_same = True",
+        (_WORKERS, "-k", "cannot_be_repeated"),
     ),
     Mutation(
         "end of a transaction that Kafka has a part of",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from schemas.settings.task_section import TaskSettings, task_from_mapping
 from spark_jobs.replicate.task import run_task
@@ -27,6 +28,10 @@ def task_of(source: Source, registry: str, server, *others: Source, **more) -> T
             **more,
         }
     )  # fmt: skip
+
+
+def eventual(task: TaskSettings) -> TaskSettings:
+    return replace(task, target=replace(task.target, consistency="eventual"))
 
 
 def rows_of(server, schema: str, table: str) -> list[tuple]:

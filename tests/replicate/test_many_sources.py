@@ -18,9 +18,10 @@ from schemas.errors import ConfigError
 from schemas.settings import Settings, from_mapping
 from schemas.settings.task_section import TaskSettings
 from spark_jobs.replicate.apply_target import ApplyTarget
+from spark_jobs.replicate.plans import PlanStore
 from spark_jobs.replicate.task import run_task
 from tests.integration.test_ordered_stream import mapping_of, written
-from tests.replicate.task_scene import COLUMNS, Died, catch_up, rows_of, task_of
+from tests.replicate.task_scene import COLUMNS, Died, catch_up, eventual, rows_of, task_of
 from tests.support.producers import SIGNAL, Source, running
 from tests.support.producing import RunningProducer
 from tests.support.servers import database, unique_name
@@ -213,6 +214,31 @@ def test_transactions_of_all_sources_are_applied_in_one_order_whatever_dies(sour
     numbers = numbers_in_order(target, sources, begin)
     assert sorted(numbers) == list(range(count[0])), "each once"
     assert numbers == sorted(numbers), "in their order"
+    require_equal(target, one, other)
+
+
+def test_workers_apply_each_transaction_of_all_sources_once_whatever_dies(sources, registry, monkeypatch):
+    """In any order within a batch."""
+    one, other = sources
+    target, group = database("mariadb114"), unique_name("group")
+    apply = {"workers": 3, "driver_rows": 5, "txn_rows": 7, "max_batch_rows": 100, "max_delay_ms": 300, "compact": False}
+    task = eventual(task_of(one, registry.url, target, other, order="global", group=group, apply=apply))
+    plans, begin_plan = list[int](), PlanStore.begin
+    monkeypatch.setattr(PlanStore, "begin", lambda store, plan: plans.append(begin_plan(store, plan)) or plans[-1])
+    begin = end_of_log(target)
+    with ExitStack() as stack:
+        runs = [stack.enter_context(running(settings_of(source, registry.url, group))) for source in sources]
+        catch_up(task)  # loaded
+        with Mortal(task, monkeypatch) as mortal:
+            with alternating(*sources) as count:
+                time.sleep(6)
+                mortal.until(lambda: mortal.deaths > 3, "it has died some times")
+            for run, source in zip(runs, sources, strict=True):
+                run.caught_up(source)
+            mortal.live()
+            mortal.until(lambda: have_all(target, sources, count[0]), "every number is there")
+    assert len(plans) > 3
+    assert sorted(numbers_in_order(target, sources, begin)) == list(range(count[0])), "each once"
     require_equal(target, one, other)
 
 

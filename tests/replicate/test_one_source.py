@@ -14,7 +14,7 @@ from spark_jobs.replicate.stream_reader import _SourceRecords
 from spark_jobs.replicate.task import TaskAttempt
 from tests.e2e.topics import Notifications
 from tests.integration.test_ordered_stream import mapping_of, written
-from tests.replicate.task_scene import COLUMNS, Died, catch_up, rows_of, task_of
+from tests.replicate.task_scene import COLUMNS, Died, catch_up, eventual, rows_of, task_of
 from tests.support.producers import SIGNAL, running
 from tests.support.servers import database, unique_name
 
@@ -88,7 +88,8 @@ def test_a_transaction_larger_than_memory_should_hold_is_applied_in_slices(sourc
     group = unique_name("group")
     settings = from_mapping(mapping_of(source, registry.url, group=group))
     source.execute(SIGNAL, *(f"CREATE TABLE {table} ({COLUMNS}, UNIQUE KEY (v))" for table in ("a", "b")))
-    task = task_of(source, registry.url, target, order=order, group=group, apply={"driver_rows": 300, "max_delay_ms": 0})
+    apply = {"driver_rows": 300, "max_delay_ms": 0, "workers": 1}
+    task = eventual(task_of(source, registry.url, target, order=order, group=group, apply=apply))
     slices, write, left = [], RowWriter.write, [0]
 
     def dying(writer, rows, loading):
