@@ -11,7 +11,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +38,8 @@ _BLOCK: Final = 250
 """Rows that a transaction inserts into each table; it updates 200 of an older block, and deletes the other 50 of the last one."""
 _UPDATED: Final = 200
 _FIRST_BLOCKS: Final = 4
+_WORKERS: Final = (1, 2, 4, 8)
+"""With `consistency: eventual`."""
 _ONE_BY_ONE: Final = 1_000_000_000
 """The first key of rows in transactions of their own."""
 _CHANGE: Final = "a = a + 1, c = c + 0.25, e = REPEAT(CHAR(97 + {salt} % 26), 80), d = '2025-01-02 03:04:05.6'"
@@ -46,12 +48,12 @@ _SUMS: Final = "SELECT COUNT(*), SUM(CRC32(CONCAT_WS('|', id, a, b, c, d, e, f, 
 
 def batched(context: Context) -> Found:
     """Measure transactions of 1,000 rows."""
-    return _measure(context, "apply_batched", context.rows // 1_000 * 1_000, _write_batched, _ServerTask)
+    return _measure(context, "apply_batched", context.rows // 1_000 * 1_000, _write_batched, _ServerTask, _WORKERS)
 
 
 def single(context: Context) -> Found:
     """Measure transactions of one row, a tenth as many."""
-    return _measure(context, "apply_single", max(1_000, context.rows // 10), _write_single, _ServerTask)
+    return _measure(context, "apply_single", max(1_000, context.rows // 10), _write_single, _ServerTask, _WORKERS)
 
 
 def files(context: Context) -> Found:
@@ -60,7 +62,12 @@ def files(context: Context) -> Found:
 
 
 def _measure(
-    context: Context, name: str, rows: int, write: Callable[[Stage, int, int], None], kind: Callable[..., _Task]
+    context: Context,
+    name: str,
+    rows: int,
+    write: Callable[[Stage, int, int], None],
+    kind: Callable[..., _Task],
+    workers: Sequence[int] = (),
 ) -> Found:
     stage = Stage(context.scene, context.folder, name)
     stage.add_load_table()
@@ -70,6 +77,7 @@ def _measure(
         stack.callback(feed.stop)
         tools = {OURS: ROOT} | ({} if context.old is None else {"old": context.old})
         tasks = [kind(stack, stage, tool, root) for tool, root in tools.items()]
+        tasks += [kind(stack, stage, f"{OURS}, {count} workers", ROOT, count) for count in workers]
         feed.fill(lambda: None)  # a task begins at the newest commit record
         for task in tasks:
             task.create_tables()
@@ -98,9 +106,9 @@ class _Run:
 class _Task(ABC):
     """A task of a checkout."""
 
-    def __init__(self, stack: ExitStack, stage: Stage, tool: str, root: Path) -> None:
-        self._stage, self._tool, self._root = stage, tool, root
-        self._folder = stage.folder / tool
+    def __init__(self, stack: ExitStack, stage: Stage, tool: str, root: Path, workers: int = 0) -> None:
+        self._stage, self._tool, self._root, self._workers = stage, tool, root, workers
+        self._folder = stage.folder / tool.replace(", ", "-").replace(" ", "-")
         self._folder.mkdir()
         self._config = self._folder / "task.yaml"
         self._config.write_text(json.dumps(self._document(self._target(stack))), encoding="utf-8")
@@ -142,12 +150,13 @@ class _Task(ABC):
 
     def _document(self, target: dict[str, Any]) -> dict[str, Any]:
         return {
-            "task": f"apply-{self._tool}",
+            "task": f"apply-{self._folder.name}",
             "mode": "incremental",
             "sources": [{"name": self._stage.name, "exclude_tables": [r".*\.tidemark_signal", r".*\.thousand"]}],
             "kafka": {"bootstrap_servers": self._stage.scene.kafka.bootstrap_servers},
             "format": {"registry": self._stage.scene.registry.url},
-            "target": target,
+            "target": target | ({"consistency": "eventual"} if self._workers else {}),
+            **({"apply": {"workers": self._workers}} if self._workers else {}),
         }
 
 
