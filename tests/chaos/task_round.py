@@ -249,6 +249,9 @@ def _disturb(scene: TaskScene, drawn: TaskPlan) -> None:
         with scene.laps("start"):
             for member in scene.members[: len(drawn.kinds)]:
                 member.pipeline.start(RUN)
+            if drawn.order == "source":  # without a group a task does not wait for long until a source publishes
+                for member in scene.members:
+                    member.pipeline.wait("the producer", lambda status: status.log is not None)
             scene.task.start(*scene.task.verbs)
             for member in scene.members:
                 member.load.start()
