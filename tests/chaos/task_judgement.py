@@ -38,8 +38,8 @@ class Number:
     latest: float
 
 
-def judged(scene: TaskScene, *, is_compacted: bool, start: tuple[str, int]) -> Judgement:
-    """Judge a target that has everything. `start` is the end of its log when the round began."""
+def judged(scene: TaskScene, logged: Mapping[str, Sequence[Logged]], *, is_compacted: bool, start: tuple[str, int]) -> Judgement:
+    """Judge a target that has everything: `logged`, by the name of the database. `start` is the end of its log when the round began."""
     judgement = Judgement()
     applied = _applied(scene)
     numbers = {member.database: list(_numbers(member)) for member in scene.members}
@@ -49,13 +49,12 @@ def judged(scene: TaskScene, *, is_compacted: bool, start: tuple[str, int]) -> J
         judgement.differing += len(differences)
         judgement.wrong += differences
         compare_numbers(member.database, [one.n for one in numbers[member.database]], applied, judgement)
-        logged = member.logs[member.servers.database.port].read()
         applied_log = CommittedChanges(scene.target.server, member.database, KEYS, start).read()
         assert member.loaded is not None
-        compare_logs(member.database, logged, applied_log, member.loaded, IN_ORDER if is_compacted else KEYS.keys(), judgement)
+        in_order = IN_ORDER if is_compacted else KEYS.keys()
+        compare_logs(member.database, logged[member.database], applied_log, member.loaded, in_order, judgement)
     followed = {(one.name, one.n): one for member in scene.members for one in numbers[member.database] if one.n >= (member.loaded or 0)}
-    in_order = [followed[one] for one in applied if one in followed]
-    compare_order(in_order, judgement, is_global=scene.order == "global")
+    compare_order([followed[one] for one in applied if one in followed], judgement, is_global=scene.order == "global")
     return judgement
 
 

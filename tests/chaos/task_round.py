@@ -143,9 +143,10 @@ def play(servers: TaskServers, seed: int, folder: Path, *, only: Sequence[str] =
         servers.target.observe(databases)
         start = replication.end_of_log(servers.target.server)
         _disturb(scene, drawn)
-        judge = partial(judged, scene, is_compacted=drawn.is_compacted, start=start)
         with scene.laps("compare"):
-            outcome = _outcome(scene, judge())
+            logged = {member.database: member.logs[member.servers.database.port].read() for member in scene.members}
+            judge = partial(judged, scene, logged, is_compacted=drawn.is_compacted, start=start)
+            outcome = _outcome(scene, judge(), sum(map(len, logged.values())))
         look(scene, judge)
     if outcome.good:
         shutil.rmtree(folder, ignore_errors=True)
@@ -156,14 +157,14 @@ def play(servers: TaskServers, seed: int, folder: Path, *, only: Sequence[str] =
     return outcome
 
 
-def _outcome(scene: TaskScene, judgement: Judgement) -> Outcome:
+def _outcome(scene: TaskScene, judgement: Judgement, events: int) -> Outcome:
     pipelines = [member.pipeline for member in scene.members]
     said = [sentence for one in pipelines for sentence in (*one.truth.contradictions, *one.moved_back)]
     ends = sum((one.ends for one in pipelines), start=scene.task.ends)
     return Outcome(
         kills=scene.kills + sum(member.kills for member in scene.members),
         faults=scene.faults,
-        events=sum(len(member.logs[member.servers.database.port].read()) for member in scene.members),
+        events=events,
         lost=judgement.lost,
         duplicated=judgement.duplicated,
         differing=judgement.differing,

@@ -138,20 +138,24 @@ def test_a_round_of_two_sources_loses_and_doubles_nothing_and_its_judgement_find
             tried.append(statements[0])
             return judge()
 
+        good = judge()
+        assert (good.lost, good.duplicated, good.differing, good.out_of_order, good.wrong) == (0, 0, 0, 0, []), good.wrong
         assert planted("DELETE FROM ledger ORDER BY id LIMIT 1").differing == 1
         seq = f"SELECT MAX(seq) FROM {WITNESS}.applied"
         twice = f"INSERT INTO {WITNESS}.applied (name, n) SELECT name, n FROM {WITNESS}.applied WHERE seq = ({seq})"
         assert planted(twice).duplicated > 0
         assert planted(f"DELETE FROM {WITNESS}.applied WHERE name = '{member.database}' ORDER BY seq DESC LIMIT 2").lost > 0
-        moved = f"UPDATE {WITNESS}.applied SET seq = 1000000000 WHERE name = '{member.database}' ORDER BY seq DESC LIMIT 1"
-        again = "UPDATE pairs SET n = n + 1 ORDER BY id LIMIT 1"
-        assert planted(again, moved).differing > 1
+        later = f"SELECT MAX(seq) + 1000 FROM {WITNESS}.applied"
+        moved = f"UPDATE {WITNESS}.applied SET seq = (SELECT * FROM ({later}) AS later) WHERE name = '{member.database}' AND n = {{}}"
+        before = judge().out_of_order
+        assert planted(moved.format(member.last_number() - 5)).out_of_order > before
+        assert planted("UPDATE pairs SET n = n + 1 ORDER BY id LIMIT 1").differing > 1
 
     with task_round.TaskServers(tmp_path / "servers", target) as servers:
         outcome = task_round.play(servers, seed, tmp_path / "round", only=("kill task", "alter", "put target back"), look=plant)
     assert outcome.good, outcome.wrong
     assert outcome.kills > 1
     assert outcome.events > 100, "the load did not write"
-    assert len(tried) == 4
+    assert len(tried) == 5
 
 
