@@ -122,7 +122,7 @@ def freeze_target(scene: TaskScene) -> None:
 
 
 def copy_target(scene: TaskScene) -> None:
-    """Take a copy of its data, in which the task has begun."""
+    """Take a copy of its data, in which the task has begun: a later start would load tables whose parents change."""
     scene.wait_until_begun()
     scene.target.copy()
 

@@ -262,10 +262,12 @@ def _disturb(scene: TaskScene, drawn: TaskPlan) -> None:
                 scene.pause(0.3, 6)
                 ALL[name](scene)
             scene.faults += name in FAULTS
-        scene.pause(0.5, 2)
         scene.heal()
         for member in scene.members:
             if not member.is_running:
                 member.pipeline.start(RUN)
+        with scene.laps("arrive"):
+            scene.wait_until_loaded(*scene.members)
+            scene.pause(2, 4)  # so that some changes are followed in any case
     with scene.laps("arrive"):
         scene.wait_for_all()

@@ -237,12 +237,16 @@ class TaskScene:
 
     def _loaded(self, connection: Connection) -> set[str]:
         """Return the names of the sources whose tables are loaded."""
+        return {name for name, state in self._states(connection).items() if not state["loading"]}
+
+    def _states(self, connection: Connection) -> dict[str, dict[str, Any]]:
+        """Return the states of the sources at the target."""
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'tidemark_meta' AND TABLE_NAME = 'source'")
             if not cursor.fetchall():
-                return set()
+                return {}
             cursor.execute("SELECT name, state FROM tidemark_meta.source WHERE task = %s", (self.name,))
-            return {str(name) for name, state in cursor.fetchall() if not json.loads(state)["loading"]}
+            return {str(name): json.loads(state) for name, state in cursor.fetchall()}
 
     def wait(self, event: str, done: Callable[[], bool], seconds: float = _PATIENCE_S) -> None:
         """Wait, watching."""
@@ -263,13 +267,14 @@ class TaskScene:
             time.sleep(0.2)
 
     def wait_until_begun(self) -> None:
-        """Wait until the target has the row of the task."""
+        """Wait until the task has asked the sources that run for their rows."""
 
-        def has_row() -> bool:
-            with self.target.server.connect() as connection, connection.cursor() as cursor:
-                return bool(cursor.execute("SELECT 1 FROM tidemark_meta.task WHERE name = %s", (self.name,)))
+        def has_asked() -> bool:
+            with self.target.server.connect() as connection:
+                states = self._states(connection)
+            return all(states.get(one.pipeline.name, {}).get("asked_ms") for one in self.members if one.is_running)
 
-        self.wait("the task has begun", has_row)
+        self.wait("the task has begun", has_asked)
 
     def wait_until_loaded(self, *members: Member) -> None:
         """Wait until the tables of these sources are loaded, or of all that run."""

@@ -147,9 +147,9 @@ def test_a_round_of_two_sources_loses_and_doubles_nothing_and_its_judgement_find
         assert planted(f"DELETE FROM {WITNESS}.applied WHERE name = '{member.database}' ORDER BY seq DESC LIMIT 2").lost > 0
         later = f"SELECT MAX(seq) + 1000 FROM {WITNESS}.applied"
         moved = f"UPDATE {WITNESS}.applied SET seq = (SELECT * FROM ({later}) AS later) WHERE name = '{member.database}' AND n = {{}}"
-        before = judge().out_of_order
-        assert planted(moved.format(member.last_number() - 5)).out_of_order > before
-        assert planted("UPDATE pairs SET n = n + 1 ORDER BY id LIMIT 1").differing > 1
+        before = judge()
+        assert planted(moved.format(member.last_number() - 5)).out_of_order > before.out_of_order
+        assert planted("UPDATE pairs SET n = n + 1 ORDER BY id LIMIT 1").duplicated > before.duplicated
 
     with task_round.TaskServers(tmp_path / "servers", target) as servers:
         outcome = task_round.play(servers, seed, tmp_path / "round", only=("kill task", "alter", "put target back"), look=plant)
