@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,7 @@ from spark_jobs.replicate.key_sets import KeySets
 from spark_jobs.replicate.plans import DIVISION, BatchPlan, PlanStore, divided
 from spark_jobs.replicate.row_writer import RowWriter
 from spark_jobs.replicate.share_workers import ShareThreads
+from spark_jobs.replicate.task_figures import Conflicts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,9 +58,11 @@ class ParallelApply:
         self._decoder = decoder
         self._settings = settings.apply
         self.store = PlanStore(target)
-        self._rules = _rules(settings)
+        self._rules = rules_of(settings)
         self._writer = RowWriter(target, decoder, settings.apply)
         self._keys = KeySets(target, decoder)
+        self.conflicts: Conflicts | None = None
+        """Of the last batch."""
         self._threads = ShareThreads(target, decoder, settings.apply)
         self._table_digest = cache(lambda table: target.digest(*table))
         self._links = cache(lambda: _digest([target.rows(sql) for sql in _LINKS]))
@@ -133,15 +137,17 @@ class ParallelApply:
 
     def _shares(self, rows: Sequence[RowEvent], loading: Loading, workers: int) -> list[list[TextedRow]]:
         texted = self._writer.texted(rows, loading)
-        shares = divided(components(self._keys.entries(texted)), workers)
-        return [[texted[index] for index in share] for share in shares]
+        groups = components(self._keys.entries(texted))
+        sizes = Counter(groups).values()
+        self.conflicts = Conflicts(len(sizes), max(sizes, default=0))
+        return [[texted[index] for index in share] for share in divided(groups, workers)]
 
     def _digests(self, rows: Sequence[RowEvent]) -> dict[str, str]:
         """Return the digests of the rows' tables: read before the keys are, so that they are never the newer ones."""
         return {".".join(table): self._table_digest(table) for table in sorted({event.table for event in rows})}
 
 
-def _rules(settings: TaskSettings) -> str:
+def rules_of(settings: TaskSettings) -> str:
     """Return a digest of everything that chooses and divides rows, beside the tables of the target."""
     sources = sorted([one.name, one.tables, one.exclude_tables] for one in settings.sources)
     return _digest([DIVISION, sources, settings.apply.skip_transactions, settings.apply.safe_mode])

@@ -131,6 +131,7 @@ class TaskAttempt(Attempt):
         self._reader = self._stream_reader()
         self._changes: ChangeWriter
         self._merge: StreamMerge[Event] | None = None
+        self._parallel: ParallelApply | None = None
         self._asked_s = 0.0
         self.figures = TaskFigures()
         """Replaced behind each round."""
@@ -362,13 +363,13 @@ class TaskAttempt(Attempt):
         target, settings = self._target, self._settings
         if isinstance(target, FileTarget):
             return Archiver(target, self._registry.text_of)
-        writer, parallel = RowWriter(target, self._decoder, settings.apply), None
+        writer = RowWriter(target, self._decoder, settings.apply)
         whole_rows = settings.apply.max_batch_rows if settings.target.consistency == "transaction" else 0
         if self._has_plans:
-            parallel = stack.enter_context(closing(ParallelApply(target, self._decoder, settings)))
+            self._parallel = stack.enter_context(closing(ParallelApply(target, self._decoder, settings)))
         if merge is None:
-            return Applier(target, writer, parallel, whole_rows)
-        return StreamApplier(target, writer, merge, parallel, whole_rows)
+            return Applier(target, writer, self._parallel, whole_rows)
+        return StreamApplier(target, writer, merge, self._parallel, whole_rows)
 
     @property
     def _has_plans(self) -> bool:
@@ -415,7 +416,8 @@ class TaskAttempt(Attempt):
             for name, one in sources.items()
         }
         blocked_by = None if merge is None else merge.blocked_by
-        return TaskFigures(sources, Counter(self._changes.rows), apply_s, frontier_us, blocked_by)
+        conflicts = None if self._parallel is None else self._parallel.conflicts
+        return TaskFigures(sources, Counter(self._changes.rows), apply_s, frontier_us, blocked_by, conflicts)
 
     def _batch(self, paused: Collection[str]) -> list[KafkaTransaction]:
         """Return the Kafka transactions that are there, up to the rows of a batch; busy sources have the delay to add more."""

@@ -29,10 +29,19 @@ class SourceProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Conflicts:
+    """The conflict components of a batch that workers applied: how many, and the rows of the largest one."""
+
+    groups: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFigures:
     """The figures behind a round. `rows` are those applied, by source and Debezium's letter of the operation.
 
-    With `order: global`: the time up to which everything is applied, and the source that others wait for.
+    With `order: global`: the time up to which everything is applied, and the source that others wait for. With workers: the
+    conflicts of the last batch that they applied.
     """
 
     sources: Mapping[str, SourceProgress] = field(default_factory=dict)
@@ -40,3 +49,4 @@ class TaskFigures:
     apply_s: float = 0.0
     frontier_us: int | None = None
     blocked_by: str | None = None
+    conflicts: Conflicts | None = None

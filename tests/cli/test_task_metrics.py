@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from spark_jobs.replicate.task_figures import SourceProgress, TaskFigures
+from spark_jobs.replicate.task_figures import Conflicts, SourceProgress, TaskFigures
 from tidemark.api.task_metrics import task_metrics
 
 
@@ -27,7 +27,14 @@ def test_unknown_figures_are_left_out_and_the_source_that_others_wait_for_is_nam
     assert figures["tidemark_frontier_us"] == 500_000
     assert figures['tidemark_merge_blocked_by{source="stock"}'] == 1
     assert figures['tidemark_merge_blocked_by{source="shop"}'] == 0
+    assert "tidemark_conflict_groups" not in figures
     assert figures['tidemark_order_lifted_total{source="shop"}'] == 2
     assert figures['tidemark_heartbeat_age_seconds{source="shop"}'] > 1_700_000_000
     assert 'tidemark_heartbeat_age_seconds{source="stock"}' not in figures
     assert 'tidemark_checkpoint_lag_seconds{source="shop"}' not in figures
+
+
+def test_the_conflicts_of_the_last_batch_of_workers_are_shown():
+    figures = figures_of(task_metrics(TaskFigures(conflicts=Conflicts(40, 7)), None))
+    assert figures["tidemark_conflict_groups"] == 40
+    assert figures["tidemark_largest_group_rows"] == 7

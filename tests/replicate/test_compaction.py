@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -15,7 +15,7 @@ from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import SinkError
 from schemas.settings import from_mapping
-from schemas.settings.task_section import ApplySettings, TaskTarget
+from schemas.settings.task_section import ApplySettings, TaskSettings, TaskTarget
 from schemas.types.column_facts import Semantic
 from schemas.types.connect import value_schema
 from spark_jobs.replicate.apply_target import ApplyTarget
@@ -26,7 +26,7 @@ from spark_jobs.replicate.row_texts import RowTexts
 from spark_jobs.replicate.row_values import RowDecoder
 from spark_jobs.replicate.row_writer import RowWriter
 from tests.integration.test_ordered_stream import mapping_of
-from tests.replicate.task_scene import catch_up, rows_of, task_of
+from tests.replicate.task_scene import catch_up, eventual, rows_of, task_of
 from tests.replicate.test_row_texts import COLUMNS, DECODER, record, row
 from tests.support.producers import SIGNAL, running
 from tests.support.servers import database
@@ -267,7 +267,8 @@ LARGE = {
 MORE = {"": "PRIMARY KEY (id)", "_pair": "PRIMARY KEY (n, id)", "_unique": "PRIMARY KEY (id), UNIQUE (u)", "_prefix": "PRIMARY KEY (id(3))"}
 
 
-def test_random_changes_leave_the_rows_of_the_source(source, registry) -> None:
+@pytest.mark.parametrize("made", [lambda task: task, eventual], ids=["in transactions", "by workers"])
+def test_random_changes_leave_the_rows_of_the_source(source, registry, made: Callable[[TaskSettings], TaskSettings]) -> None:
     dice = Random(20261130)
     tables = {
         f"{name}{suffix}": (f"{kind}, n INT NOT NULL, u INT, v VARCHAR(40), {keys}", pick)
@@ -276,7 +277,8 @@ def test_random_changes_leave_the_rows_of_the_source(source, registry) -> None:
         if suffix != "_prefix" or name not in ("ints", "fixed")
     }
     source.execute(SIGNAL, *(f"CREATE TABLE {name} ({columns}) COLLATE utf8mb4_general_ci" for name, (columns, _) in tables.items()))
-    targets = {name: task_of(source, registry.url, database(name), apply={"driver_rows": 300}) for name in ("mysql97", "mariadb114")}
+    apply = {"driver_rows": 300} if made is not eventual else {"driver_rows": 5, "txn_rows": 10, "workers": 8}
+    targets = {name: made(task_of(source, registry.url, database(name), apply=apply)) for name in ("mysql97", "mariadb114")}
 
     def all_rows(server) -> dict[str, list[str]]:
         return {table: sorted(map(repr, rows_of(server, source.schema, table))) for table in tables}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from schemas.settings.task_section import task_from_mapping
 from spark_jobs.replicate.components import components
+from spark_jobs.replicate.parallel_apply import rules_of
 
 
 def test_three_statements_and_an_insert_are_two_components() -> None:
@@ -31,3 +34,13 @@ def test_components_are_those_that_a_search_finds(seed: int) -> None:
                 reached.add(one)
                 waiting += [other for other, own in enumerate(entries) if own & entries[one]]
         assert first == min(reached)
+
+
+def test_a_plan_that_was_made_without_safe_mode_is_not_divided_by_it() -> None:
+    """Rows in safe mode have other entries."""
+    task = task_from_mapping({
+        "task": "copy", "sources": [{"name": "shop"}], "kafka": {"bootstrap_servers": "k:1"}, "format": {"registry": "http://r"},
+        "target": {"type": "mysql", "host": "h"},
+    })  # fmt: skip
+    assert rules_of(task) == rules_of(replace(task, apply=replace(task.apply, txn_rows=5)))
+    assert rules_of(task) != rules_of(replace(task, apply=replace(task.apply, safe_mode=True)))

@@ -44,6 +44,8 @@ def _families(figures: TaskFigures, now_s: float, *, is_paused: bool) -> list[Fa
     sources = [({"source": name}, one) for name, one in sorted(figures.sources.items())]
     rows = [({"source": name, "op": _OPS[op]}, count) for (name, op), count in sorted(figures.rows.items())]
     blocked = [] if figures.frontier_us is None else [(labels, labels["source"] == figures.blocked_by) for labels, _ in sources]
+    conflicts = figures.conflicts
+    groups, largest = (None, None) if conflicts is None else (conflicts.groups, conflicts.largest)
     return [
         counter("tidemark_apply_rows_total", "Rows applied since the attempt began", *rows),
         counter("tidemark_apply_seconds_total", "How long they took together", ({}, figures.apply_s)),
@@ -68,5 +70,7 @@ def _families(figures: TaskFigures, now_s: float, *, is_paused: bool) -> list[Fa
             *((labels, one.skipped) for labels, one in sources),
         ),
         gauge("tidemark_frontier_us", "The time up to which all sources are applied, in order: global", ({}, figures.frontier_us)),
+        gauge("tidemark_conflict_groups", "Parts of the last batch of workers that depend on nothing else in it", ({}, groups)),
+        gauge("tidemark_largest_group_rows", "Rows of the largest of them, which one worker applies", ({}, largest)),
         gauge("tidemark_merge_blocked_by", "1 for the source that the others wait for, in order: global, else 0", *blocked),
     ]
