@@ -64,6 +64,9 @@ def test_each_fault_is_found_and_its_fix_mends_it(source, registry, tmp_path: Pa
             executed(target, codes()["task.privilege"])
         executed(target, fixes["task.engine"], f"DROP TRIGGER {schema}.noted")
         assert codes() == {}
+        marked = codes(target={**document["target"], "channel": "east"})
+        assert marked.pop("task.privilege").startswith("GRANT DROP ON `tidemark_meta`.* TO ")
+        assert not marked
         rows = ApplyTarget.rows
         with monkeypatch.context() as patch:
             patch.setattr(ApplyTarget, "rows", lambda one, sql, *values: [(1,)] if "read_only" in sql else rows(one, sql, *values))

@@ -131,7 +131,8 @@ class TaskExamination:
     def _grants(self, target: ApplyTarget, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
         grants = user_grants(target.connection)
         _, user = account(target.connection)
-        lacked = {META: _STATE - _privileges(grants, META, "")}
+        state = _STATE if target.channel is None else _STATE | {"DROP"}  # of the table that marks a DROP TABLE
+        lacked = {META: state - _privileges(grants, META, "")}
         for database, table in tables:
             lacked[database] = lacked.get(database, frozenset()) | (_TABLES - _privileges(grants, database, table))
         for database, missing in lacked.items():
