@@ -259,6 +259,14 @@ def test_times_that_are_not_known_yet_are_no_figures(service: Service) -> None:
     assert "tidemark_log_source_timestamp_seconds 1.0" in text
 
 
+def test_the_members_of_a_group_are_there_for_sources_that_are_in_one(taken: Taken, service: Service) -> None:
+    assert ask(service, "GET", "/api/v1/group")[0] == 404
+    with Service(ServiceSettings(), taken.insert, str, describe_group=lambda: '{"group": "shop"}') as running:
+        assert ask(running, "GET", "/api/v1/group") == (200, {"group": "shop"})
+        headers = {"Host": "page.example"}
+        assert ask(running, "GET", "/api/v1/group", headers=headers)[0] == 403, "as /api/v1/status"
+
+
 def test_the_clock_of_a_source_with_commit_records_is_compared(service: Service) -> None:
     producer = producer_that_reads(LogProgress(Position(0, 1, 4)))
     service.watch(producer)

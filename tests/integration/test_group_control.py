@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
+from devservers.processes import free_port
 from producer.group.joined_source import waits_in_group
 from schemas.members import ReaderPhase, SourcePhase
+from schemas.settings import KafkaSettings
 from tests.docs.doc_blocks import ROOT, page_of
 from tests.integration.group_scene import GroupScene, RunningSource, started, until
 from tidemark import cli
+from tidemark.api.group_members import GroupMembers
 
 
 @pytest.fixture
@@ -71,6 +74,28 @@ def test_a_running_producer_that_is_forced_offline_publishes_nothing_more(scene,
     one.start()
     reader.follow_until(lambda: one.is_admitted)
     reader.follow_until(lambda: sorted(reader.released) == [1, 2, 3])
+
+
+def test_the_status_of_a_group_has_all_members_or_the_reason(scene, ctl):
+    one, two = scene.source("mysql80"), scene.source("mariadb114")
+    code, text = ctl(one, "status")
+    assert (code, "has no members yet" in text) == (cli.FAILED, True)
+    started(one)
+    reader = scene.reader("r", one, two)
+    two.start()
+    reader.follow_until(lambda: two.is_admitted)
+    one.insert(1)
+    two.insert(2)
+    reader.follow_until(lambda: sorted(reader.released) == [1, 2])
+    code, text = ctl(one, "status", "--output", "json")
+    (group,) = json.loads(text)["groups"]
+    assert (code, group["group"], group["problem"]) == (cli.OK, scene.group, None)
+    assert [(each["source"], each["state"]) for each in group["sources"]] == sorted((each.name, "online") for each in (one, two))
+    assert [(each["reader"], each["state"]) for each in group["readers"]] == [("r", "running")]
+    assert all(each["promise_us"] > 0 for each in group["sources"])
+    assert GroupMembers.read_status(one.settings.kafka, scene.group).sources[0].name == min(one.name, two.name)
+    dead = KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}")
+    assert GroupMembers.read_status(dead, scene.group).problem
 
 
 def test_a_dead_reader_that_is_put_offline_blocks_no_join(scene, ctl):

@@ -6,6 +6,7 @@
                            stands by
 `GET /metrics`             Prometheus' text format; `/metrics?format=debezium` has Debezium's names
 `GET /api/v1/status`       what `tidemark status --output json` prints
+`GET /api/v1/group`        the members of the source's group (`order.group`), as `tidemark ctl status` has them
 `POST /api/v1/signals`     `{"type": …, "data": {…}, "id": …}` becomes a row of the signal table, or what else keeps
                            signals where the source is only read: 202 and its id
 =========================  =====================================================================================
@@ -75,7 +76,8 @@ class Service:
     """Listens while it is entered. `watch` is called at every start of the producer (`producer.app.run`).
 
     `insert` puts a signal into the signal table, `describe` gives the status as JSON, `lags` how far the sinks are behind, without
-    delay: empty where that is not known. `name` is the prefix of the topics, for Debezium's metrics. Raises `ConfigError` when
+    delay: empty where that is not known. `name` is the prefix of the topics, for Debezium's metrics. `describe_group` gives
+    the members of the source's group as JSON; None without a group. Raises `ConfigError` when
     the port is taken or the token cannot be read.
     """
 
@@ -86,8 +88,9 @@ class Service:
         describe: Describe,
         lags: Callable[[], Mapping[str, Lags]] = dict,
         name: str = "",
+        describe_group: Describe | None = None,
     ) -> None:
-        self._insert, self.describe = insert, describe
+        self._insert, self.describe, self.describe_group = insert, describe, describe_group
         self._token = token_of(settings)
         self._host = settings.host.lower()
         self._trusts_all = is_loopback(settings.host) and self._token is None
@@ -225,7 +228,7 @@ class _Server(HealthServer):
 class _Handler(HealthHandler):
     server: _Server
     unread = 0
-    paths = "/livez, /readyz, /metrics, /api/v1/status, POST /api/v1/signals"
+    paths = "/livez, /readyz, /metrics, /api/v1/status, /api/v1/group (with order.group), POST /api/v1/signals"
 
     @override
     def _answer_at(self, path: str) -> None:
@@ -234,7 +237,9 @@ class _Handler(HealthHandler):
             has_debezium_names = "format=debezium" in self.path.partition("?")[2].split("&")
             self._send(HTTPStatus.OK, service.metrics(has_debezium_names=has_debezium_names), CONTENT_TYPE)
         elif path == "/api/v1/status":
-            self._refusing(lambda: self._guarded(self._describe))
+            self._refusing(lambda: self._guarded(lambda: self._json(HTTPStatus.OK, service.describe())))
+        elif path == "/api/v1/group" and (describe := service.describe_group) is not None:
+            self._refusing(lambda: self._guarded(lambda: self._json(HTTPStatus.OK, describe())))
         else:
             super()._answer_at(path)
 
@@ -248,9 +253,6 @@ class _Handler(HealthHandler):
         ends = time.monotonic() + self.timeout
         while self.unread > 0 and time.monotonic() < ends and (piece := self.rfile.read1(min(self.unread, LARGEST_BODY))):
             self.unread -= len(piece)
-
-    def _describe(self) -> None:
-        self._json(HTTPStatus.OK, self.server.service.describe())
 
     def _accept_signal(self) -> None:
         document = self._body()  # before it takes a place: a client that sends slowly keeps nobody else waiting

@@ -6,6 +6,7 @@ SIGHUP has it take `source.tables` and `source.exclude_tables` from the file aga
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import TYPE_CHECKING, Final, Self
 
+from schemas.json_codec import encode
 from tidemark.process import config
 from tidemark.process.heap import share_heaps
 from tidemark.process.shutdown import stop_on_signals
@@ -125,6 +127,7 @@ def run_producer(
 def _serve(settings: Settings, stack: ExitStack) -> Service:
     """Return the HTTP endpoint, until the stack ends: it wants to know of each start of the producer, and why it waits."""
     from tidemark.api import sending
+    from tidemark.api.group_members import GroupMembers
     from tidemark.api.observe import Observer
     from tidemark.api.observer_loop import LagWatch
     from tidemark.api.service import Service
@@ -139,9 +142,13 @@ def _serve(settings: Settings, stack: ExitStack) -> Service:
             now = observer.settled_each()
         return status.as_json_of_sinks(now, now, seen(settings, service.head_room))
 
+    def describe_group() -> str:
+        return json.dumps(encode(GroupMembers.read_status(settings.kafka, GroupMembers.group_of(settings))))
+
     def problem() -> str:
         return seen(settings, service.head_room).problem
 
     lags = stack.enter_context(LagWatch(settings, problem, lambda: service.is_standby))
-    service = Service(settings.service, insert, describe, lambda: lags.latest, settings.name)
+    group = None if settings.order.group is None else describe_group
+    service = Service(settings.service, insert, describe, lambda: lags.latest, settings.name, group)
     return stack.enter_context(service)
