@@ -83,8 +83,9 @@ def test_changes_and_statements_go_to_the_other_server_and_not_back(pair):
     assert pair.statements(of_other) == [*altered, f"DROP TABLE `{pair.schema}`.`b`"]
 
 
+@pytest.mark.parametrize("apply", [{"driver_rows": 60}, {"driver_rows": 4, "txn_rows": 3, "workers": 3}], ids=["one", "workers"])
 @pytest.mark.parametrize("pair", PAIRS[:1], indirect=True, ids="-".join)
-def test_both_servers_are_equal_after_load_on_both_whatever_is_killed(pair, tmp_path: Path):
+def test_both_servers_are_equal_after_load_on_both_whatever_is_killed(pair, apply, tmp_path: Path):
     """The second opinion are the logs of the servers: each change of a user is published once, and nothing else is."""
     sources = [side.source for side in pair.sides]
     for source in sources:
@@ -93,7 +94,6 @@ def test_both_servers_are_equal_after_load_on_both_whatever_is_killed(pair, tmp_
     dice = random.Random(3)
     with ExitStack() as stack:
         commands = [Command(tmp_path / f"producer{number}", pair.producer(side), "run", "--config") for number, side in enumerate(pair.sides)]
-        apply = {"driver_rows": 60}
         commands += [Command(tmp_path / f"task{number}", pair.task(side, apply=apply), "task", "run") for number, side in enumerate(pair.sides)]
         for command in commands:
             stack.callback(command.end)

@@ -23,6 +23,7 @@ import tidemark
 from devservers.processes import GuardedProcess
 from schemas.settings import Settings, from_mapping
 from schemas.settings.task_section import TaskSettings, task_from_mapping
+from tests.chaos import log as _log  # noqa: F401 - it teaches mysql-replication a status variable of MariaDB
 from tests.e2e.binlog import changes_of
 from tests.e2e.topics import RecordReader
 from tests.integration.test_ordered_stream import STATEMENTS, mapping_of
