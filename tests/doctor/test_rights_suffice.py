@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from devservers import Database, Registry
+from kafkaio.topic_admin import TopicAdmin
 from schemas.findings import Finding
+from schemas.settings import KafkaSettings
+from schemas.topics import members_topic
 from tests.doctor.doctored_site import paste_in_shell
 from tests.e2e.pipeline import Pipeline, create_signal_table
 from tests.support import guarded_kafka
@@ -27,6 +30,35 @@ def rights(path: Path, *, of_producer: bool) -> list[Finding]:
     with suppress(UncheckedError):  # the settings of brokers and topics are not shown to this user
         found.extend(kafka_findings(config.load(path, {}), of_producer=of_producer))
     return [one for one in found if one.code.startswith("kafka.rights")]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_rights_on_the_members_of_a_group_are_named_and_granted(exists: bool, tmp_path: Path) -> None:
+    broker, group = guarded_kafka.guarded_kafka(), unique_name("group")
+    administrator = TopicAdmin(KafkaSettings(bootstrap_servers=broker.bootstrap_servers))
+    if exists:
+        administrator.ensure({members_topic(group): 1})
+    path = tmp_path / "tidemark.yaml"
+    document = {
+        "name": unique_name("member"),
+        "source": {"host": "nowhere", "tables": ["a\\.b"], "signal_table": "a.tidemark_signal"},
+        "kafka": guarded_kafka.section("sailor"),
+        "format": {"type": "avro", "registry": "http://127.0.0.1:1"},
+        "order": {"group": group},
+    }
+    path.write_text(json.dumps(document))
+
+    def missing() -> list[Finding]:
+        return [one for one in rights(path, of_producer=True) if one.code == "kafka.rights.members"]
+
+    (finding,) = missing()
+    assert members_topic(group) in finding.evidence
+    deadline = time.monotonic() + 60
+    while missing():  # a topic that may not be described may exist; and the broker follows its controller
+        assert time.monotonic() < deadline
+        paste_in_shell(finding.fix, tmp_path, broker.bootstrap_servers)
+        time.sleep(0.5)
+        finding = next(iter(missing()), finding)
 
 
 @pytest.mark.slow

@@ -64,12 +64,25 @@ class KafkaRights:
         if not self.admin.may_describe_group(f"{state}-reader"):
             what = "the producer cannot read its position"
             yield self._missing("kafka.rights.group", f"consumer groups {self._prefix}*", what, ["READ"], "group")
+        yield from self._group_findings()
         ident = f"{self.settings.name}-log"
         if asks_for_ids and self.admin.is_id_refused(ident):
             what = "the producer cannot begin a transaction"
             named = f"the transactional ids {self.settings.name}*"
             fix = ["DESCRIBE", "WRITE"]
             yield self._missing("kafka.rights.transactional_id", named, what, fix, "transactional-id", self.settings.name)
+
+    def _group_findings(self) -> Iterator[Finding]:
+        """Yield the rights that are missing on the topic of the members of the source's group."""
+        if self.settings.order.group is None:
+            return
+        topic, needed = topics.members_topic(self.settings.order.group), frozenset({"DESCRIBE", "READ", "WRITE"})
+        lacked = self.admin.missing_operations([topic], needed).get(topic)
+        if lacked is None:
+            lacked = frozenset() if self.admin.may_create(topic) else needed | {"CREATE"}
+        if lacked:
+            what = "the source cannot join its group"
+            yield self._missing("kafka.rights.members", f"the topic {topic}", what, sorted(lacked), "topic", topic)
 
     @property
     def _prefix(self) -> str:
