@@ -52,8 +52,11 @@ def judged(scene: TaskScene, logged: Mapping[str, Sequence[Logged]], *, is_compa
         applied_log = CommittedChanges(scene.target.server, member.database, KEYS, start).read()
         assert member.loaded is not None
         in_order = IN_ORDER if is_compacted else KEYS.keys()
-        compare_logs(member.database, logged[member.database], applied_log, member.loaded, in_order, judgement)
+        compare = compare_logs if scene.is_ordered else compare_logs_of_workers
+        compare(member.database, logged[member.database], applied_log, member.loaded, in_order, judgement)
     followed = {(one.name, one.n): one for member in scene.members for one in numbers[member.database] if one.n >= (member.loaded or 0)}
+    if not scene.is_ordered:
+        return judgement
     compare_order([followed[one] for one in applied if one in followed], judgement, is_global=scene.order == "global")
     return judgement
 
@@ -118,6 +121,27 @@ def compare_logs(
     actual = [_plain(one) for one in applied if one.table in in_order]
     if wanted != actual:
         _note_difference(name, wanted, actual, judgement)
+    _compare_versions(name, logged, applied, in_order, judgement)
+
+
+def compare_logs_of_workers(
+    name: str, logged: Sequence[Logged], applied: Sequence[Logged], number: int, in_order: Collection[str], judgement: Judgement
+) -> None:
+    """Compare the same of a task with workers: changes of one batch may be on either side of the number."""
+    both = [Counter(_plain(one) for one in changes if one.table in in_order) for changes in (logged, applied)]
+    wanted, actual = ([_plain(one) for one in behind(log, number) if one.table in in_order] for log in (logged, applied))
+    missing, surplus = Counter(wanted) - both[1], Counter(actual) - both[0]
+    judgement.lost += missing.total()
+    judgement.duplicated += surplus.total()
+    for sentence, changes in (("are missing in the target", missing), ("are more often in the target", surplus)):
+        if changes:
+            judgement.wrong.append(f"{name}: {list(changes)[:SHOWN]} {sentence}")
+    _compare_versions(name, logged, behind(applied, number), in_order, judgement)
+
+
+def _compare_versions(
+    name: str, logged: Sequence[Logged], applied: Sequence[Logged], in_order: Collection[str], judgement: Judgement
+) -> None:
     versions, seen = _by_key(logged, in_order), _by_key(applied, in_order)
     for key, states in seen.items():
         left = iter(versions.get(key, ()))

@@ -42,6 +42,8 @@ from tests.truth.split_kafka import SplitKafka
 Look = Callable[[TaskScene, Callable[[], Judgement]], None]
 TARGETS: Final = ("mysql80", "mariadb114")
 _PAIRS: Final = (("mysql80", "mariadb114"), ("mysql80", "mysql80"), ("mariadb114", "mysql80"))
+_WORKERS: Final = 0.4
+"""The share of rounds whose batches are applied by workers, in any order."""
 _SMALL: Final = {"innodb_buffer_pool_size": "64M"}
 _NOT_WITH_A_THIRD: Final = frozenset({"purge logs"})
 """Two sources share a server, and the harness would purge files that one of them has not read."""
@@ -58,11 +60,12 @@ class TaskPlan:
     is_compacted: bool
     has_spare: bool
     has_third: bool
+    has_workers: bool
     names: list[str]
 
     def flavour(self, target: str) -> str:
         """Return the name of rounds like this one."""
-        return f"{'+'.join(self.kinds)}>{target}:{self.order}"
+        return f"{'+'.join(self.kinds)}>{target}:{self.order}{'+workers' if self.has_workers else ''}"
 
 
 def plan(seed: int, only: Sequence[str] = ()) -> TaskPlan:
@@ -79,7 +82,7 @@ def plan(seed: int, only: Sequence[str] = ()) -> TaskPlan:
     names = list(only) or [name for name in drawn if name not in left_out]
     return TaskPlan(
         kinds=rng.choice(_PAIRS), order=order, xa=xa, is_compacted=is_compacted, has_spare=has_spare,
-        has_third="join" in names, names=names,
+        has_third="join" in names, has_workers=random.Random(f"workers {seed}").random() < _WORKERS, names=names,
     )  # fmt: skip
 
 
@@ -195,7 +198,7 @@ class _Stage:
         with laps("create"):
             members = [self._member(job, base, laps) for job, base in zip(JOBS, [*bases, *bases[: drawn.has_third]], strict=False)]
         task = self.stack.enter_context(TaskProcesses(self.folder / TASK, self._task(members), has_spare=drawn.has_spare))
-        scene = TaskScene(members, task, servers.target, servers.kafka, self.rng, laps, self.name, drawn.order)
+        scene = TaskScene(members, task, servers.target, servers.kafka, self.rng, laps, self.name, drawn.order, not drawn.has_workers)
         task.excuse = scene.excuse
         clock = Clock(self.folder) if WITH_CLOCK.keys() & set(drawn.names) else None
         for member in members:
@@ -208,7 +211,11 @@ class _Stage:
 
     def _task(self, members: Sequence[Member]) -> dict[str, Any]:
         drawn, server = self.drawn, self.servers.target.server
-        account = {"user": server.user, "password": server.password, "tls": {"mode": "disabled"}}
+        account: dict[str, Any] = {"user": server.user, "password": server.password, "tls": {"mode": "disabled"}}
+        more: dict[str, int] = {}
+        if drawn.has_workers:
+            account["consistency"] = "eventual"
+            more = {"workers": 4, "driver_rows": 20, "txn_rows": self.rng.choice((10, 100))}
         return {
             "task": self.name,
             "order": drawn.order,
@@ -216,7 +223,7 @@ class _Stage:
             "kafka": {"bootstrap_servers": self.servers.kafka.of_job(TASK)},
             "format": {"registry": self.servers.registry.url},
             "target": {"type": server.flavour, "host": server.host, "port": self.servers.target.proxy.port, **account},
-            "apply": {"driver_rows": self.rng.choice((50, 500, 2_000)), "compact": drawn.is_compacted},
+            "apply": {"driver_rows": self.rng.choice((50, 500, 2_000)), "compact": drawn.is_compacted, **more},
             **({"group": self.name} if drawn.order == "global" else {}),
         }
 

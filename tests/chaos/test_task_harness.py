@@ -17,6 +17,7 @@ from tests.chaos.task_judgement import (
     KEYS,
     Number,
     compare_logs,
+    compare_logs_of_workers,
     compare_numbers,
     compare_order,
 )
@@ -84,6 +85,27 @@ def test_a_change_of_the_target_that_is_missing_doubled_or_swapped_is_found_in_i
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_change_of_workers_that_is_missing_or_doubled_is_found(seed: int) -> None:
+    rng = random.Random(seed)
+    log = log_of(rng)
+    logged, applied = ([one for transaction in log for one in transaction] for _ in range(2))
+    for begin in range(0, len(applied), 30):  # a batch
+        in_order = [one for one in applied[begin : begin + 30] if one.table != "hot"]
+        rng.shuffle(in_order)
+        applied[begin : begin + 30] = [*in_order, *(one for one in applied[begin : begin + 30] if one.table == "hot")]
+
+    def judged(applied: list[Logged]) -> Judgement:
+        judgement = Judgement()
+        compare_logs_of_workers(NAME, logged, applied, 20, IN_ORDER, judgement)
+        return judgement
+
+    assert judged(applied) == Judgement()
+    at = rng.choice([index for index, one in enumerate(applied) if index > 100 and one.table in IN_ORDER])
+    assert judged([*applied[:at], *applied[at + 1 :]]).lost == 1
+    assert judged([*applied[:at], applied[at], *applied[at:]]).duplicated == 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_number_that_is_missing_doubled_or_out_of_order_is_found(seed: int) -> None:
     rng = random.Random(seed)
     committed = sorted(rng.sample(range(1, 200), 50))
@@ -117,6 +139,7 @@ def test_rounds_in_a_row_have_each_fault_and_both_orders() -> None:
     assert min(names[name] for name in ALL) > 0, names.most_common()[-5:]
     assert min(names[name] for name in MEMBERS) > 5
     assert Counter(one.order for one in drawn) == {"source": 30, "global": 30}
+    assert 15 < sum(one.has_workers for one in drawn) < 40
     assert {kind for one in drawn for kind in one.kinds} == {"mysql80", "mariadb114"}
     assert set(KEYS) >= IN_ORDER
 
