@@ -207,7 +207,7 @@ def force_offline(scene: TaskScene) -> None:
     member = scene.draw()
     first = member.last_number()
     _wait_until_online(scene, member)
-    GroupMembers(member.pipeline.settings).put_source_offline(member.pipeline.name, Operator("chaos", "a fault"))
+    GroupMembers.of(member.pipeline.settings).put_source_offline(member.pipeline.name, Operator("chaos", "a fault"))
     status, log = _ended(scene, member)
     assert status != 0, f"the source {member.job} that was forced offline ended with 0:\n{log[-3000:]}"
     assert "fenced" in log.lower() or "another" in log, f"{member.job} ended without a reason:\n{log[-3000:]}"
@@ -226,7 +226,7 @@ def _wait_until_online(scene: TaskScene, member: Member) -> None:
 
 
 def _phase(member: Member) -> SourcePhase | None:
-    source = GroupMembers(member.pipeline.settings).read().sources.get(member.pipeline.name)
+    source = GroupMembers.of(member.pipeline.settings).read().sources.get(member.pipeline.name)
     return None if source is None else source.state
 
 
