@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from mysqlio.quoting import quoted_bytes
-from schemas.columns import ColumnType
-from schemas.types.column_facts import Semantic, semantic_of
+from schemas.types.column_facts import FACTS, FLOAT_BYTES, Semantic, semantic_of
 from spark_jobs.arrow import literal_kernels as kernels
 from spark_jobs.replicate.compaction import COLLATIONS, EqualKeys, is_comparable
 
@@ -96,7 +95,7 @@ def _decimal(column: Column) -> Form:
 def _floating(column: Column) -> Form | None:
     if column.scale is not None:
         return None  # the server rounds to so many digits
-    if column.type is ColumnType.FLOAT:
+    if FACTS[column.type].size == FLOAT_BYTES:
         return lambda literal: repr(float(np.float32(literal.decode())) + 0.0).encode()
     return lambda literal: repr(float(literal) + 0.0).encode()
 
@@ -157,7 +156,7 @@ def _text(column: Column, prefix: int) -> ValueForms | None:
         return equal.form(shortened(literal, prefix)) if cheap else None
 
     def weighed(literal: bytes) -> bytes:
-        if _NO_PAD in collation and column.type is not ColumnType.CHAR:
+        if _NO_PAD in collation and FACTS[column.type].length != "stripped":
             return shortened(literal, prefix or column.length or 0)
         return quoted_bytes(unquoted(shortened(literal, prefix)).rstrip(b" "))
 
