@@ -180,6 +180,7 @@ def test_a_task_that_dies_at_any_step_of_a_commit_keeps_each_change_once(kept, b
     fsync, left, deaths, dice = os.fsync, [0], 0, random.Random(7)
     placed, slices = LogOrder.placed, []
     monkeypatch.setattr("spark_jobs.replicate.stream_reader.SLICE_BYTES", 3_000)
+    monkeypatch.setattr("kafkaio.committed_reader._AT_ONCE", 10)
     monkeypatch.setattr(LogOrder, "placed", lambda order, one: slices.append(one.open) or placed(order, one))
 
     def dying(descriptor):

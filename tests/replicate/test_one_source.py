@@ -98,6 +98,7 @@ def test_a_transaction_larger_than_memory_should_hold_is_applied_in_slices(sourc
             raise Died
         write(writer, rows, loading)
 
+    monkeypatch.setattr("kafkaio.committed_reader._AT_ONCE", 50)
     pop = _SourceRecords.pop
     monkeypatch.setattr(_SourceRecords, "pop", lambda records: slices.append(pop(records)) or slices[-1])
     monkeypatch.setattr(RowWriter, "write", dying)
