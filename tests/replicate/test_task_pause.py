@@ -355,7 +355,8 @@ def test_a_task_with_files_keeps_its_pause_in_their_folder(tmp_path, source, reg
     with running(from_mapping(mapping_of(source, registry.url))), RunningTask(task) as process:
         until(lambda: process.not_ready is None, "it runs")
         ctl(capsys, "pause", path)
-        until(process.is_paused, "a person pauses it")
+        until(lambda: (ctl(capsys, "show", path)["pause"] or {}).get("effective"), "a person pauses it")
+        assert process.is_paused()
         assert ctl(capsys, "resume", path)["pause"] is None
         until(lambda: process.not_ready is None, "it runs")
     assert not process.failures
