@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
+from mysqlio.foreign_key_facts import list_foreign_keys
 from mysqlio.information_schema import read_table_facts
 from schemas.errors import RetriableSourceError, SinkError, SourceError
 from spark_jobs.replicate.compaction import Compactor, EqualKeys
@@ -57,10 +58,13 @@ class RowWriter:
         """Rows of one transaction of the target at most."""
         self._compacts = settings.compact
         self._tables: dict[tuple[str, str], _Table] = {}
+        self._children: dict[tuple[str, str], set[str]] | None = None
+        self._warned: set[tuple[str, str]] = set()
 
     def forget_tables(self) -> None:
         """Ask the target for its tables again: a statement has run."""
         self._tables.clear()
+        self._children = None
 
     def write(self, rows: Sequence[RowEvent], loading: Loading) -> None:
         """Write rows within a transaction. In the tables that are `loading`, per source, rows may be missing.
@@ -96,8 +100,22 @@ class RowWriter:
         for index, event in enumerate(rows):
             tables = loading[event.source]
             is_strict = not (self._is_safe or event.op == "r" or (tables and ".".join(event.table) in tables))
+            if tables and (event.op == "d" or (event.op == "u" and texts[index].old_key != texts[index].new_key)):
+                self._warn_of_children(event.table)
             texted.append(TextedRow(event, texts[index], is_strict, not (tables or self._is_safe)))
         return texted
+
+    def _warn_of_children(self, parent: tuple[str, str]) -> None:
+        """Say it if the source may have changed children that the load has read before, or reads later."""
+        if self._children is None:
+            self._children = {}
+            for key in list_foreign_keys(self._target.connection):
+                if key.is_silent:
+                    self._children.setdefault(key.parent, set()).add(".".join(key.child))
+        children = self._children.get(parent)
+        if children and parent not in self._warned:
+            self._warned.add(parent)
+            log.warning("task.children_uncertain", parent=".".join(parent), children=sorted(children))
 
     def _is_compacted(self, rows: Sequence[TextedRow]) -> bool:
         """Return whether rows were written, of each key at once. If a row was not as its events say, none is: order finds it."""
