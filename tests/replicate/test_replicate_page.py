@@ -34,12 +34,18 @@ def rows(server: Database, schema: str, table: str) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
+def shown(begin: str) -> list[dict[str, Any]]:
+    """The settings in tables of the page that begin so."""
+    lines = [line for line in (ROOT / "docs" / "replicate.md").read_text("utf-8").splitlines() if line.startswith("| ")]
+    return [yaml.safe_load(one) for line in lines for one in re.findall(r"`([^`]*)`", line) if re.match(begin, one)]
+
+
 @pytest.mark.parametrize("name", ["mysql97", "mariadb114"])
 def test_the_page_leads_to_a_replica_with_the_rights_that_it_names(
     name: str, source: Source, registry: Any, tmp_path: Path  # noqa: F811
 ) -> None:
     target, user = database(name), unique_name("page").replace("-", "_")
-    order, task, begin, several, both = map(yaml.safe_load, blocks("yaml"))
+    order, task, begin, several = map(yaml.safe_load, blocks("yaml"))
     (sql,), (command, last, control) = blocks("sql"), blocks("shell")
     sql = re.sub(r"(USER|TO) tidemark", rf"\1 {user}", sql).replace("'...'", f"'{PASSWORD}'").replace("shop.", f"{source.schema}.")
     with target.connect() as connection, connection.cursor() as cursor:
@@ -48,15 +54,13 @@ def test_the_page_leads_to_a_replica_with_the_rights_that_it_names(
     (tmp_path / "password").write_text(PASSWORD, "utf-8")
     named = {**task, "target": {**task["target"], "password_file": __file__}}
     assert len(task_from_mapping({**named, **several}).sources) == 2
-    for key, value in begin["start"].items():
-        first = {**named["sources"][0], "start": {key: value}}
-        assert task_from_mapping({**named, "mode": "incremental", "sources": [first]}).sources[0].start.given == [key]
-    for end in "ab":
-        there = both[f"{end}_to_{'ba'[end == 'b']}_task"]
-        channel = task_from_mapping({**named, **there, "target": {**named["target"], **there["target"]}}).target.channel
-        mapping = mapping_of(source, registry.url)
-        producer_of_target = {**mapping["source"], **both[f"{'ba'[end == 'b']}_producer"]["source"]}
-        assert from_mapping({**mapping, "source": producer_of_target}).source.ignore_channels == (channel,)
+    starts = [{**named, **begin}, *({**named, "mode": "incremental", "sources": [{"name": "shop", "start": one}]} for one in shown(r"(gtid|position|time): '"))]
+    assert [task_from_mapping({**one, "target": named["target"]}).sources[0].start.given for one in starts] == [["gtid"], ["gtid"], ["position"], ["time"]]
+    producers, tasks = shown(r"source: {ignore"), shown(r"target: {channel")
+    channels = [task_from_mapping({**named, "target": {**named["target"], **one["target"]}}).target.channel for one in tasks]
+    mapping = mapping_of(source, registry.url)
+    ignored = [from_mapping({**mapping, "source": {**mapping["source"], **one["source"]}}).source.ignore_channels for one in producers]
+    assert [(channel,) for channel in channels] == ignored[::-1]
     task["sources"][0]["name"] = source.name
     task["kafka"]["bootstrap_servers"] = source.bootstrap_servers
     task["format"]["registry"] = registry.url
