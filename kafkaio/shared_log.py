@@ -64,7 +64,7 @@ class SharedLog:
         self._next = end
 
     def append(self, key: bytes, value: bytes) -> int:
-        """Append a record; return its offset when it is committed."""
+        """Append a record; return its offset when it is committed. Only `read(offset + 1)` waits until it can be read."""
         offsets: list[int] = []
 
         def delivered(error: KafkaError | None, message: Message) -> None:
