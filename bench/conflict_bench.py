@@ -27,12 +27,12 @@ from schemas.applied.avro_decoding import parsed
 from schemas.avro import to_avro
 from schemas.settings.task_section import TaskTarget
 from schemas.types.connect import value_schema
-from spark_jobs.replicate.apply_target import ApplyTarget
-from spark_jobs.replicate.components import components
-from spark_jobs.replicate.key_sets import KeySets
-from spark_jobs.replicate.log_order import RowEvent
-from spark_jobs.replicate.row_statements import TableStatements, TextedRow
-from spark_jobs.replicate.row_values import RowDecoder, RowRecord
+from spark_jobs.replicate.apply.apply_target import ApplyTarget
+from spark_jobs.replicate.apply.components import components
+from spark_jobs.replicate.apply.key_sets import KeySets
+from spark_jobs.replicate.rows.row_events import RowEvent
+from spark_jobs.replicate.rows.row_statements import TableStatements, TextedRow
+from spark_jobs.replicate.rows.row_values import RowDecoder, RowRecord
 
 _ROWS: Final = 200_000
 _SCHEMA: Final = "conflicts"

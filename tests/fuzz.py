@@ -62,8 +62,8 @@ from spark_jobs.archive.segments import (
     segment_file,
 )
 from spark_jobs.replicate import replaying
-from spark_jobs.replicate.frontier import StreamMerge
-from spark_jobs.replicate.membership import Membership
+from spark_jobs.replicate.order.frontier import StreamMerge
+from spark_jobs.replicate.order.membership import Membership
 from tests.catalog import extra_tokens
 from tests.codec.test_damaged_bytes import damaged
 from tests.importers.connector_mixtures import judge, mixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from mysqlio.server_access import ServerAccess
-from spark_jobs.replicate.apply_target import ApplyTarget
-from spark_jobs.replicate.archiver import FileTarget
+from spark_jobs.replicate.apply.apply_target import ApplyTarget
+from spark_jobs.replicate.apply.archiver import FileTarget
 from spark_jobs.replicate.task_pause import PauseKeeper
 
 if TYPE_CHECKING:
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from schemas.settings.task_section import TaskSettings
-    from spark_jobs.replicate.applier import FollowedSource
-    from spark_jobs.replicate.apply_target import SourceState
-    from spark_jobs.replicate.log_order import RowEvent, StatementEvent
-    from spark_jobs.replicate.stream_reader import KafkaTransaction
+    from spark_jobs.replicate.apply.applier import FollowedSource, StatementWriter
+    from spark_jobs.replicate.apply.apply_target import SourceState
+    from spark_jobs.replicate.order.stream_reader import KafkaTransaction
 
 
 class Destination(PauseKeeper, Protocol):
@@ -48,13 +47,6 @@ class Destination(PauseKeeper, Protocol):
 
     def put_state(self, source: str, state: SourceState) -> None:
         """Write the state of a source, within a transaction."""
-
-
-class StatementWriter(Protocol):
-    """Runs or keeps statements of one source."""
-
-    def run(self, event: StatementEvent | RowEvent, state: SourceState) -> SourceState:
-        """Run or keep a statement, or a truncate; return the state behind it."""
 
 
 class ChangeWriter(Protocol):

@@ -11,7 +11,7 @@ import structlog
 from schemas.errors import SinkError
 
 if TYPE_CHECKING:
-    from spark_jobs.replicate.apply_target import SourceState
+    from spark_jobs.replicate.apply.apply_target import SourceState
     from spark_jobs.replicate.destination import ChangeWriter, Destination
     from spark_jobs.replicate.loading import WholeEnd
 

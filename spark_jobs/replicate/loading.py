@@ -20,8 +20,8 @@ from schemas.commit_records import CommitRecord
 from schemas.errors import ConfigError, SinkError
 from schemas.notifications import SIGNAL, ScanStatus
 from schemas.signals import EXECUTE_SNAPSHOT, signal_document
-from spark_jobs.replicate.apply_target import SourceState
-from spark_jobs.replicate.stream_reader import AGAIN
+from spark_jobs.replicate.apply.apply_target import SourceState
+from spark_jobs.replicate.order.stream_reader import AGAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from schemas.settings import KafkaSettings
     from schemas.settings.task_section import TaskSource
     from spark_jobs.replicate.destination import Destination
-    from spark_jobs.replicate.log_order import LogOrder, StatementEvent
-    from spark_jobs.replicate.row_values import RowDecoder
+    from spark_jobs.replicate.order.log_order import LogOrder, StatementEvent
+    from spark_jobs.replicate.rows.row_values import RowDecoder
 
 LONGEST_REQUEST: Final = 42
 """Characters of a signal's id that the signal table of the source holds."""

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from schemas.errors import ConfigError
-from spark_jobs.replicate.event_spill import SourceSpill
-from spark_jobs.replicate.frontier import StreamMerge
-from spark_jobs.replicate.log_order import RowEvent
+from spark_jobs.replicate.order.event_spill import SourceSpill
+from spark_jobs.replicate.order.frontier import StreamMerge
+from spark_jobs.replicate.rows.row_events import RowEvent
 
 if TYPE_CHECKING:
     import threading
 
-    from spark_jobs.replicate.apply_target import SourceState, StreamProgress
-    from spark_jobs.replicate.frontier import LoggedEvents, OrderedEvents
-    from spark_jobs.replicate.log_order import Event
-    from spark_jobs.replicate.plans import BatchPlan
-    from spark_jobs.replicate.stream_reader import KafkaTransaction, StreamReader
+    from spark_jobs.replicate.apply.apply_target import SourceState, StreamProgress
+    from spark_jobs.replicate.apply.plans import BatchPlan
+    from spark_jobs.replicate.order.frontier import LoggedEvents, OrderedEvents
+    from spark_jobs.replicate.order.log_order import Event
+    from spark_jobs.replicate.order.stream_reader import KafkaTransaction, StreamReader
     from spark_jobs.replicate.task_source import SourceOfTask
 
 _WAITS_S: Final = 0.5

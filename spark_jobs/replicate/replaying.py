@@ -30,20 +30,13 @@ from spark_jobs.archive.segments import (
     schema_of,
     segment_file,
 )
-from spark_jobs.replicate.applier import Applier, FollowedSource
-from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
-from spark_jobs.replicate.ddl_statements import DdlStatements
-from spark_jobs.replicate.log_order import (
-    PREFIX,
-    Event,
-    LogOrder,
-    RowEvent,
-    StatementEvent,
-    joined,
-    row_event,
-)
-from spark_jobs.replicate.row_values import RowDecoder, RowRecord
-from spark_jobs.replicate.row_writer import RowWriter
+from spark_jobs.replicate.apply.applier import Applier, FollowedSource
+from spark_jobs.replicate.apply.apply_target import ApplyTarget, SourceState
+from spark_jobs.replicate.apply.ddl_statements import DdlStatements
+from spark_jobs.replicate.apply.row_writer import RowWriter
+from spark_jobs.replicate.order.log_order import PREFIX, Event, LogOrder, StatementEvent, joined
+from spark_jobs.replicate.rows.row_events import RowEvent, row_event
+from spark_jobs.replicate.rows.row_values import RowDecoder, RowRecord
 
 if TYPE_CHECKING:
     from mysqlio.server_access import ServerAccess

@@ -21,13 +21,19 @@ from schemas.position import Position
 from schemas.settings.text_forms import microseconds
 from schemas.topics import commits_topic, schema_change_topic
 from spark_jobs.replicate.loading import CommitStart
-from spark_jobs.replicate.log_order import PREFIX, LogOrder, PlacedRecord, StatementEvent, transaction_at
-from spark_jobs.replicate.stream_reader import StreamReader
+from spark_jobs.replicate.order.log_order import (
+    PREFIX,
+    LogOrder,
+    PlacedRecord,
+    StatementEvent,
+    transaction_at,
+)
+from spark_jobs.replicate.order.stream_reader import StreamReader
 
 if TYPE_CHECKING:
     from schemas.settings import KafkaSettings
     from schemas.settings.task_section import TaskStart
-    from spark_jobs.replicate.row_values import RowDecoder
+    from spark_jobs.replicate.rows.row_values import RowDecoder
 
 _BEHIND: Final = 100
 _BUFFER_BYTES: Final = 32 << 20

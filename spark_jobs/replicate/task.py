@@ -31,20 +31,20 @@ from schemas.errors import (
 )
 from schemas.overriding import override
 from spark_jobs.jobs.runner import Attempt, Runner
-from spark_jobs.replicate.applier import Applier, StreamApplier
-from spark_jobs.replicate.apply_target import ApplyTarget
-from spark_jobs.replicate.archiver import Archiver, FileTarget
+from spark_jobs.replicate.apply.applier import Applier, StreamApplier
+from spark_jobs.replicate.apply.apply_target import ApplyTarget
+from spark_jobs.replicate.apply.archiver import Archiver, FileTarget
+from spark_jobs.replicate.apply.parallel_apply import ParallelApply
+from spark_jobs.replicate.apply.row_writer import RowWriter
 from spark_jobs.replicate.destination import target_of
 from spark_jobs.replicate.finishing import finished
-from spark_jobs.replicate.frontier import StreamMerge
-from spark_jobs.replicate.group_reader import GroupReader
 from spark_jobs.replicate.loading import CommitStart
-from spark_jobs.replicate.log_order import Event
 from spark_jobs.replicate.open_plan import PlanReader
-from spark_jobs.replicate.parallel_apply import ParallelApply
-from spark_jobs.replicate.row_values import RowDecoder
-from spark_jobs.replicate.row_writer import RowWriter
-from spark_jobs.replicate.stream_reader import KafkaTransaction, StreamReader
+from spark_jobs.replicate.order.frontier import StreamMerge
+from spark_jobs.replicate.order.group_reader import GroupReader
+from spark_jobs.replicate.order.log_order import Event
+from spark_jobs.replicate.order.stream_reader import KafkaTransaction, StreamReader
+from spark_jobs.replicate.rows.row_values import RowDecoder
 from spark_jobs.replicate.task_figures import SourceProgress, TaskFigures
 from spark_jobs.replicate.task_pause import TaskPauses
 from spark_jobs.replicate.task_source import SourceOfTask
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
 
     from schemas.paused_task import TaskPause
     from schemas.settings.task_section import TaskSettings
-    from spark_jobs.replicate.apply_target import SourceState
+    from spark_jobs.replicate.apply.apply_target import SourceState
     from spark_jobs.replicate.destination import ChangeWriter
-    from spark_jobs.replicate.frontier import SourceCursor
     from spark_jobs.replicate.loading import WholeEnd
+    from spark_jobs.replicate.order.frontier import SourceCursor
 
 log = structlog.get_logger()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from schemas.commit_records import CommitRecord
+    from spark_jobs.replicate.apply.components import Conflicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +27,6 @@ class SourceProgress:
     def behind(self, commit: CommitRecord) -> SourceProgress:
         """Return the figures behind a commit record that was read."""
         return replace(self, read_us=commit.promise_us, lifted=self.lifted + len(commit.lifts))
-
-
-@dataclass(frozen=True, slots=True)
-class Conflicts:
-    """The conflict components of a batch that workers applied: how many, and the rows of the largest one."""
-
-    groups: int
-    largest: int
 
 
 @dataclass(frozen=True, slots=True)

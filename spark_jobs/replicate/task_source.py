@@ -12,10 +12,10 @@ import structlog
 
 from schemas import topics
 from schemas.settings.declaration import compiled
-from spark_jobs.replicate.applier import FollowedSource
+from spark_jobs.replicate.apply.applier import FollowedSource
 from spark_jobs.replicate.loading import SourceTopics, begun, new_request
-from spark_jobs.replicate.log_order import LogOrder
-from spark_jobs.replicate.skipped_transactions import SkippedTransactions
+from spark_jobs.replicate.order.log_order import LogOrder
+from spark_jobs.replicate.order.skipped_transactions import SkippedTransactions
 from spark_jobs.replicate.start_search import StartSearch
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from schemas.settings import KafkaSettings
     from schemas.settings.task_section import TaskSource
-    from spark_jobs.replicate.apply_target import SourceState
+    from spark_jobs.replicate.apply.apply_target import SourceState
     from spark_jobs.replicate.destination import ChangeWriter, Destination
     from spark_jobs.replicate.loading import CommitStart, LoadAnswers
-    from spark_jobs.replicate.log_order import RowEvent
-    from spark_jobs.replicate.row_values import RowDecoder
+    from spark_jobs.replicate.rows.row_events import RowEvent
+    from spark_jobs.replicate.rows.row_values import RowDecoder
 
 log = structlog.get_logger()
 

@@ -23,12 +23,12 @@ from schemas.settings.task_section import ApplySettings, TaskSettings
 from spark_jobs.archive.archive_folder import ArchiveManifest
 from spark_jobs.archive.segments import ROW, SegmentReader, segment_file
 from spark_jobs.replicate import replaying, task_source
-from spark_jobs.replicate.applier import Applier
-from spark_jobs.replicate.apply_target import SourceState
-from spark_jobs.replicate.archiver import FileTarget
-from spark_jobs.replicate.ddl_statements import DdlStatements
+from spark_jobs.replicate.apply.applier import Applier
+from spark_jobs.replicate.apply.apply_target import SourceState
+from spark_jobs.replicate.apply.archiver import FileTarget
+from spark_jobs.replicate.apply.ddl_statements import DdlStatements
 from spark_jobs.replicate.loading import begun as begin
-from spark_jobs.replicate.log_order import LogOrder
+from spark_jobs.replicate.order.log_order import LogOrder
 from spark_jobs.replicate.task import run_task
 from tests.docs.doc_blocks import ROOT, page_of
 from tests.integration.test_ordered_stream import mapping_of, written
@@ -179,7 +179,7 @@ def test_a_task_that_dies_at_any_step_of_a_commit_keeps_each_change_once(kept, b
     archive.close()
     fsync, left, deaths, dice = os.fsync, [0], 0, random.Random(7)
     placed, slices = LogOrder.placed, []
-    monkeypatch.setattr("spark_jobs.replicate.stream_reader.SLICE_BYTES", 3_000)
+    monkeypatch.setattr("spark_jobs.replicate.order.stream_reader.SLICE_BYTES", 3_000)
     monkeypatch.setattr("kafkaio.committed_reader._AT_ONCE", 10)
     monkeypatch.setattr(LogOrder, "placed", lambda order, one: slices.append(one.open) or placed(order, one))
 

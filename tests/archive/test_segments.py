@@ -15,8 +15,8 @@ from schemas.errors import ConfigError, DecodeError, SinkError
 from schemas.settings.task_section import TaskTarget
 from spark_jobs.archive.archive_folder import ArchiveManifest
 from spark_jobs.archive.segments import ROW, SCHEMA, STATEMENT, ArchivedRecord, SegmentReader, segment_file
-from spark_jobs.replicate.apply_target import SourceState
-from spark_jobs.replicate.archiver import FileTarget
+from spark_jobs.replicate.apply.apply_target import SourceState
+from spark_jobs.replicate.apply.archiver import FileTarget
 
 POSITIONS = st.integers(0, 99).map(lambda number: f"0000.0000000001.{number:012d}.0000000001")
 RECORDS = st.builds(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from spark_jobs.replicate.task_figures import Conflicts, SourceProgress, TaskFigures
+from spark_jobs.replicate.apply.components import Conflicts
+from spark_jobs.replicate.task_figures import SourceProgress, TaskFigures
 from tidemark.api.task_metrics import task_metrics
 
 

@@ -14,7 +14,7 @@ import pytest
 from devservers import Database
 from mysqlio.server_access import ServerAccess
 from schemas.settings.task_section import TaskTarget
-from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
+from spark_jobs.replicate.apply.apply_target import ApplyTarget, SourceState
 from tests.support.servers import database as server_of
 from tests.support.servers import unique_name
 from tidemark.demo import commit_journal, row_comparison, shop

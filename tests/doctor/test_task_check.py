@@ -10,7 +10,7 @@ import pytest
 from kafkaio.cluster_admin import ClusterAdmin
 from kafkaio.topic_admin import TopicAdmin
 from schemas.settings import from_mapping
-from spark_jobs.replicate.apply_target import ApplyTarget
+from spark_jobs.replicate.apply.apply_target import ApplyTarget
 from tests.integration.test_ordered_stream import mapping_of
 from tests.replicate.conftest import source  # noqa: F401 - a fixture
 from tests.support.producers import SIGNAL, running

@@ -20,8 +20,8 @@ from schemas.members import Members, ReaderEntry, ReaderPhase, reader_key, reade
 from schemas.position import Position
 from schemas.settings import Settings, from_mapping
 from schemas.topics import commits_topic, members_topic
-from spark_jobs.replicate.frontier import LoggedEvents, StreamMerge
-from spark_jobs.replicate.membership import Membership
+from spark_jobs.replicate.order.frontier import LoggedEvents, StreamMerge
+from spark_jobs.replicate.order.membership import Membership
 from tests.e2e.topics import Notifications, RecordReader
 from tests.support.producers import SIGNAL, Source
 from tests.support.producing import RunningProducer

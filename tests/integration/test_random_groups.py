@@ -14,7 +14,7 @@ from kafkaio.shared_log import SharedLog
 from schemas.errors import ConfigError, FencedError
 from schemas.members import Members, SourcePhase
 from schemas.signals import CLOSE_SOURCE, PAUSE_SOURCE, RESUME_SOURCE
-from spark_jobs.replicate.frontier import StreamMerge
+from spark_jobs.replicate.order.frontier import StreamMerge
 from tests.integration.group_scene import GroupScene, PlayedReader, RunningSource
 from tidemark.api.group_members import GroupMembers, Operator
 

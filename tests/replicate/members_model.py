@@ -25,8 +25,8 @@ from schemas.members import (
 )
 from schemas.overriding import override
 from schemas.stream_order import StreamPosition
-from spark_jobs.replicate.frontier import LoggedEvents, SourceCursor, StreamMerge
-from spark_jobs.replicate.membership import Membership
+from spark_jobs.replicate.order.frontier import LoggedEvents, SourceCursor, StreamMerge
+from spark_jobs.replicate.order.membership import Membership
 from tests.replicate.model_source import NOON_US, SECOND_US, TICK_US, Event, ModelSource, WrongError
 
 

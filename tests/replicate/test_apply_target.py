@@ -9,8 +9,8 @@ import pytest
 
 from mysqlio.server_access import ServerAccess
 from schemas.errors import FencedError, RetriableSourceError
-from spark_jobs.replicate import apply_target
-from spark_jobs.replicate.apply_target import ApplyTarget
+from spark_jobs.replicate.apply import apply_target
+from spark_jobs.replicate.apply.apply_target import ApplyTarget
 from tests.replicate.task_scene import task_of
 from tests.support.producers import Source
 from tests.support.servers import database, unique_name

@@ -19,13 +19,13 @@ from schemas.settings import from_mapping
 from schemas.settings.task_section import ApplySettings, TaskSettings, TaskTarget
 from schemas.types.column_facts import Semantic
 from schemas.types.connect import value_schema
-from spark_jobs.replicate.apply_target import ApplyTarget
-from spark_jobs.replicate.compaction import COLLATIONS, Compactor, EqualKeys
-from spark_jobs.replicate.log_order import RowEvent
-from spark_jobs.replicate.row_statements import TableStatements, TextedRow
-from spark_jobs.replicate.row_texts import RowTexts
-from spark_jobs.replicate.row_values import RowDecoder
-from spark_jobs.replicate.row_writer import RowWriter
+from spark_jobs.replicate.apply.apply_target import ApplyTarget
+from spark_jobs.replicate.apply.compaction import COLLATIONS, Compactor, EqualKeys
+from spark_jobs.replicate.apply.row_writer import RowWriter
+from spark_jobs.replicate.rows.row_events import RowEvent
+from spark_jobs.replicate.rows.row_statements import TableStatements, TextedRow
+from spark_jobs.replicate.rows.row_texts import RowTexts
+from spark_jobs.replicate.rows.row_values import RowDecoder
 from tests.integration.test_ordered_stream import mapping_of
 from tests.replicate.task_scene import catch_up, eventual, rows_of, task_of
 from tests.replicate.test_row_texts import COLUMNS, DECODER, record, row

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from schemas.settings.task_section import task_from_mapping
-from spark_jobs.replicate.components import components
-from spark_jobs.replicate.parallel_apply import rules_of
+from spark_jobs.replicate.apply.components import components
+from spark_jobs.replicate.apply.parallel_apply import rules_of
 
 
 def test_three_statements_and_an_insert_are_two_components() -> None:

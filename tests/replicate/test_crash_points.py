@@ -18,8 +18,9 @@ import pytest
 from mysqlio.server_access import ServerAccess
 from schemas.settings import from_mapping
 from schemas.settings.task_section import TaskSettings
-from spark_jobs.replicate import apply_target, task_source
-from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
+from spark_jobs.replicate import task_source
+from spark_jobs.replicate.apply import apply_target
+from spark_jobs.replicate.apply.apply_target import ApplyTarget, SourceState
 from spark_jobs.replicate.task import TaskAttempt
 from tests.integration.test_ordered_stream import mapping_of, written
 from tests.replicate.task_scene import COLUMNS, Died, catch_up, rows_of, task_of

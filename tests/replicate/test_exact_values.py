@@ -14,7 +14,7 @@ from producer.stream.groups import TransactionAssembler
 from schemas.exact_values import EXACT_HEADER
 from schemas.settings import Settings
 from schemas.topics import change_topic
-from spark_jobs.replicate.row_values import RowChange
+from spark_jobs.replicate.rows.row_values import RowChange
 from tests.codec.oracle import session
 from tests.integration.among_changes import ended, signal
 from tests.replicate.test_row_values import Target, require_same_rows, settings_of

@@ -18,7 +18,7 @@ from schemas.errors import ConfigError, SinkError
 from schemas.settings import from_mapping
 from schemas.settings.task_section import TaskSettings
 from spark_jobs.archive.archive_folder import ArchiveManifest
-from spark_jobs.replicate.apply_target import ApplyTarget
+from spark_jobs.replicate.apply.apply_target import ApplyTarget
 from spark_jobs.replicate.task import run_task
 from tests.integration.test_ordered_stream import DIES_IN_A_PART, Process, mapping_of, written
 from tests.replicate.task_scene import COLUMNS, Died, catch_up, eventual, rows_of, task_of

@@ -11,7 +11,7 @@ from schemas.errors import StateError
 from schemas.json_codec import decode, encode
 from schemas.position import Position
 from schemas.stream_order import StreamPosition
-from spark_jobs.replicate.frontier import LoggedEvents, SourceCursor, StreamMerge
+from spark_jobs.replicate.order.frontier import LoggedEvents, SourceCursor, StreamMerge
 
 
 def at(offset: int, epoch: int = 0) -> Position:

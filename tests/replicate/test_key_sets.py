@@ -18,12 +18,12 @@ from schemas.errors import SourceError
 from schemas.settings.task_section import TaskTarget
 from schemas.types.column_facts import Semantic, semantic_of
 from spark_jobs.arrow import literal_kernels as kernels
-from spark_jobs.replicate.apply_target import ApplyTarget
-from spark_jobs.replicate.components import components
-from spark_jobs.replicate.key_sets import KeySets
-from spark_jobs.replicate.log_order import RowEvent
-from spark_jobs.replicate.row_statements import TableStatements, TextedRow
-from spark_jobs.replicate.row_values import LiteralForm, RowColumn, RowRecord
+from spark_jobs.replicate.apply.apply_target import ApplyTarget
+from spark_jobs.replicate.apply.components import components
+from spark_jobs.replicate.apply.key_sets import KeySets
+from spark_jobs.replicate.rows.row_events import RowEvent
+from spark_jobs.replicate.rows.row_statements import TableStatements, TextedRow
+from spark_jobs.replicate.rows.row_values import LiteralForm, RowColumn, RowRecord
 from tests.support.servers import database
 
 SERVERS = ("mysql80", "mysql97", "mariadb114")

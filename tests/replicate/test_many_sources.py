@@ -17,8 +17,8 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 from schemas.errors import ConfigError
 from schemas.settings import Settings, from_mapping
 from schemas.settings.task_section import TaskSettings
-from spark_jobs.replicate.apply_target import ApplyTarget
-from spark_jobs.replicate.plans import PlanStore
+from spark_jobs.replicate.apply.apply_target import ApplyTarget
+from spark_jobs.replicate.apply.plans import PlanStore
 from spark_jobs.replicate.task import run_task
 from tests.integration.test_ordered_stream import mapping_of, written
 from tests.replicate.task_scene import COLUMNS, Died, catch_up, eventual, rows_of, task_of

@@ -8,9 +8,9 @@ import pytest
 
 from schemas.notifications import SIGNAL as SIGNAL_ANSWER
 from schemas.settings import from_mapping
+from spark_jobs.replicate.apply.row_writer import RowWriter
 from spark_jobs.replicate.loading import SourceTopics
-from spark_jobs.replicate.row_writer import RowWriter
-from spark_jobs.replicate.stream_reader import _SourceRecords
+from spark_jobs.replicate.order.stream_reader import _SourceRecords
 from spark_jobs.replicate.task import TaskAttempt
 from tests.e2e.topics import Notifications
 from tests.integration.test_ordered_stream import mapping_of, written
@@ -125,7 +125,7 @@ def test_a_transaction_larger_than_memory_should_hold_is_applied_in_slices(sourc
         deaths = 0
         for attempt in range(100):
             left[0] = 7
-            monkeypatch.setattr("spark_jobs.replicate.stream_reader.SLICE_BYTES", 5_000 + attempt * 7_777 % 40_000)
+            monkeypatch.setattr("spark_jobs.replicate.order.stream_reader.SLICE_BYTES", 5_000 + attempt * 7_777 % 40_000)
             try:
                 catch_up(task)
                 break

@@ -24,9 +24,9 @@ from schemas.errors import FencedError, RetriableSourceError, SinkError
 from schemas.settings import from_mapping
 from schemas.settings.task_section import TaskSettings
 from spark_jobs.replicate import task_source
-from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
-from spark_jobs.replicate.plans import PlanStore
-from spark_jobs.replicate.share_workers import ShareWorker
+from spark_jobs.replicate.apply.apply_target import ApplyTarget, SourceState
+from spark_jobs.replicate.apply.plans import PlanStore
+from spark_jobs.replicate.apply.share_workers import ShareWorker
 from spark_jobs.replicate.task import TaskAttempt
 from tests.integration.test_ordered_stream import mapping_of
 from tests.replicate.task_scene import Died, catch_up, eventual, rows_of, task_of
@@ -325,7 +325,7 @@ def test_transactions_of_a_source_are_whole_in_the_target_up_to_the_rows_of_a_ba
     """Though they are read in slices, and the task dies between two of its transactions."""
     apply = replace(stream.task.apply, max_batch_rows=most)
     task = replace(stream.task, target=replace(stream.task.target, consistency="transaction"), apply=apply)
-    monkeypatch.setattr("spark_jobs.replicate.stream_reader.SLICE_BYTES", 9_000)
+    monkeypatch.setattr("spark_jobs.replicate.order.stream_reader.SLICE_BYTES", 9_000)
     stream.put_back()
     while dies(task, Statements("COMMIT", passed=7), monkeypatch):
         pass

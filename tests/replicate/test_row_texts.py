@@ -15,9 +15,9 @@ from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import DecodeError
 from schemas.exact_values import ExactValues
 from schemas.types.connect import value_schema
-from spark_jobs.replicate.log_order import RowEvent
-from spark_jobs.replicate.row_texts import KernelTexts, RowTexts, TableTexts
-from spark_jobs.replicate.row_values import RowDecoder, RowRecord
+from spark_jobs.replicate.rows.row_events import RowEvent
+from spark_jobs.replicate.rows.row_texts import KernelTexts, RowTexts, TableTexts
+from spark_jobs.replicate.rows.row_values import RowDecoder, RowRecord
 
 COLUMNS = (
     Column("id", ColumnType.INT, nullable=False),

@@ -29,9 +29,9 @@ from schemas.settings import Settings, from_mapping
 from schemas.topics import change_topic
 from schemas.types.column_facts import SPATIAL_TYPES
 from schemas.types.connect import value_schema
-from spark_jobs.replicate.log_order import RowEvent
-from spark_jobs.replicate.row_texts import KernelTexts
-from spark_jobs.replicate.row_values import RowDecoder, RowRecord, is_refused_if_strict
+from spark_jobs.replicate.rows.row_events import RowEvent
+from spark_jobs.replicate.rows.row_texts import KernelTexts
+from spark_jobs.replicate.rows.row_values import RowDecoder, RowRecord, is_refused_if_strict
 from tests.codec.kinds import character_kinds, character_pool
 from tests.codec.oracle import session
 from tests.codec.random_tables import RandomTable, tables

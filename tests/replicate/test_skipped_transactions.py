@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from schemas.errors import ConfigError
 from schemas.settings import from_mapping
-from spark_jobs.replicate.apply_target import ApplyTarget
+from spark_jobs.replicate.apply.apply_target import ApplyTarget
 from tests.e2e.topics import RecordReader
 from tests.integration.test_ordered_stream import mapping_of
 from tests.replicate.task_scene import COLUMNS, Died, catch_up, rows_of, task_of

@@ -15,7 +15,7 @@ from schemas.errors import StateError
 from schemas.position import Position
 from schemas.settings import KafkaSettings
 from schemas.topics import commits_topic
-from spark_jobs.replicate.stream_reader import StreamReader
+from spark_jobs.replicate.order.stream_reader import StreamReader
 from tests.support.servers import unique_name
 
 AT = Position(0, 1, 100)

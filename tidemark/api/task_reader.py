@@ -16,7 +16,7 @@ from tidemark.status.task_status import SourceOfTaskStatus, TaskStatus
 
 if TYPE_CHECKING:
     from schemas.settings.task_section import TaskSettings
-    from spark_jobs.replicate.apply_target import TaskFacts
+    from spark_jobs.replicate.apply.apply_target import TaskFacts
 
 _MICRO = 1_000_000
 

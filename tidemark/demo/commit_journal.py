@@ -16,7 +16,7 @@ from devservers import Database
 from mysqlio.server_errors import ServerCode, ServerError, server_code
 from schemas.errors import TidemarkError
 from schemas.json_codec import decode
-from spark_jobs.replicate.apply_target import SourceState
+from spark_jobs.replicate.apply.apply_target import SourceState
 from tidemark.demo.stack import TASK, DemoError
 
 if TYPE_CHECKING:

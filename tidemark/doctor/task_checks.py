@@ -21,11 +21,11 @@ from schemas.findings import Finding, Remedy, Severity
 from schemas.loop_marks import META
 from schemas.settings.task_section import SERVERS
 from schemas.topics import commits_topic, members_topic, schema_change_topic
-from spark_jobs.replicate.apply_target import ApplyTarget
+from spark_jobs.replicate.apply.apply_target import ApplyTarget
 from spark_jobs.replicate.destination import target_of
 from spark_jobs.replicate.loading import tables_in
-from spark_jobs.replicate.log_order import LogOrder
-from spark_jobs.replicate.row_values import RowDecoder
+from spark_jobs.replicate.order.log_order import LogOrder
+from spark_jobs.replicate.rows.row_values import RowDecoder
 from spark_jobs.replicate.task_source import SourceOfTask
 from tidemark.doctor.area_findings import listed
 from tidemark.doctor.examination import AREA_S, Examination, asked, gathered

@@ -17,18 +17,19 @@ from schemas.errors import StateError
 from schemas.json_codec import decode, json_field
 from schemas.position import Position
 from schemas.schema_changes import StatementSession
-from spark_jobs.replicate.frontier import LoggedEvents
-from spark_jobs.replicate.row_values import RowRecord, exact_note
+from spark_jobs.replicate.order.frontier import LoggedEvents
+from spark_jobs.replicate.rows.row_events import RowEvent, row_event
+from spark_jobs.replicate.rows.row_values import RowRecord, exact_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kafkaio.committed_reader import CommittedRecord
     from schemas.commit_records import ChunkRows, CommitRecord
-    from spark_jobs.replicate.record_heads import RecordHead
-    from spark_jobs.replicate.row_values import RowDecoder
-    from spark_jobs.replicate.skipped_transactions import SkippedTransactions
-    from spark_jobs.replicate.stream_reader import KafkaTransaction
+    from spark_jobs.replicate.order.skipped_transactions import SkippedTransactions
+    from spark_jobs.replicate.order.stream_reader import KafkaTransaction
+    from spark_jobs.replicate.rows.record_heads import RecordHead
+    from spark_jobs.replicate.rows.row_values import RowDecoder
 
 PREFIX: Final = len(Position.MINIMUM.prefix)
 """Characters of the position of a transaction, in the positions of its rows."""
@@ -36,25 +37,6 @@ _EVENT_BYTES: Final = 600
 """Of an event in memory, beside the bytes of its record."""
 _RANKS: Final = {"r": 0, "ddl": 1, "t": 1, "d": 2, "u": 2, "c": 3}
 """Of events at one position: the delete of a changed key comes before its insert."""
-
-
-class RowEvent(NamedTuple):
-    """A change of one row of `table` (database, table); `op` is Debezium's letter. `request` asked for a row of a snapshot.
-
-    `before` and `after` are the records that have the old row and the new one: of an update of a key two, else one. `source` is
-    the one that it is of. `is_skipped`: its transaction is not applied.
-    """
-
-    position: str
-    op: str
-    table: tuple[str, str]
-    schema_id: int
-    before: RowRecord | None
-    after: RowRecord | None
-    checks_keys: bool
-    request: str = ""
-    source: str = ""
-    is_skipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +198,6 @@ class LogOrder:
 def transaction_at(prefix: str) -> Position:
     """Return the position of the transaction that rows with this prefix are of."""
     return Position.parse(f"{prefix}.{0:010d}")
-
-
-def row_event(head: RecordHead, record: RowRecord, position: str, request: str = "", source: str = "") -> RowEvent:
-    """Return the event of a record."""
-    op = head.op
-    before, after = record if op in "du" else None, record if op in "cru" else None
-    return RowEvent(position, op, head.table, head.schema_id, before, after, record.checks_keys, request, source)
 
 
 def joined(events: Sequence[Event]) -> Iterator[Event]:

@@ -20,22 +20,21 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from schemas.errors import SinkError, StateError
-from spark_jobs.replicate.components import components
-from spark_jobs.replicate.key_sets import KeySets
-from spark_jobs.replicate.plans import DIVISION, BatchPlan, PlanStore, divided
-from spark_jobs.replicate.row_writer import RowWriter
-from spark_jobs.replicate.share_workers import ShareThreads
-from spark_jobs.replicate.task_figures import Conflicts
+from spark_jobs.replicate.apply.components import Conflicts, components
+from spark_jobs.replicate.apply.key_sets import KeySets
+from spark_jobs.replicate.apply.plans import DIVISION, BatchPlan, PlanStore, divided
+from spark_jobs.replicate.apply.row_writer import RowWriter
+from spark_jobs.replicate.apply.share_workers import ShareThreads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from schemas.settings.task_section import TaskSettings
-    from spark_jobs.replicate.apply_target import ApplyTarget, SourceState, StreamProgress
-    from spark_jobs.replicate.log_order import RowEvent
-    from spark_jobs.replicate.row_statements import TextedRow
-    from spark_jobs.replicate.row_values import RowDecoder
-    from spark_jobs.replicate.row_writer import Loading
+    from spark_jobs.replicate.apply.apply_target import ApplyTarget, SourceState, StreamProgress
+    from spark_jobs.replicate.apply.row_writer import Loading
+    from spark_jobs.replicate.rows.row_events import RowEvent
+    from spark_jobs.replicate.rows.row_statements import TextedRow
+    from spark_jobs.replicate.rows.row_values import RowDecoder
 
 log = structlog.get_logger()
 

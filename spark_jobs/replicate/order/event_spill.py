@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from schemas.overriding import override
 
 if TYPE_CHECKING:
-    from spark_jobs.replicate.frontier import LoggedEvents
-    from spark_jobs.replicate.log_order import Event, LogOrder
-    from spark_jobs.replicate.stream_reader import KafkaTransaction
+    from spark_jobs.replicate.order.frontier import LoggedEvents
+    from spark_jobs.replicate.order.log_order import Event, LogOrder
+    from spark_jobs.replicate.order.stream_reader import KafkaTransaction
 
 T = TypeVar("T")
 

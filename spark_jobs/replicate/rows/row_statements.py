@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mysqlio.quoting import qualified, quoted
-from spark_jobs.replicate.row_texts import TableTexts
+from spark_jobs.replicate.rows.row_texts import TableTexts
 
 if TYPE_CHECKING:
     from schemas.columns import TableSchema
-    from spark_jobs.replicate.log_order import RowEvent
-    from spark_jobs.replicate.row_texts import RowTexts
-    from spark_jobs.replicate.row_values import RowDecoder
+    from spark_jobs.replicate.rows.row_events import RowEvent
+    from spark_jobs.replicate.rows.row_texts import RowTexts
+    from spark_jobs.replicate.rows.row_values import RowDecoder
 
 MODE: Final = "ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"
 """The sql_mode of all sessions, beside STRICT_ALL_TABLES: literals need it."""

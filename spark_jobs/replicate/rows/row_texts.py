@@ -22,13 +22,13 @@ from schemas.types.column_facts import TEXT_TYPES, Semantic, semantic_of
 from spark_jobs.arrow import literal_kernels as kernels
 from spark_jobs.arrow.avro_program import AvroProgram, value_program
 from spark_jobs.arrow.record_leaves import Ints, NotedLeaves, RecordBytes, leaves_of
-from spark_jobs.replicate.record_heads import FRAME
-from spark_jobs.replicate.row_values import floating_literal, is_refused_if_strict
+from spark_jobs.replicate.rows.record_heads import FRAME
+from spark_jobs.replicate.rows.row_values import floating_literal, is_refused_if_strict
 
 if TYPE_CHECKING:
     from schemas.columns import Column, TableSchema
-    from spark_jobs.replicate.log_order import RowEvent
-    from spark_jobs.replicate.row_values import LiteralForm, Row, RowColumn, RowDecoder
+    from spark_jobs.replicate.rows.row_events import RowEvent
+    from spark_jobs.replicate.rows.row_values import LiteralForm, Row, RowColumn, RowDecoder
 
 _BEFORE, _AFTER = "before", "after"
 _IMAGES: Final = ((_BEFORE,), (_AFTER,))

@@ -29,7 +29,7 @@ from schemas.names import adjusted_field_name
 from schemas.types import connect_bases as bases
 from schemas.types.column_facts import Semantic, is_beyond_long, semantic_of
 from spark_jobs.arrow import literal_kernels as kernels
-from spark_jobs.replicate.record_heads import HeadReader, RecordHead, head_of
+from spark_jobs.replicate.rows.record_heads import HeadReader, RecordHead, head_of
 
 Writer = Callable[[Any], bytes]
 """Returns the literal of a value that is not NULL."""

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from schemas.errors import FencedError, RetriableSourceError, SinkError
-from spark_jobs.replicate.apply_target import ApplyTarget
-from spark_jobs.replicate.row_writer import RefusedRowError, RowWriter
+from spark_jobs.replicate.apply.apply_target import ApplyTarget
+from spark_jobs.replicate.apply.row_writer import RefusedRowError, RowWriter
 
 if TYPE_CHECKING:
     from mysqlio.server_access import ServerAccess
     from schemas.settings.task_section import ApplySettings
-    from spark_jobs.replicate.row_statements import TextedRow
-    from spark_jobs.replicate.row_values import RowDecoder
+    from spark_jobs.replicate.rows.row_statements import TextedRow
+    from spark_jobs.replicate.rows.row_values import RowDecoder
 
 log = structlog.get_logger()
 

@@ -20,7 +20,7 @@ import numpy as np
 from mysqlio.quoting import quoted_bytes
 from schemas.types.column_facts import FACTS, FLOAT_BYTES, Semantic, semantic_of
 from spark_jobs.arrow import literal_kernels as kernels
-from spark_jobs.replicate.compaction import COLLATIONS, EqualKeys, is_comparable
+from spark_jobs.replicate.apply.compaction import COLLATIONS, EqualKeys, is_comparable
 
 if TYPE_CHECKING:
     from schemas.columns import Column

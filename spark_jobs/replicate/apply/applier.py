@@ -15,29 +15,36 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from schemas.errors import SinkError
 from schemas.overriding import override
-from spark_jobs.replicate.apply_target import StreamProgress
-from spark_jobs.replicate.ddl_statements import DdlStatements
-from spark_jobs.replicate.event_spill import SourceSpill
-from spark_jobs.replicate.frontier import LoggedEvents, SourceCursor, StreamMerge
-from spark_jobs.replicate.log_order import PREFIX, RowEvent
+from spark_jobs.replicate.apply.apply_target import StreamProgress
+from spark_jobs.replicate.apply.ddl_statements import DdlStatements
+from spark_jobs.replicate.order.event_spill import SourceSpill
+from spark_jobs.replicate.order.frontier import LoggedEvents, SourceCursor, StreamMerge
+from spark_jobs.replicate.order.log_order import PREFIX
+from spark_jobs.replicate.rows.row_events import RowEvent
 
 if TYPE_CHECKING:
-    from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
-    from spark_jobs.replicate.destination import StatementWriter
-    from spark_jobs.replicate.log_order import Event, LogOrder
-    from spark_jobs.replicate.parallel_apply import ParallelApply
-    from spark_jobs.replicate.row_writer import Loading, RowWriter
-    from spark_jobs.replicate.stream_reader import KafkaTransaction
+    from spark_jobs.replicate.apply.apply_target import ApplyTarget, SourceState
+    from spark_jobs.replicate.apply.parallel_apply import ParallelApply
+    from spark_jobs.replicate.apply.row_writer import Loading, RowWriter
+    from spark_jobs.replicate.order.log_order import Event, LogOrder, StatementEvent
+    from spark_jobs.replicate.order.stream_reader import KafkaTransaction
 
 _MOST_BYTES: Final = 32 << 20
 """Of the rows of a batch, each with about so many for its texts and objects:"""
 _ROW_BYTES: Final = 500
 _IDLE_S: Final = 10.0
 """How far a source without changes is read is written so often: a start reads no more of commit records than that."""
+
+
+class StatementWriter(Protocol):
+    """Runs or keeps statements of one source."""
+
+    def run(self, event: StatementEvent | RowEvent, state: SourceState) -> SourceState:
+        """Run or keep a statement, or a truncate; return the state behind it."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from schemas.members import (
     reader_key,
     revoke_key,
 )
-from spark_jobs.replicate.frontier import StreamMerge
+from spark_jobs.replicate.order.frontier import StreamMerge
 
 PATIENCE_S: Final = 60.0
 """So long a reader waits for a source that it has acknowledged and that has not come online."""

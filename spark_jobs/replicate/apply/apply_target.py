@@ -38,16 +38,17 @@ from schemas.json_codec import Form, decode, encode, json_field
 from schemas.loop_marks import drop_table, mark_table, with_comment, with_drop
 from schemas.paused_task import TaskPause
 from schemas.stream_order import StreamPosition
-from spark_jobs.replicate.frontier import SourceCursor
-from spark_jobs.replicate.row_statements import MODE
+from spark_jobs.replicate.order.frontier import SourceCursor
+from spark_jobs.replicate.rows.row_statements import MODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mysqlio.connection import Connection
     from mysqlio.server_access import ServerAccess
-    from spark_jobs.replicate.log_order import Event, RowEvent
-    from spark_jobs.replicate.stream_reader import KafkaTransaction
+    from spark_jobs.replicate.order.log_order import Event
+    from spark_jobs.replicate.order.stream_reader import KafkaTransaction
+    from spark_jobs.replicate.rows.row_events import RowEvent
 
 _IDLE_S: Final = 28_800
 _HANGS_S: Final = 30

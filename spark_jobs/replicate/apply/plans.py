@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from schemas.json_codec import Form, decode, encode
-from spark_jobs.replicate.apply_target import SourceState, StreamProgress
+from spark_jobs.replicate.apply.apply_target import SourceState, StreamProgress
 
 if TYPE_CHECKING:
-    from spark_jobs.replicate.apply_target import ApplyTarget
+    from spark_jobs.replicate.apply.apply_target import ApplyTarget
 
 DIVISION: Final = 1
 """The version of `divided`, and of the entries that components are made of: raise it with each change of them."""

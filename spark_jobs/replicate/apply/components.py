@@ -6,6 +6,15 @@ Ops of different components commute: any number of workers may apply them at onc
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicts:
+    """The conflict components of a batch that workers applied: how many, and the rows of the largest one."""
+
+    groups: int
+    largest: int
 
 
 def components(entries: Sequence[Collection[int]]) -> list[int]:

@@ -21,19 +21,19 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from mysqlio.definitions.table_parts import KeyPart
-from spark_jobs.replicate.row_texts import TableTexts
-from spark_jobs.replicate.target_keys import TargetKeys
-from spark_jobs.replicate.value_forms import ValueForms, comparison
+from spark_jobs.replicate.apply.target_keys import TargetKeys
+from spark_jobs.replicate.apply.value_forms import ValueForms, comparison
+from spark_jobs.replicate.rows.row_texts import TableTexts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from schemas.columns import Column
-    from spark_jobs.replicate.apply_target import ApplyTarget
-    from spark_jobs.replicate.row_statements import TextedRow
-    from spark_jobs.replicate.row_texts import Literals
-    from spark_jobs.replicate.row_values import RowDecoder
-    from spark_jobs.replicate.target_keys import ConflictKeys, Key, Reference, Table
+    from spark_jobs.replicate.apply.apply_target import ApplyTarget
+    from spark_jobs.replicate.apply.target_keys import ConflictKeys, Key, Reference, Table
+    from spark_jobs.replicate.rows.row_statements import TextedRow
+    from spark_jobs.replicate.rows.row_texts import Literals
+    from spark_jobs.replicate.rows.row_values import RowDecoder
 
 _NO_VALUES: Final = frozenset({b"NULL", b""})
 """The literals of NULL, and of a row that is missing."""

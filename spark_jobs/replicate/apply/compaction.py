@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, Final
 
 from schemas.types.column_facts import TEXT_TYPES, Semantic, fixed_length, semantic_of
 from spark_jobs.arrow import literal_kernels as kernels
-from spark_jobs.replicate.row_statements import STATEMENT_BYTES, RowSession, RowStatement, merged
+from spark_jobs.replicate.rows.row_statements import STATEMENT_BYTES, RowSession, RowStatement, merged
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mysqlio.information_schema import TableFacts
     from schemas.columns import Column
-    from spark_jobs.replicate.apply_target import ApplyTarget
-    from spark_jobs.replicate.log_order import RowEvent
-    from spark_jobs.replicate.row_statements import TableStatements, TextedRow
-    from spark_jobs.replicate.row_texts import RowTexts
+    from spark_jobs.replicate.apply.apply_target import ApplyTarget
+    from spark_jobs.replicate.rows.row_events import RowEvent
+    from spark_jobs.replicate.rows.row_statements import TableStatements, TextedRow
+    from spark_jobs.replicate.rows.row_texts import RowTexts
 
 _MEETINGS: Final = """
     SELECT 1 FROM information_schema.KEY_COLUMN_USAGE WHERE REFERENCED_TABLE_NAME IS NOT NULL

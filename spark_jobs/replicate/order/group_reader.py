@@ -14,12 +14,12 @@ from schemas import topics
 from schemas.errors import FencedError
 from schemas.member_log import MEMBERS_CONFIG, FollowedMembers
 from schemas.members import Acknowledgement, ReaderEntry, ReaderPhase, reader_key, reader_writer
-from spark_jobs.replicate.membership import Membership
+from spark_jobs.replicate.order.membership import Membership
 
 if TYPE_CHECKING:
     from schemas.members import MemberSource
     from schemas.settings import KafkaSettings
-    from spark_jobs.replicate.frontier import StreamMerge
+    from spark_jobs.replicate.order.frontier import StreamMerge
 
 log = structlog.get_logger()
 

@@ -14,14 +14,14 @@ from mysqlio.foreign_key_facts import SILENT_RULES, list_foreign_keys
 from mysqlio.information_schema import read_table_facts
 from mysqlio.server_facts import is_mariadb
 from schemas.errors import SinkError
-from spark_jobs.replicate.compaction import VERSIONED
-from spark_jobs.replicate.value_forms import without_blanks
+from spark_jobs.replicate.apply.compaction import VERSIONED
+from spark_jobs.replicate.apply.value_forms import without_blanks
 
 if TYPE_CHECKING:
     from mysqlio.foreign_key_facts import ForeignKey
     from mysqlio.information_schema import TableFacts
     from schemas.columns import Column, TableSchema
-    from spark_jobs.replicate.apply_target import ApplyTarget
+    from spark_jobs.replicate.apply.apply_target import ApplyTarget
 
 Table = tuple[str, str]
 """Database and name."""

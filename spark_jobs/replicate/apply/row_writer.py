@@ -14,15 +14,21 @@ import structlog
 from mysqlio.foreign_key_facts import list_foreign_keys
 from mysqlio.information_schema import read_table_facts
 from schemas.errors import RetriableSourceError, SinkError, SourceError
-from spark_jobs.replicate.compaction import Compactor, EqualKeys
-from spark_jobs.replicate.row_statements import RowSession, RowStatement, TableStatements, TextedRow, merged
+from spark_jobs.replicate.apply.compaction import Compactor, EqualKeys
+from spark_jobs.replicate.rows.row_statements import (
+    RowSession,
+    RowStatement,
+    TableStatements,
+    TextedRow,
+    merged,
+)
 
 if TYPE_CHECKING:
     from schemas.settings.task_section import ApplySettings
-    from spark_jobs.replicate.apply_target import ApplyTarget
-    from spark_jobs.replicate.log_order import RowEvent
-    from spark_jobs.replicate.row_texts import RowTexts
-    from spark_jobs.replicate.row_values import RowDecoder
+    from spark_jobs.replicate.apply.apply_target import ApplyTarget
+    from spark_jobs.replicate.rows.row_events import RowEvent
+    from spark_jobs.replicate.rows.row_texts import RowTexts
+    from spark_jobs.replicate.rows.row_values import RowDecoder
 
 Loading = Mapping[str, Collection[str]]
 """The tables of each source that are loaded still."""

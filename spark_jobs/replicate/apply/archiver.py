@@ -20,11 +20,12 @@ from schemas.json_codec import decode, encode
 from schemas.paused_task import TaskPause
 from spark_jobs.archive.archive_folder import Archive, ArchiveManifest
 from spark_jobs.archive.segments import ROW, STATEMENT, ArchivedRecord
-from spark_jobs.replicate.applier import FollowedSource
-from spark_jobs.replicate.apply_target import SourceState, TaskFacts
-from spark_jobs.replicate.log_order import PREFIX, Event, RowEvent, StatementEvent, transaction_at
-from spark_jobs.replicate.row_values import exact_note
-from spark_jobs.replicate.stream_reader import KafkaTransaction
+from spark_jobs.replicate.apply.applier import FollowedSource
+from spark_jobs.replicate.apply.apply_target import SourceState, TaskFacts
+from spark_jobs.replicate.order.log_order import PREFIX, Event, StatementEvent, transaction_at
+from spark_jobs.replicate.order.stream_reader import KafkaTransaction
+from spark_jobs.replicate.rows.row_events import RowEvent
+from spark_jobs.replicate.rows.row_values import exact_note
 from spark_jobs.store.durable_files import replace_file
 
 _IDLE_S: Final = 10.0

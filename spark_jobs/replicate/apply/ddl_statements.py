@@ -26,13 +26,13 @@ from mysqlio.quoting import qualified, quoted
 from schemas.errors import RetriableSourceError, SinkError, SourceError
 from schemas.json_codec import Form, decode, encode
 from schemas.loop_marks import META
-from spark_jobs.replicate.log_order import RowEvent
+from spark_jobs.replicate.rows.row_events import RowEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spark_jobs.replicate.apply_target import ApplyTarget, SourceState
-    from spark_jobs.replicate.log_order import StatementEvent
+    from spark_jobs.replicate.apply.apply_target import ApplyTarget, SourceState
+    from spark_jobs.replicate.order.log_order import StatementEvent
 
 log = structlog.get_logger()
 
