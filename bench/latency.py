@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from bench.bench_figures import OURS, Figure, Found
 from bench.bench_tools import Debezium, Tidemark, Tool, bring_to_end
 from bench.cost import cost_of
-from bench.log_lag import LagReader
+from bench.log_lag import InTopic, LagReader
 from bench.paced_load import PacedLoad
 from bench.scene import DATABASE as TABLE
 from bench.stage import Stage
@@ -75,7 +75,7 @@ def _round(stage: Stage, tool: Tool, first: int, per_s: int) -> Figure:
     """Run the load beside one tool that is up to date; what is sent in the first seconds does not count."""
     pid = tool.resume()
     try:
-        with LagReader(stage, TABLE, tool.topic) as reader:
+        with LagReader(stage, TABLE, InTopic(stage, tool.topic)) as reader:
             reader.wait_until_current()
             with PacedLoad(stage, TABLE, first, per_s, 1, SECONDS + _WARM_UP_S) as load:
                 time.sleep(_WARM_UP_S)

@@ -1,7 +1,8 @@
-"""How long rows are on their way: from the statement that writes them to a consumer that reads committed records.
+"""How long rows are on their way: from the statement that writes them to where they arrive.
 
-The consumer has the client's defaults but `isolation.level`. It notes the key and the time of each record; the time of the
-statement is in column `d` of the row, and is looked up afterwards. Both clocks are of this machine.
+That is a consumer of committed records, with the client's defaults but `isolation.level`, or a table of another server, which is
+asked every 3 ms. The key and the time of each row are noted; the time of the statement is in column `d` of the row, and is read
+from the source afterwards. All clocks are of this machine.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Protocol, Self
 
 from confluent_kafka import Consumer, TopicPartition
 
 from bench.arrivals import Arrivals
 from bench.scene import BenchError
 from bench.stage import Stage
+from devservers import Database
 
 _NUMBER = re.compile(rb"-?\d+")
 
@@ -59,11 +61,20 @@ def lags(sent_s: Mapping[int, float], seen_s: Mapping[int, float], begin_s: floa
     return {**found, "max_ms": ordered[-1], "lag_rows": len(ordered)}
 
 
-class LagReader:
-    """A thread that reads a topic from its end on, until the end of the block."""
+class Arriving(Protocol):
+    """Where rows arrive. It is read by one thread."""
 
-    def __init__(self, stage: Stage, table: str, topic: str) -> None:
-        self._stage, self._table = stage, table
+    def next_keys(self) -> Iterable[int]:
+        """Return the keys of the rows that have arrived since the last call, after a short wait at most."""
+
+    def close(self) -> None:
+        """Give the connection up."""
+
+
+class InTopic:
+    """Rows that arrive in a topic of Kafka, from its end on."""
+
+    def __init__(self, stage: Stage, topic: str) -> None:
         servers = stage.scene.kafka.bootstrap_servers
         ends = Arrivals(servers, []).ends_of(topic)
         self._consumer = Consumer(
@@ -75,6 +86,49 @@ class LagReader:
             }
         )
         self._consumer.assign([TopicPartition(topic, number, offset) for number, offset in ends.items()])
+
+    def next_keys(self) -> Iterable[int]:
+        """Return the key of the next record."""
+        message: Any = self._consumer.poll(0.1)
+        return [id_of(message.key())] if message is not None and message.error() is None and message.key() else []
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self._consumer.close()
+
+
+class InServer:
+    """Rows that arrive in a table of another server, whose keys grow; the rows of a probe have ever smaller ones."""
+
+    _EVERY_S: Final = 0.003
+
+    def __init__(self, server: Database, table: str) -> None:
+        self._connection = server.connect(autocommit=True)
+        self._asked = f"SELECT id FROM {table} WHERE id > %s OR id < %s"
+        with self._connection.cursor() as cursor:
+            cursor.execute(f"SELECT COALESCE(MAX(id), 0), COALESCE(MIN(id), 0) FROM {table}")
+            self._most, self._least = cursor.fetchone()
+
+    def next_keys(self) -> Iterable[int]:
+        """Return the keys of the rows that are committed since the last call."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(self._asked, (self._most, self._least))
+            found = [key for (key,) in cursor.fetchall()]
+        if not found:
+            time.sleep(self._EVERY_S)
+        self._most, self._least = max([self._most, *found]), min([self._least, *found])
+        return found
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self._connection.close()
+
+
+class LagReader:
+    """A thread that notes when rows of a table of the stage arrive, until the end of the block, which closes `arriving`."""
+
+    def __init__(self, stage: Stage, table: str, arriving: Arriving) -> None:
+        self._stage, self._table, self._arriving = stage, table, arriving
         self.seen: dict[int, float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lag-reader")
@@ -86,7 +140,7 @@ class LagReader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stop.set()
         self._thread.join()
-        self._consumer.close()
+        self._arriving.close()
 
     def wait_until_current(self, seconds: float = 300.0) -> None:
         """Insert a row now and then until one has arrived that was inserted less than a second ago."""
@@ -121,8 +175,6 @@ class LagReader:
         return {key: at.replace(tzinfo=UTC).timestamp() for key, at in rows}
 
     def _run(self) -> None:
-        seen = self.seen
         while not self._stop.is_set():
-            message: Any = self._consumer.poll(0.1)
-            if message is not None and message.error() is None and message.key():
-                seen.setdefault(id_of(message.key()), time.time())
+            for key in self._arriving.next_keys():
+                self.seen.setdefault(key, time.time())

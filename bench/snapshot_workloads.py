@@ -14,7 +14,7 @@ from bench.bench_figures import OURS, Figure, Found
 from bench.bench_tools import Debezium, Tidemark, Tool, Worker, bring_to_end, noted, properties_of
 from bench.catch_up import COLD, tools_of
 from bench.flink_cdc import FlinkCdc
-from bench.log_lag import LagReader
+from bench.log_lag import InTopic, LagReader
 from bench.paced_load import PacedLoad
 from bench.scene import DATABASE as TABLE
 from bench.stage import LOAD_TABLE, Stage
@@ -78,7 +78,7 @@ def _round_with_load(tool: Tool, stage: Stage, rows: int, number: int) -> Figure
     """Let it read the table while rows of another one arrive; CPU of both counts, for each row of the snapshot."""
     pid = tool.resume()
     first = int(time.time()) * 5 * LOAD_PER_S  # above all keys of earlier rounds
-    with LagReader(stage, LOAD_TABLE, tool.load_topic) as reader:
+    with LagReader(stage, LOAD_TABLE, InTopic(stage, tool.load_topic)) as reader:
         reader.wait_until_current()
         with PacedLoad(stage, LOAD_TABLE, first, LOAD_PER_S, LOAD_ROWS, _LOAD_S):
             time.sleep(_BEFORE_S)

@@ -24,6 +24,8 @@ from bench import (
     soak,
     stored_result,
     task_apply,
+    task_delay,
+    task_memory,
 )
 from bench.bench_figures import OURS, Found, table
 from bench.benched_sinks import BASE, SINKS
@@ -55,6 +57,9 @@ WORKLOADS: dict[str, Workload] = {
     "apply-batched": Workload(task_apply.batched, None),
     "apply-single": Workload(task_apply.single, None),
     "apply-files": Workload(task_apply.files, None),
+    "apply-delay": Workload(task_delay.one_source, None),
+    "apply-delay-global": Workload(task_delay.one_of_two, None),
+    "apply-memory": Workload(task_memory.memory, None, short=False, base=task_memory.LONG),
     "soak-30m": Workload(soak.soak, None, short=False),
 }
 
@@ -105,7 +110,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--store", type=Path, metavar="FOLDER", help="write result.json and result.svg there; workloads that are not run stay"
     )
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long the soak takes (default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=30.0, help="length of the soak, and of the stop in apply-memory (default: %(default)s)"
+    )
     parser.add_argument(
         "--compare", type=Path, metavar="FILE", help="a stored result: fail where CPU per row is worse, relative to peer and limits"
     )

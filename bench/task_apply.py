@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.bench_figures import OURS, SERVER, Figure, Found
+from bench.benched_task import TargetServer, task_document
 from bench.cost import Cost, CostMeter, cost_of
 from bench.lake_feed import ROOT, Feed, spawned, tail
 from bench.lake_merge import say
@@ -26,13 +27,10 @@ from bench.scene import DATABASE as TABLE
 from bench.scene import BenchError
 from bench.stage import LOAD_TABLE, Stage
 from bench.workload_context import Context
-from devservers import start_database
 from schemas.overriding import override
 from spark_jobs.archive.archive_folder import ArchiveManifest
 from spark_jobs.archive.segments import SegmentReader, segment_file
 
-_SERVER: Final = "mysql80"
-_OPTIONS: Final = {"innodb_buffer_pool_size": "1G", "innodb_log_file_size": "1G"}
 _TABLES: Final = (TABLE, LOAD_TABLE)
 _BLOCK: Final = 250
 """Rows that a transaction inserts into each table; it updates 200 of an older block, and deletes the other 50 of the last one."""
@@ -76,8 +74,8 @@ def _measure(
         feed = Feed(stage, _TABLES, {"order": {"group": "bench"}})
         stack.callback(feed.stop)
         tools = {OURS: ROOT} | ({} if context.old is None else {"old": context.old})
-        tasks = [kind(stack, stage, tool, root) for tool, root in tools.items()]
-        tasks += [kind(stack, stage, f"{OURS}, {count} workers", ROOT, count) for count in workers]
+        tasks = [kind(stack, feed, tool, root) for tool, root in tools.items()]
+        tasks += [kind(stack, feed, f"{OURS}, {count} workers", ROOT, count) for count in workers]
         feed.fill(lambda: None)  # a task begins at the newest commit record
         for task in tasks:
             task.create_tables()
@@ -106,9 +104,9 @@ class _Run:
 class _Task(ABC):
     """A task of a checkout."""
 
-    def __init__(self, stack: ExitStack, stage: Stage, tool: str, root: Path, workers: int = 0) -> None:
-        self._stage, self._tool, self._root, self._workers = stage, tool, root, workers
-        self._folder = stage.folder / tool.replace(", ", "-").replace(" ", "-")
+    def __init__(self, stack: ExitStack, feed: Feed, tool: str, root: Path, workers: int = 0) -> None:
+        self._feed, self._stage, self._tool, self._root, self._workers = feed, feed.stage, tool, root, workers
+        self._folder = feed.stage.folder / tool.replace(", ", "-").replace(" ", "-")
         self._folder.mkdir()
         self._config = self._folder / "task.yaml"
         self._config.write_text(json.dumps(self._document(self._target(stack))), encoding="utf-8")
@@ -149,15 +147,11 @@ class _Task(ABC):
         return _Run(seconds, own, after - before)
 
     def _document(self, target: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "task": f"apply-{self._folder.name}",
-            "mode": "incremental",
-            "sources": [{"name": self._stage.name, "exclude_tables": [r".*\.tidemark_signal", r".*\.thousand"]}],
-            "kafka": {"bootstrap_servers": self._stage.scene.kafka.bootstrap_servers},
-            "format": {"registry": self._stage.scene.registry.url},
-            "target": target | ({"consistency": "eventual"} if self._workers else {}),
-            **({"apply": {"workers": self._workers}} if self._workers else {}),
-        }
+        document = task_document(f"apply-{self._folder.name}", [self._feed], target)
+        if self._workers:
+            document["target"]["consistency"] = "eventual"
+            document["apply"] = {"workers": self._workers}
+        return document
 
 
 class _ServerTask(_Task):
@@ -165,33 +159,23 @@ class _ServerTask(_Task):
 
     @override
     def _target(self, stack: ExitStack) -> dict[str, Any]:
-        server = self._server = stack.enter_context(start_database(_SERVER, self._folder, _OPTIONS))
-        return {
-            "type": "mysql", "host": server.host, "port": server.port, "user": server.user, "password": server.password,
-            "tls": {"mode": "disabled"},
-        }  # fmt: skip
+        self._server = TargetServer(stack, self._folder)
+        return self._server.settings()
 
     @override
     def create_tables(self) -> None:
-        statements = [f"CREATE DATABASE {self._stage.name} CHARACTER SET utf8mb4"]
-        with self._stage.connect() as connection, connection.cursor() as cursor:
-            for table in _TABLES:
-                cursor.execute(f"SHOW CREATE TABLE {table}")
-                statements += [f"USE {self._stage.name}", cursor.fetchone()[1]]
-        with self._server.connect() as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
+        self._server.create(self._stage, _TABLES)
 
     @override
     def measured(self, rows: int) -> list[tuple[str, Figure]]:
-        own, server = self._measured(rows, self._server.pid)
+        own, server = self._measured(rows, self._server.database.pid)
         self._require_equal()
         return [(self._tool, own), (f"{SERVER}{self._tool}", server)]
 
     def _require_equal(self) -> None:
         asked = " UNION ALL ".join(_SUMS.format(f"{self._stage.name}.{table}") for table in _TABLES)
         sums = []
-        for server in (self._stage.scene.database, self._server):
+        for server in (self._stage.scene.database, self._server.database):
             with server.connect() as connection, connection.cursor() as cursor:
                 cursor.execute(asked)
                 sums.append(cursor.fetchall())
