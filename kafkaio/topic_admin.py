@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
 from kafkaio.client import RETRY_S, TURN_S, answers, client_config, failure, is_refusal, opened
@@ -219,7 +226,7 @@ class TopicAdmin:
                 request: dict[TopicPartition, Any] = dict.fromkeys(wanted[begin : begin + _ASKED_AT_ONCE], largest)
                 for where, future in self._admin.list_offsets(request, request_timeout=self._answer_s).items():
                     try:
-                        newest[where.topic] = max(future.result().timestamp, newest.get(where.topic, 0))
+                        newest[where.topic] = max(_answer(future).timestamp, newest.get(where.topic, 0))
                     except KafkaException:
                         unknown.add(where.topic)
         return {topic: at for topic, at in newest.items() if at > 0 and topic not in unknown}
@@ -258,7 +265,7 @@ class TopicAdmin:
         for where, future in futures.items():
             try:
                 with waiting("kafka", self._servers, f"the end of {where.topic}[{where.partition}]"):
-                    found = future.result()  # comes within the time of the request
+                    found = _answer(future)  # comes within the time of the request
                 ends.setdefault(where.topic, {})[where.partition] = found.offset
             except KafkaException as error:
                 if retry and error.args[0].code() not in _FINAL:
@@ -288,6 +295,17 @@ class TopicAdmin:
                             self._admin = opened(AdminClient, self._config)  # see `leaders_of`
                         message = f"Kafka cannot be reached: {error.args[0].str()}; check kafka.bootstrap_servers"
                         raise PublishError(message) from error
+
+
+def _answer(future: Any) -> Any:
+    """Return the answer about a partition; `KafkaException` without one.
+
+    librdkafka (2.16) reports no error for the partitions of a leader that did not answer in time, and no offset.
+    """
+    answer = future.result()
+    if answer.offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the leader did not answer in time"))  # noqa: SLF001 - its public name
+    return answer
 
 
 def _note_refusal(admin: weakref.ref[TopicAdmin], error: KafkaError) -> None:

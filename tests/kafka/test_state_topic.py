@@ -16,6 +16,7 @@ from producer.kafka.tables import TableTopics
 from schemas.errors import FencedError, PublishError, StateError
 from schemas.identity import SourceId
 from schemas.settings import KafkaSettings
+from tests.chaos.peers import silent
 from tests.support.own_broker import own_kafka
 from tests.support.servers import cluster
 from tests.support.topics import read_topic
@@ -115,6 +116,12 @@ def test_a_kafka_that_goes_away_meanwhile_is_no_fault_of_the_state(tmp_path, mon
             broker._process.signal(signal.SIGCONT)
         monkeypatch.setattr(admin, "end_offsets", ends)
         assert state.read() == {"offset": {"pos": 4}}
+        hasty = TopicAdmin(cluster(broker.bootstrap_servers), answer_s=1.0)
+        assert hasty.end_offsets([state.topic]) == ends([state.topic])
+        monkeypatch.setattr(admin, "end_offsets", hasty.end_offsets)
+        with silent(broker.pid), pytest.raises(PublishError):  # and no state without an end
+            state.read()
+        assert hasty.end_offsets([state.topic]) == ends([state.topic])
         publisher.close()
 
 
