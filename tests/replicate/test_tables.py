@@ -24,6 +24,7 @@ TABLES = {
     "computed": "a INT, b INT AS (a * 2) STORED, c INT AS (a + 1) VIRTUAL, PRIMARY KEY (b)",
     "dates": "id INT PRIMARY KEY, d DATE NOT NULL, t DATETIME(6), s TIMESTAMP NULL, e ENUM('a', 'b'), n INT NOT NULL",
     "two_keys": "x VARCHAR(30), y INT, z INT, PRIMARY KEY (x, y), UNIQUE (z)",
+    "tree": "id INT PRIMARY KEY, above INT, FOREIGN KEY (above) REFERENCES tree (id)",
 }
 CHANGES = (
     "INSERT INTO parent VALUES (4, 'four'), (5, 'five')", "INSERT INTO child VALUES (40, 4, 'four'), (50, 5, 'five'), (51, 5, 'four')",
@@ -40,6 +41,7 @@ CHANGES = (
     "INSERT INTO computed (a) VALUES (3), (4)", "UPDATE computed SET a = 7 WHERE a = 3", "DELETE FROM computed WHERE a = 4",
     "INSERT INTO two_keys VALUES ('a', 1, 1), ('b', 1, 2), ('c', 2, NULL)", "UPDATE two_keys SET y = 9 - y, z = z + 10",
     "UPDATE two_keys SET x = 'B' WHERE x = 'b'", "REPLACE INTO two_keys VALUES ('d', 1, 11)",
+    "INSERT INTO tree VALUES (1, NULL), (2, 1), (3, 2), (4, 1)", "DELETE FROM tree WHERE id > 1 ORDER BY id DESC", "DELETE FROM tree",
 )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Statements of rows: events of one table enter, SQL for MySQL and MariaDB leaves (pure).
 
 A row is found by the primary key of the target, else by its first unique key without NULL, else by all of its columns. Consecutive
-inserts are one statement of many rows, and so are deletes by key; the order of the source is kept otherwise. A row whose key stays
-is never deleted and inserted.
+inserts are one statement of many rows. The order of the source is kept: a statement that deletes many rows has the order of an
+index, in which a row may come before the rows of its table that name it. A row whose key stays is never deleted and inserted.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class TableStatements:
         if not self._key:
             sql = b"DELETE FROM %b WHERE %b LIMIT 1" % (self._name, texts.old_key)
             return Draft(sql, b"", b"", is_counted=is_strict, may_grow=False, session=session)
-        return Draft(*self.delete_head, texts.old_key, is_counted=is_strict, may_grow=True, session=session)
+        return Draft(*self.delete_head, texts.old_key, is_counted=is_strict, may_grow=False, session=session)
 
     def _update(self, event: RowEvent, texts: RowTexts, *, is_strict: bool, checks: bool) -> Draft:
         found = b"%b=%b" % (self._key, texts.old_key) if self._key else texts.old_key
