@@ -135,6 +135,13 @@ def test_a_source_that_publishes_below_its_promise_is_an_error() -> None:
         a.publish((1, 20, "late"), promise=50)
 
 
+def test_a_source_that_publishes_behind_its_promise_is_an_error() -> None:
+    """What it publishes next would come before it, and be released behind it."""
+    _, a, _ = two()
+    with pytest.raises(StateError, match=r"source a, commit record 1 at offset 0: the transaction at .* has the time 60, and .* 50"):
+        a.publish((1, 60, "early"), promise=50)
+
+
 def test_a_prefix_is_released_without_dividing_a_position() -> None:
     merge, a, b = two()
     a.publish((1, 10, "1"), (2, 20, "2"), (3, 30, "3"), promise=40)

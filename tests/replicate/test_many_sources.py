@@ -14,7 +14,9 @@ import pytest
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
+from producer import app
 from schemas.errors import ConfigError
+from schemas.schema_changes import ChangeOrigin
 from schemas.settings import Settings, from_mapping
 from schemas.settings.task_section import TaskSettings
 from spark_jobs.replicate.apply.apply_target import ApplyTarget
@@ -258,6 +260,25 @@ def follow(task: TaskSettings, stop: threading.Event, failures: list[BaseExcepti
         run_task(task, stop)
     except BaseException as error:  # noqa: BLE001 - raised by the test
         failures.append(error)
+
+
+def test_the_clock_of_the_machine_of_a_producer_is_in_no_time_of_the_order(sources, registry, monkeypatch):
+    """It is an hour ahead. Descriptions of tables have its time, and the transactions of the log are behind them."""
+    hour_us, target, group = 3_600_000_000, database("mariadb114"), unique_name("group")
+    monkeypatch.setattr(app, "ChangeOrigin", lambda at, us, *more, **named: ChangeOrigin(at, us + hour_us, *more, **named))
+    task = task_of(sources[0], registry.url, target, sources[1], order="global", group=group)
+    stop, failures = threading.Event(), list[BaseException]()
+    follower = threading.Thread(target=follow, args=(task, stop, failures))
+    with ExitStack() as stack:
+        stack.callback(follower.join, 60)
+        stack.callback(stop.set)
+        stack.enter_context(running(settings_of(sources[0], registry.url, group)))
+        follower.start()
+        until_loaded(target, sources[0])
+        stack.enter_context(running(settings_of(sources[1], registry.url, group)))
+        until_loaded(target, *sources)
+    assert not failures, failures
+    require_equal(target, *sources)
 
 
 def test_sources_join_return_and_leave_under_load(sources, registry, kafka, fresh_database):

@@ -166,11 +166,17 @@ class StreamMerge(Generic[T]):
     def note(self, source: str, offset: int, commit: CommitRecord, logged: Iterable[LoggedEvents[T]]) -> None:
         """Note the next commit record of a source, and the events of its spans in the order of the log.
 
-        `StateError`: a transaction is before the promise of its source, or before a released one.
+        `StateError`: a transaction is before the promise of its source, or before a released one, or behind the record's promise.
         """
         stream, record = self._streams[source], (offset, commit.n)
         least = max(self.released, stream.bound or StreamPosition.START)
         for events, since in sorted(_timed(source, stream, record, commit, logged), key=lambda one: one[0].at):
+            if events.at.us > commit.promise_us:
+                message = (
+                    f"source {source}, commit record {commit.n} at offset {offset}: the transaction at {events.at.position.text} "
+                    f"has the time {events.at.us}, and the record promises {commit.promise_us}: later ones may be before it"
+                )
+                raise StateError(message)
             if offset < stream.read and events.at < self.released:
                 stream.size -= events.size
                 continue

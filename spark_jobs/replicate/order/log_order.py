@@ -67,7 +67,8 @@ Event = RowEvent | StatementEvent
 class PlacedRecord(NamedTuple):
     """A record at its position in the order of the log; `us` is the time of its row or statement in its own record.
 
-    A row of a snapshot is at the place of its `chunk`.
+    A row of a snapshot is at the place of its `chunk`. The description of a table has no time: the transactions behind its
+    position may be older than the record.
     """
 
     position: str
@@ -102,7 +103,8 @@ class LogOrder:
             records = list(group)
             events = list(joined([one.event for one in records]))
             size = sum(one.record.size + _EVENT_BYTES for one in records)
-            yield LoggedEvents(transaction_at(prefix), records[0].us, events, chunk, size)
+            us = records[-1].us  # descriptions are before the transaction at their position
+            yield LoggedEvents(transaction_at(prefix), us, events, chunk, size)
 
     def placed(self, transaction: KafkaTransaction) -> list[PlacedRecord]:
         """Return the records of the events in their order; a changed key has two.
@@ -169,7 +171,8 @@ class LogOrder:
 
     def _placed_statement(self, record: CommittedRecord) -> PlacedRecord:
         statement = self.statement(record)
-        return PlacedRecord(statement.position, _RANKS["ddl"], record.offset, statement, statement.ts_us, record)
+        us = 0 if statement.is_description else statement.ts_us
+        return PlacedRecord(statement.position, _RANKS["ddl"], record.offset, statement, us, record)
 
     def _placed_row(
         self,
