@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
 from devservers import Kafka
 from devservers.processes import free_port
 from producer.stream.reader_progress import LogProgress
-from schemas.errors import FencedError, KafkaAccessError, PublishError, SinkError
+from schemas.errors import FencedError, KafkaAccessError, PublishError, SinkError, SourceError, TidemarkError
 from schemas.position import Position
 from schemas.settings import from_mapping, task_from_mapping
 from tests.support import guarded_kafka
@@ -178,8 +178,11 @@ def test_a_task_leads_beside_the_producer_of_its_source(kafka: Kafka, patient: N
     assert len(led) == 1
 
 
-def test_an_error_that_comes_with_the_loss_of_the_leadership_ends_no_process(kafka: Kafka, patient: None) -> None:
-    """The server of a task may report the new leader by an error of its own, before Kafka does."""
+@pytest.mark.parametrize("error", [SourceError, PublishError])
+def test_an_error_that_comes_with_the_loss_of_the_leadership_ends_no_process(
+    kafka: Kafka, patient: None, error: type[TidemarkError]
+) -> None:
+    """The server of a task may report the new leader by an error of its own, before Kafka does. A Kafka that is down ends the term."""
     document = {
         "name": unique_name("standby"),
         "source": {"tables": ["a.b"]},
@@ -193,16 +196,25 @@ def test_an_error_that_comes_with_the_loss_of_the_leadership_ends_no_process(kaf
         if len(starts) < 2:
             leadership._end_term()
             leadership._member.refusal = "so that it joins the group again"
-            raise SinkError("the session was ended")
+            raise error("the session was ended")
 
     limit = threading.Timer(120, stop.set)
     limit.start()
-    run_when_leading(leadership, run, (SinkError,))
+    run_when_leading(leadership, run)
     limit.cancel()
     assert len(starts) == 2
-    starts.clear()
-    with pytest.raises(SinkError, match="the session was ended"):
-        run_when_leading(Leadership.of_producer(from_mapping(document), threading.Event()), run)
+
+
+def test_another_error_ends_the_process(kafka: Kafka, patient: None) -> None:
+    document = {"name": unique_name("standby"), "source": {"tables": ["a.b"]}, "kafka": {"bootstrap_servers": kafka.bootstrap_servers}}
+    leadership = Leadership.of_producer(from_mapping(document), threading.Event())
+
+    def run(_term: threading.Event) -> None:
+        leadership._end_term()
+        raise SinkError("a row is missing")
+
+    with pytest.raises(SinkError, match="a row is missing"):
+        run_when_leading(leadership, run)
 
 
 def test_one_whose_client_has_lost_every_broker_leads_with_another(

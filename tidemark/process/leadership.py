@@ -200,14 +200,13 @@ def _leads(partitions: list[int]) -> bool:
     return 0 in partitions
 
 
-def run_when_leading(
-    leadership: Leadership, run: Callable[[threading.Event], None], errors: tuple[type[Exception], ...] = (SourceError,)
-) -> None:
+def run_when_leading(leadership: Leadership, run: Callable[[threading.Event], None]) -> None:
     """Call `run` with the event that ends it whenever this process leads, until it is to stop or `run` is done.
 
     It is done when it returns although this process still leads (`snapshot.mode: initial_only`). After `FencedError` this process
-    waits to lead again. So it does after one of `errors` if it no longer leads: frozen for a while, it may learn of the new leader
-    by such an error of a server before Kafka reports it. Every other error of `run` is raised.
+    waits to lead again. So it does after an error of a server, or of Kafka, if it no longer leads: frozen for a while, it may learn
+    of the new leader by such an error before Kafka reports it, and a Kafka that is down ends its term. Every other error of `run`
+    is raised.
     """
     stop = leadership.stop
     with leadership:
@@ -221,7 +220,7 @@ def run_when_leading(
             except FencedError as error:
                 log.warning("standby.fenced", reason=str(error))
                 stop.wait(_RETRY_S)
-            except errors as error:
+            except (SourceError, PublishError) as error:
                 if not term.wait(_HEARD_S):
                     raise
                 log.warning("standby.fenced", reason=str(error))
