@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -15,16 +12,14 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.support.bytecode import keep_bytecode
+
 pytest_plugins = [
     "tests.support.cpu_time", "tests.support.distribution", "tests.support.variants", "tests.support.servers", "tests.support.spark",
     "tests.support.flink",
 ]  # fmt: skip
 
-# Tests start hundreds of Python processes. Where none may write bytecode, each compiles what it imports: three of the four
-# seconds that a producer needs to start. It is kept in the virtual environment, not beside the sources.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(Path(sys.prefix) / "bytecode")
-sys.dont_write_bytecode = False
+keep_bytecode()
 
 # A machine with all these servers stands still now and then: that an example took long says nothing.
 settings.register_profile("tests", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -24,6 +24,7 @@ from tests.chaos.sink_faults import WITH_SINKS
 from tests.chaos.sink_plans import kinds_of
 from tests.chaos.sink_servers import SinkServers
 from tests.chaos.world import Servers
+from tests.support.bytecode import keep_bytecode
 from tests.support.spark_cluster import SparkCluster
 
 DATABASES = ("mysql80", "mariadb114", "mysql97", "mysql57")
@@ -187,4 +188,5 @@ def _played(servers: Servers, seed: int, folder: Path, options: argparse.Namespa
 
 
 if __name__ == "__main__":
+    keep_bytecode()
     sys.exit(main(sys.argv[1:]))
