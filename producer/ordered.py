@@ -38,7 +38,7 @@ def commit_records(
     topic = topics.commits_topic(settings.name, settings.kafka.topic_delimiter)
     publisher.note_ends(clients.tables.change_topics)
     here = ServerConnector(lambda: connect(ServerAccess.of(settings.source)), server.identity)
-    clock = SourceClock(here, resumption.offset.epoch, settings.order.heartbeat_ms / 1000)
+    clock = SourceClock(here, resumption.offset.epoch, settings.order.heartbeat_ms / 1000, corrects=settings.order.correct_skew)
     resources.callback(clock.stop)
     clock.start()
     signals = settings.source.signal_names

@@ -6,6 +6,7 @@ transactions by these records alone. Positions are texts of `schemas.position`; 
     n, from, to      number of the record, and its part of the log: transactions that begin at `from` or later, before `to`
     since_us         the promise of the record before: no transaction of this record is earlier
     promise_us       no transaction of a later record is earlier
+    skew_us          is subtracted from the times in change records: the clock of the server is so far ahead (`order.correct_skew`)
     lifts, caps      times that replace those in change records, or are added to them (`RowTimes`)
     rows             records per topic that the spans have, tombstones, statements and rows of chunks included
     spans            per topic and partition: the first offset, and the one behind the last
@@ -125,6 +126,7 @@ class CommitRecord:
     to: Position
     since_us: int
     promise_us: int
+    skew_us: int = json_field(0, omits_default=True)
     lifts: tuple[Moment, ...] = json_field((), required=True)
     caps: tuple[Moment, ...] = json_field((), required=True)
     rows: Mapping[str, int] = json_field(factory=dict, required=True)
@@ -186,7 +188,7 @@ class RowTimes:
     """The times of the rows of a record's transactions (pure). The record is the one with the end of the transaction."""
 
     def __init__(self, record: CommitRecord) -> None:
-        self._since_us = record.since_us
+        self._since_us, self._skew_us = record.since_us, record.skew_us
         self._lifted, self._lifts = _split(record.lifts)
         self._caps = dict(record.caps)
 
@@ -194,12 +196,12 @@ class RowTimes:
         """Return the time of a row at `position` (any ordinal) whose change record has the time `ts_us` (`source.ts_us`).
 
         It is the largest of the promise before the record, the last lift at the row's position or before it, and the time of the
-        change record, or the cap of its transaction.
+        change record without the skew, or the cap of its transaction.
         """
         at = replace(position, ordinal=0) if position.ordinal else position
         last = bisect_right(self._lifted, at)
         lift = self._lifts[last - 1] if last else self._since_us
-        return max(self._since_us, lift, self._caps.get(at, ts_us))
+        return max(self._since_us, lift, self._caps.get(at, ts_us - self._skew_us))
 
 
 def _split(moments: Iterable[Moment]) -> tuple[list[Position], list[int]]:

@@ -9,6 +9,10 @@ Every transaction that gets a time before T is in the log before E, on servers t
 it (MySQL from 8.0 on). So T may be promised when the log is read and published up to E. With E before T a transaction may come
 between them. Servers whose log has whole seconds, and replicas, whose log has the times of another server, break this now and then:
 such a transaction is lifted to the promise.
+
+With `order.correct_skew` all times are by the clock of this machine: the difference of the clocks is subtracted from T, and by
+commit records from the times of transactions. It counts from the next commit record on, so a time may be wrong between two
+readings. Then it is lifted or capped, as any other.
 """
 
 from __future__ import annotations
@@ -34,11 +38,13 @@ log = structlog.get_logger(__name__)
 
 _FAILED: Final = "source_clock.failed"
 _JOIN_S: Final = 5.0
+_STEADY_US: Final = 10_000
+"""A correction changes by more than that and the error of a measurement, which is half of the time that the answer took."""
 _NOW: Final = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 
 class ClockReading(NamedTuple):
-    """The server's clock in microseconds since 1970, and the end of its log after that."""
+    """The server's clock in microseconds since 1970, without the skew that is corrected, and the end of its log after that."""
 
     us: int
     end: Position
@@ -48,6 +54,7 @@ class SourceClock:
     """The server's clock, and the thread that reads it. The log reader's thread calls `now_us` and `ready_us`.
 
     `connect` opens connections to the server whose log is read, in `epoch`. `ready_us` raises errors that no retry can repair.
+    With `corrects` its times are by the clock of this machine.
     """
 
     def __init__(
@@ -57,12 +64,17 @@ class SourceClock:
         interval_s: float,
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
+        *,
+        corrects: bool = False,
     ) -> None:
         self._connect = connect
         self._epoch = epoch
         self._interval_s = interval_s
         self._clock = clock
         self._wall_ns = wall_ns
+        self._corrects = corrects
+        self.correction_us = 0
+        """The skew that is subtracted from times of the server."""
         self.skew_us: int | None = None
         """How far the server's clock is ahead of the one of this machine, as read last; None before that."""
         self._lock = threading.Lock()
@@ -116,12 +128,20 @@ class SourceClock:
                 self._waiting.pop()
             self._waiting.append(reading)
 
+    def corrected_us(self, server_us: int, asked_ns: int, answered_ns: int) -> int:
+        """Return the server's time without the skew, which is measured by the times of this machine before and after the answer."""
+        skew_us = self.skew_us = server_us - (asked_ns + answered_ns) // 2_000
+        tolerance_us = _STEADY_US + (answered_ns - asked_ns) // 2_000
+        if self._corrects and abs(skew_us - self.correction_us) > tolerance_us:
+            self.correction_us = skew_us
+        return server_us - self.correction_us
+
     def _read(self) -> None:
         connection = self._connection = self._connection or self._connect()
         at_s, asked_ns = self._clock(), self._wall_ns()
         now_us = int(ask(connection, _NOW)[0][0])
-        self.skew_us = now_us - (asked_ns + self._wall_ns()) // 2_000
-        self.note(ClockReading(now_us, end_of_log(connection, self._epoch)), at_s)
+        us = self.corrected_us(now_us, asked_ns, self._wall_ns())
+        self.note(ClockReading(us, end_of_log(connection, self._epoch)), at_s)
 
     def _run(self) -> None:
         while not self._ended.wait(self._interval_s) and self._failure is None:

@@ -26,3 +26,8 @@ class OrderSettings:
         minimum=100,
         maximum=60_000,
     )
+    correct_skew: bool = setting(
+        default=False,
+        help="with `group`: times of transactions are by the clock of the producer's machine, not by the one of the server: "
+        "the producer measures the difference, and commit records have it. Synchronise the machines of all producers (NTP)",
+    )

@@ -424,6 +424,20 @@ MUTATIONS: Final = (
         ("tests/merge/test_changed_repeat.py", "-k", "more_schemas"),
     ),
     Mutation(
+        "skew of a commit record",
+        "schemas.commit_records",
+        "ts_us - self._skew_us))",
+        "ts_us))",
+        ("tests/replicate/test_members_model.py", "-k", "one_order_and"),
+    ),
+    Mutation(
+        "one skew for a transaction",
+        "producer.stream.handlers.commit_seal",
+        "        if self._times.position is None:  # all rows",
+        "        if self is not None:  # all rows",
+        ("tests/stream/test_commit_seal.py", "-k", "running_maximum"),
+    ),
+    Mutation(
         "acknowledgement of a join",
         "schemas.members",
         "    if missing:\n        return WaitFor(missing)\n    return replace(source",

@@ -269,6 +269,8 @@ class _Reading:
     def as_read(self, commit: CommitRecord) -> CommitRecord:
         if self.world.off == "since_us":
             return replace(commit, since_us=0)
+        if self.world.off == "skew":
+            return replace(commit, skew_us=0)
         return replace(commit, lifts=()) if self.world.off == "lifts" else commit
 
     def release(self) -> None:

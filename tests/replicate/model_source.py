@@ -60,7 +60,9 @@ class Log:
         events = chance.choice([1, 1, 1, 3])
         if not self.is_steady and chance.random() < 0.05:
             us += chance.choice([60, -60]) * SECOND_US  # SET timestamp
-        times = [us - self.unit_us, us, us] if self.unit_us > 1 and chance.random() < 0.3 else [us] * 3
+        times = [us] * 3
+        if self.unit_us > 1 and chance.random() < 0.4:
+            times[0] += chance.choice([-1, -1, -1, 20]) * self.unit_us  # with 20 the clock was set back within the transaction
         self.transactions.append(tuple(times[:events]))
 
 
@@ -86,6 +88,8 @@ class ModelSource:
         unit_us = chance.choice([1, 1, SECOND_US])
         skew_us = chance.choice([0, 0, -1, -3, -20, 20]) * SECOND_US
         self.log = Log(unit_us, skew_us, is_steady=unit_us == 1 and chance.random() < 0.6)
+        self.corrects = chance.random() < 0.4
+        """order.correct_skew"""
         self.commits: list[tuple[CommitRecord, list[tuple[Position, int, Event]]]] = []
         self.offset: dict[str, Any] | None = None
         self.join: int | None = None
@@ -169,7 +173,8 @@ class ModelSource:
     def require_honest(self, at: StreamPosition, event: Event) -> None:
         """Require the time of the transaction, where no clock was set and none has whole seconds."""
         times = self.log.transactions[event[1]]
-        expected_us = max(times[0], self.floors[*event[:2], len(times) - 1])
+        skew_us = self.log.skew_us if self.corrects else 0
+        expected_us = max(times[0] - skew_us, self.floors[*event[:2], len(times) - 1])
         if self.log.is_steady and at.us != expected_us:
             raise WrongError(f"{event} has the time {at.us}, and was to have {expected_us}")
 
@@ -253,8 +258,8 @@ class _Producer:
             state = replace(state, promise_us=max(state.promise_us, admission.floor_us))
         self.offset = offset.sealed(state)
         self.floor_us = max(source.floor_us, admission.floor_us)
-        self.clock = SourceClock(lambda: None, 0, 1.0, lambda: self.world.now_us / SECOND_US)  # type: ignore[arg-type,return-value]
-        self.clock.note(ClockReading(self.world.now_us + log.skew_us, position_of(len(log.transactions))), self.world.now_us / SECOND_US)
+        self.clock = SourceClock(lambda: None, 0, 1.0, lambda: self.world.now_us / SECOND_US, corrects=source.corrects)  # type: ignore[arg-type,return-value]
+        self.clock.note(ClockReading(self.server_us(), position_of(len(log.transactions))), self.world.now_us / SECOND_US)
         self.seal = CommitSeal("commits", NoSpans(), self.clock, self.offset)
         self.read = self.offset.pos - 100
         self.part = source.part
@@ -314,13 +319,18 @@ class _Producer:
                 self.clock_end = position_of(len(log.transactions))
                 return
             end, self.clock_end = self.clock_end, None
-            self.clock.note(ClockReading(self.world.now_us + log.skew_us, end), self.world.now_us / SECOND_US)
+            self.clock.note(ClockReading(self.server_us(), end), self.world.now_us / SECOND_US)
         elif self.asked is None:
-            self.asked = self.world.now_us + log.skew_us, self.world.now_us / SECOND_US
+            self.asked = self.server_us(), self.world.now_us / SECOND_US
         else:
             us, at_s = self.asked
             self.asked = None
             self.clock.note(ClockReading(us, position_of(len(log.transactions))), at_s)
+
+    def server_us(self) -> int:
+        """Return the server's time, corrected if the source corrects it; an answer takes long at times."""
+        asked_us = self.world.now_us - (0 if self.source.log.is_steady else self.random.choice([0, 0, TICK_US, 5 * TICK_US]))
+        return self.clock.corrected_us(self.world.now_us + self.source.log.skew_us, asked_us * 1000, self.world.now_us * 1000)
 
     def write(self, part: int) -> None:
         """Seal a Kafka transaction; at most one other is not committed."""

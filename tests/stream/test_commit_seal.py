@@ -34,6 +34,7 @@ class MemoryClock:
     """The memory twin of the source's clock: readings are given to it."""
 
     skew_us: int | None = None
+    correction_us = 0
 
     def __init__(self) -> None:
         self.us = NOON_US
@@ -78,12 +79,14 @@ class Written:
 class Log:
     """A log that is written at random, the records that its reader writes, and the times to expect of the rows.
 
-    `way` is how the reader gets it: "runs", "steps", or "parts". `unit_us` is what times are whole multiples of.
+    `way` is how the reader gets it: "runs", "steps", or "parts". `unit_us` is what times are whole multiples of. `corrects`: the
+    skew of the server's clock, which changes, is corrected.
     """
 
     seed: int
     way: str
     unit_us: int = 1
+    corrects: bool = False
     records: list[CommitRecord] = field(default_factory=list)
     rows: list[list[Written]] = field(default_factory=list)  # by the record that has the end of their transaction
 
@@ -94,6 +97,7 @@ class Log:
         self.commits = CommitSeal("commits", self.spans, self.clock, self.offset)
         self.maximum_us = 0
         self.pos = START.pos
+        self.ended: list[tuple[Position, list[int]]] = []  # transactions of the next record
 
     def write(self, records: int) -> None:
         for _ in range(records):
@@ -103,14 +107,22 @@ class Log:
             if self.random.random() < 0.3:
                 self.clock.readings.append((self.clock.us + self.random.randrange(-2_000_000, 500_000), self.end()))
             self.seal(self.pos)
-            self.clock.us += self.random.choice([1_000, 500_000, 3_000_000, -3_600_000_000])
+            steps = [1_000, 500_000, 3_000_000, -3_600_000_000]
+            self.clock.us += self.random.choice(steps[:3] if self.corrects else steps)  # this machine's clock is not set back
             if self.random.random() < 0.2:
                 self.restart()
 
     def time(self) -> int:
         """A time of a row: about the server's clock, sometimes one that a statement has set."""
         ahead = self.random.choice([0, 0, 0, -500_000, 1_500_000, -7_200_000_000, 90_000_000_000])
+        self.set_clock()
+        ahead += self.clock.correction_us
         return (self.clock.us + ahead + self.random.randrange(300_000)) // self.unit_us * self.unit_us
+
+    def set_clock(self) -> None:
+        """Set the server's clock now and then, if that is corrected."""
+        if self.corrects and self.random.random() < 0.1:
+            self.clock.correction_us = self.random.choice([0, 20_000, -1_000_000, 3_600_000_000, -3_600_000_000])
 
     def times(self) -> list[int]:
         """The times of a transaction's rows: most have one."""
@@ -126,10 +138,17 @@ class Log:
         return Position(START.epoch, 7, self.pos)
 
     def expect(self, position: Position, times: list[int]) -> None:
-        """Note the times to expect when the transaction ends, by the server's clock of then."""
-        is_set = max(times) > self.clock.us + TOLERANCE_US
-        self.maximum_us = max(self.maximum_us, self.clock.us if is_set else max(times))
-        self.rows[-1] += [Written(position, one, self.maximum_us) for one in times]
+        """Note that the transaction has ended."""
+        self.ended.append((position, times))
+
+    def expect_times(self, record: CommitRecord) -> None:
+        """Note the times to expect of the transactions of a record, by the server's clock of then."""
+        for position, times in self.ended:
+            most_us = max(times) - record.skew_us
+            is_set = most_us > self.clock.us + TOLERANCE_US
+            self.maximum_us = max(self.maximum_us, self.clock.us if is_set else most_us)
+            self.rows[-1] += [Written(position, one, self.maximum_us) for one in times]
+        self.ended = []
 
     def step(self) -> None:
         transaction, times = SimpleNamespace(position=self.begin()), self.times()
@@ -150,6 +169,7 @@ class Log:
         self.rows.append([])
         for number, one in enumerate(times):
             self.rows_event(transaction, one)
+            self.set_clock()
             if self.random.random() < 0.7:
                 record = self.seal(before)
                 assert record.open is not None
@@ -189,6 +209,7 @@ class Log:
         self.offset, (sent,) = self.commits.seal(replace(self.offset, pos=pos), ())
         record = CommitRecord.parse(sent.value)
         self.records.append(record)
+        self.expect_times(record)
         self.maximum_us = max(self.maximum_us, record.promise_us)
         return record
 
@@ -206,8 +227,8 @@ class Log:
         return others
 
 
-def history(seed: int, way: str, unit_us: int = 1) -> Log:
-    log = Log(seed, way, unit_us)
+def history(seed: int, way: str, unit_us: int = 1, *, corrects: bool = False) -> Log:
+    log = Log(seed, way, unit_us, corrects)
     log.write(records=12)
     return log
 
@@ -215,11 +236,12 @@ def history(seed: int, way: str, unit_us: int = 1) -> Log:
 WAYS = ["runs", "steps", "parts"]
 
 
+@pytest.mark.parametrize("corrects", [False, True], ids=["", "skew is corrected"])
 @pytest.mark.parametrize("unit_us", [1, 1_000_000], ids=["microseconds", "whole seconds"])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_times_that_a_reader_computes_are_the_running_maximum(way: str, unit_us: int) -> None:
+def test_the_times_that_a_reader_computes_are_the_running_maximum(way: str, unit_us: int, corrects: bool) -> None:
     for seed in range(150):
-        log = history(seed, way, unit_us)
+        log = history(seed, way, unit_us, corrects=corrects)
         assert not log.wrong(), f"seed {seed}"
         times = [one.expected_us for rows in log.rows for one in rows]
         assert times == sorted(times)
@@ -228,16 +250,16 @@ def test_the_times_that_a_reader_computes_are_the_running_maximum(way: str, unit
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("without", ["since_us", "lifts", "caps"])
+@pytest.mark.parametrize("without", ["since_us", "lifts", "caps", "skew_us"])
 def test_without_one_of_them_times_are_wrong(way: str, without: str) -> None:
     """Else a mistake in it would pass the test above."""
 
-    nothing: dict[str, Any] = {"since_us": 0, "lifts": (), "caps": ()}
+    nothing: dict[str, Any] = {"since_us": 0, "lifts": (), "caps": (), "skew_us": 0}
 
     def seen(record: CommitRecord) -> CommitRecord:
         return replace(record, **{without: nothing[without]})
 
-    assert any(history(seed, way).wrong(seen) for seed in range(20))
+    assert any(history(seed, way, corrects=without == "skew_us").wrong(seen) for seed in range(20))
 
 
 def test_records_are_a_chain_through_restarts() -> None:

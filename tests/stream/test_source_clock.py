@@ -101,6 +101,34 @@ def test_a_connection_that_broke_is_opened_again_and_a_refusal_is_raised_to_the_
     assert not errors
 
 
+def test_a_skew_is_subtracted_if_it_is_corrected_and_more_than_the_answer_leaves_open() -> None:
+    def connect():
+        raise AssertionError("no server is asked")
+
+    clock = SourceClock(connect, 0, 1.0, corrects=True)
+    shown = [
+        (clock.corrected_us(server_us, asked_us * 1000, answered_us * 1000), clock.correction_us, clock.skew_us)
+        for server_us, asked_us, answered_us in [
+            (1_000_000, 1_000_000, 1_000_000),
+            (1_009_000, 1_000_000, 1_000_000),  # as good as equal
+            (4_600_000, 1_000_000, 1_000_000),
+            (4_640_000, 1_000_000, 1_080_000),  # no other: the answer took 80 ms
+            (4_800_000, 1_000_000, 1_100_000),
+            (1_000_000, 3_000_000, 3_000_000),  # it was set back
+        ]
+    ]
+    assert shown == [
+        (1_000_000, 0, 0),
+        (1_009_000, 0, 9_000),
+        (1_000_000, 3_600_000, 3_600_000),
+        (1_040_000, 3_600_000, 3_600_000),
+        (1_050_000, 3_750_000, 3_750_000),
+        (3_000_000, -2_000_000, -2_000_000),
+    ]
+    other = SourceClock(connect, 0, 1.0)
+    assert (other.corrected_us(4_600_000, 0, 0), other.correction_us, other.skew_us) == (4_600_000, 0, 4_600_000)
+
+
 def ask_until_refused(clock: SourceClock) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

@@ -46,6 +46,8 @@ class ServerClock(Protocol):
 
     skew_us: int | None
     """How far it is ahead of the clock of this machine; None if that is unknown."""
+    correction_us: int
+    """The skew that `now_us` and `ready_us` are without."""
 
     @property
     def is_waiting(self) -> bool:
@@ -91,6 +93,7 @@ class CommitSeal(CheckpointParticipant):
         self._state = committed.stream or StreamState()
         self._begin = committed.position
         self._reset = reset
+        self._skew_us = clock.correction_us
         self._times = TransactionTimes(self._state.promise_us, clock.now_us)
         self._chunks: list[WrittenRows] = []
         self._continues: Continued | None = None
@@ -116,7 +119,7 @@ class CommitSeal(CheckpointParticipant):
         position, opened = event.transaction.position, self._state.open
         if event.is_in_kafka and opened is not None and opened != position:  # the log is another server's
             self._continues = Continued(opened, position)
-        self._times.note(position, context.ts_us)
+        self._times.note(position, context.ts_us - self._skew_us)
 
     def run(self, run: EncodedRun) -> None:
         """Note the times of all tables of a run, with the first of them."""
@@ -126,7 +129,7 @@ class CommitSeal(CheckpointParticipant):
 
     def statement(self, statement: LoggedStatement) -> None:
         """Note the time of a statement."""
-        self._times.note(statement.origin.position, statement.origin.ts_us)
+        self._times.note(statement.origin.position, statement.origin.ts_us - self._skew_us)
 
     def snapshot_rows(self, written: WrittenRows) -> None:
         """Note rows of a snapshot, which are in the next record."""
@@ -138,7 +141,7 @@ class CommitSeal(CheckpointParticipant):
             items = items[(rows.groups != _LEFT_OUT)[items[:, I_TABLE]]]
         if rows.position_prefix != self._prefix:
             self._prefix, self._file = rows.position_prefix, Position.parse(f"{rows.position_prefix}{0:012d}.{0:010d}")
-        self._times.note_run(self._file.epoch, self._file.file, items[:, I_BEGAN], items[:, I_TS_US])
+        self._times.note_run(self._file.epoch, self._file.file, items[:, I_BEGAN], items[:, I_TS_US] - self._skew_us)
 
     # ---- the end of a Kafka transaction
 
@@ -170,6 +173,8 @@ class CommitSeal(CheckpointParticipant):
         self._state = replace(self._state, n=record.n, promise_us=record.promise_us, open=record.open_behind(self._state.open))
         self._begin, self._chunks, self._reset, self._continues = record.to, [], "", None
         self._times.begin_record(record.promise_us)
+        if self._times.position is None:  # all rows of a transaction have one skew: readers take the one of the record with its end
+            self._skew_us = self._clock.correction_us
         return offset.sealed(self._state), (OutgoingRecord(self._topic, record.to_bytes(), b""),)
 
     def _record(self, offset: LogOffset, works: Sequence[CheckpointWork]) -> CommitRecord:
@@ -187,6 +192,7 @@ class CommitSeal(CheckpointParticipant):
             to=to,
             since_us=times.since_us,
             promise_us=promise_us,
+            skew_us=self._skew_us,
             lifts=tuple(times.lifts),
             caps=tuple(times.caps),
             rows=rows,
