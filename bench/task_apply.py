@@ -1,8 +1,8 @@
 """A replication task that catches up: changes of two tables wait in Kafka, and are applied to another server, or kept in files.
 
 Half of the rows are inserts, four tenths updates of rows all over the table, a tenth deletes. A task ends when it has caught up, so
-its start-up is measured before with nothing to apply, and subtracted. Then the server compares the tables with the source; the
-changes in files are counted.
+its start-up is measured with nothing to apply, and subtracted; the start-up of Spark by the run that applies the first 2,000 rows.
+Then the server compares the tables with the source; the changes in files are counted.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ _UPDATED: Final = 200
 _FIRST_BLOCKS: Final = 4
 _WORKERS: Final = (1, 2, 4, 8)
 """With `consistency: eventual`."""
+_EXECUTORS: Final = (2, 4)
+"""Workers that are tasks of Spark, as many at the same time."""
+_SPARK_ROWS: Final = 1_000
+"""Executors apply larger batches."""
 _ONE_BY_ONE: Final = 1_000_000_000
 """The first key of rows in transactions of their own."""
 _CHANGE: Final = "a = a + 1, c = c + 0.25, e = REPEAT(CHAR(97 + {salt} % 26), 80), d = '2025-01-02 03:04:05.6'"
@@ -46,7 +50,7 @@ _SUMS: Final = "SELECT COUNT(*), SUM(CRC32(CONCAT_WS('|', id, a, b, c, d, e, f, 
 
 def batched(context: Context) -> Found:
     """Measure transactions of 1,000 rows."""
-    return _measure(context, "apply_batched", context.rows // 1_000 * 1_000, _write_batched, _ServerTask, _WORKERS)
+    return _measure(context, "apply_batched", context.rows // 1_000 * 1_000, _write_batched, _ServerTask, _WORKERS, _EXECUTORS)
 
 
 def single(context: Context) -> Found:
@@ -66,6 +70,7 @@ def _measure(
     write: Callable[[Stage, int, int], None],
     kind: Callable[..., _Task],
     workers: Sequence[int] = (),
+    executors: Sequence[int] = (),
 ) -> Found:
     stage = Stage(context.scene, context.folder, name)
     stage.add_load_table()
@@ -76,13 +81,14 @@ def _measure(
         tools = {OURS: ROOT} | ({} if context.old is None else {"old": context.old})
         tasks = [kind(stack, feed, tool, root) for tool, root in tools.items()]
         tasks += [kind(stack, feed, f"{OURS}, {count} workers", ROOT, count) for count in workers]
+        tasks += [kind(stack, feed, f"{OURS}, {count} executors", ROOT, count, by_spark=True) for count in executors]
         feed.fill(lambda: None)  # a task begins at the newest commit record
         for task in tasks:
             task.create_tables()
             task.run()
         feed.fill(lambda: _write_first(stage))
         for task in tasks:
-            task.run()
+            task.begin()
         for number in range(context.repeat):
             feed.fill(partial(write, stage, number, rows))
             for task in tasks:
@@ -104,8 +110,12 @@ class _Run:
 class _Task(ABC):
     """A task of a checkout."""
 
-    def __init__(self, stack: ExitStack, feed: Feed, tool: str, root: Path, workers: int = 0) -> None:
-        self._feed, self._stage, self._tool, self._root, self._workers = feed, feed.stage, tool, root, workers
+    def __init__(
+        self, stack: ExitStack, feed: Feed, tool: str, root: Path, workers: int = 0, *, by_spark: bool = False
+    ) -> None:
+        self._feed, self._stage, self._tool, self._root = feed, feed.stage, tool, root
+        self._workers, self._by_spark = workers, by_spark
+        self._begun: _Run | None = None
         self._folder = feed.stage.folder / tool.replace(", ", "-").replace(" ", "-")
         self._folder.mkdir()
         self._config = self._folder / "task.yaml"
@@ -123,12 +133,24 @@ class _Task(ABC):
     def measured(self, rows: int) -> list[tuple[str, Figure]]:
         """Return the figures for the rows that wait in Kafka. `BenchError`: the target has other rows."""
 
+    @property
+    def server_pid(self) -> int | None:
+        """The process of the target, if it has one."""
+        return None
+
     def _measured(self, rows: int, server: int | None = None) -> tuple[Figure, Figure]:
         """Return the figures of the task, and of the server with that process."""
-        busy, idle = self.run(server), self.run(server)
+        busy = self.run(server)
+        idle = self._begun or self.run(server)
         seconds = busy.seconds - idle.seconds
         own = Figure(rows, seconds, busy.own.cpu_s - idle.own.cpu_s, busy.own.peak_mib)
         return own, Figure(rows, seconds, busy.server_s - idle.server_s, 0.0)
+
+    def begin(self) -> None:
+        """Apply the first rows. Without rows a task starts no Spark: this run is its start-up."""
+        begun = self.run(self.server_pid)
+        if self._by_spark:
+            self._begun = begun
 
     def run(self, server: int | None = None) -> _Run:
         """Run the task until it has caught up."""
@@ -151,6 +173,9 @@ class _Task(ABC):
         if self._workers:
             document["target"]["consistency"] = "eventual"
             document["apply"] = {"workers": self._workers}
+        if self._by_spark:
+            document["apply"] |= {"driver_rows": _SPARK_ROWS, "executor_rows": _SPARK_ROWS}
+            document["spark"] = {"master": f"local[{self._workers}]"}
         return document
 
 
@@ -162,13 +187,18 @@ class _ServerTask(_Task):
         self._server = TargetServer(stack, self._folder)
         return self._server.settings()
 
+    @property
+    @override
+    def server_pid(self) -> int | None:
+        return self._server.database.pid
+
     @override
     def create_tables(self) -> None:
         self._server.create(self._stage, _TABLES)
 
     @override
     def measured(self, rows: int) -> list[tuple[str, Figure]]:
-        own, server = self._measured(rows, self._server.database.pid)
+        own, server = self._measured(rows, self.server_pid)
         self._require_equal()
         return [(self._tool, own), (f"{SERVER}{self._tool}", server)]
 

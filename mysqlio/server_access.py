@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from schemas.errors import AccessDeniedError, SecretError
@@ -67,6 +67,10 @@ class ServerAccess:
     def address(self) -> str:
         """Host and port, as messages name the server."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def with_secret(self) -> ServerAccess:
+        """Return the access with its password, for a process that cannot read the file. Errors as `secret`."""
+        return replace(self, password=self.secret(), password_file=None)
 
     def secret(self) -> str:
         """Return the password, from the first line of its file if one is named. `AccessDeniedError`: it cannot be read."""

@@ -31,8 +31,9 @@ _TASK: Final = """
 ## Task files
 
 `tidemark task run TASK.yaml` reads a file of its own. Its keys are environment variables, too: `TIDEMARK_TARGET__PASSWORD` is
-`target.password`. Variables for keys that only a producer has are ignored. The keys of `kafka`, `format` and `service` are
-those above. `tidemark config reference --task` prints all keys, `tidemark config schema --task` the JSON Schema.
+`target.password`. Variables for keys that only a producer has are ignored. The keys of `kafka`, `format`, `service`
+and `spark` (without `trigger_s` and `max_batch_records`) are those above. `tidemark config reference --task` prints all keys,
+`tidemark config schema --task` the JSON Schema.
 
 """
 _TABLE_HEAD: Final = "| key | type | default | what it is |\n|---|---|---|---|\n"

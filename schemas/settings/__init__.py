@@ -14,7 +14,7 @@ from schemas.settings.records_section import (
 from schemas.settings.route_section import RouteSettings, TransformSettings, UdfSettings
 from schemas.settings.schema_change_section import SchemaChangeSettings
 from schemas.settings.service_section import ServiceSettings, SignalSettings
-from schemas.settings.sink_section import SinkSettings, SparkSettings
+from schemas.settings.sink_section import SessionSettings, SinkSettings, SparkSettings
 from schemas.settings.snapshot_section import PauseWhen, SnapshotFlags, SnapshotSettings, StartBehaviour
 from schemas.settings.source_section import SourceSettings, StartAtSettings, TlsSettings
 from schemas.settings.task_section import (
@@ -44,6 +44,7 @@ __all__ = [
     "SaslSettings",
     "SchemaChangeSettings",
     "ServiceSettings",
+    "SessionSettings",
     "Settings",
     "SignalSettings",
     "SinkSettings",

@@ -154,8 +154,8 @@ class SinkSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkSettings:
-    """The session of the merge job."""
+class SessionSettings:
+    """A session of Spark."""
 
     master: str = setting("local[*]", help="Spark master: `local[*]`, `spark://…`, `yarn`, `k8s://…`")
     driver_memory: str = setting(
@@ -171,6 +171,14 @@ class SparkSettings:
         minimum=10,
         maximum=86_400,
     )
+    jars: tuple[str, ...] = setting((), help="jars to use instead of those of the lock file")
+    conf: Mapping[str, str] = setting({}, help="further Spark configuration", secret=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings(SessionSettings):
+    """The session of the merge job."""
+
     trigger_s: int = setting(
         2,
         help="seconds from the start of one batch to the next, under load; after a quiet time batches begin at once, about "
@@ -182,8 +190,6 @@ class SparkSettings:
         1_000_000, help="records of a batch, over all topics, when catching up", minimum=1,
         maximum=10_000_000_000,
     )
-    jars: tuple[str, ...] = setting((), help="jars to use instead of those of the lock file")
-    conf: Mapping[str, str] = setting({}, help="further Spark configuration", secret=True)
 
 
 @checking

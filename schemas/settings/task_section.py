@@ -22,6 +22,7 @@ from schemas.settings.format_section import FormatSettings, check_format
 from schemas.settings.kafka_section import KafkaSettings, check_kafka
 from schemas.settings.parsing import build_members, check_members
 from schemas.settings.service_section import ServiceSettings, check_service
+from schemas.settings.sink_section import SessionSettings
 from schemas.settings.source_section import TlsSettings
 from schemas.settings.text_forms import (
     channel,
@@ -152,6 +153,13 @@ class ApplySettings:
         minimum=1,
         maximum=64,
     )
+    executor_rows: int = setting(
+        0,
+        help="`target.consistency: eventual`: batches of more rows are applied by tasks of Spark, one for each of the `workers`, "
+        "instead of threads; 0: never. The session of Spark (`spark`) starts with the first such batch",
+        minimum=0,
+        maximum=10_000_000,
+    )
     txn_rows: int = setting(
         2_000, help="`target.consistency: eventual`: rows of one transaction of a worker at most", minimum=1, maximum=100_000
     )
@@ -201,6 +209,7 @@ class TaskSettings:
     format: FormatSettings = setting(help="the schema registry of the producers: `registry`, and `registry_access`")
     target: TaskTarget = setting(help="where the changes are applied to, or kept")
     apply: ApplySettings = setting(ApplySettings(), help="how changes are applied")
+    spark: SessionSettings = setting(SessionSettings(), help="the session of Spark, with `apply.executor_rows`")
     service: ServiceSettings = setting(
         ServiceSettings(), help="the HTTP endpoint of the task: `port` has `/livez`, `/readyz` and `/metrics`"
     )

@@ -26,7 +26,7 @@ from pyspark.java_gateway import launch_gateway
 
 from schemas.errors import SinkError
 from schemas.overriding import override
-from schemas.settings import SparkSettings
+from schemas.settings import SessionSettings
 
 ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
@@ -123,7 +123,7 @@ class JvmStart:
             return None
         if self._output is not None:
             self._output.join(_LAST_WORDS_S)
-        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - else the next session asks the JVM that ended
+        forget_jvm()
         return self._failure(process)
 
     def _failure(self, process: subprocess.Popen[bytes]) -> StartFailedError:
@@ -238,7 +238,7 @@ def without_class(name: str) -> LostClassError:
     return LostClassError(message)
 
 
-def jvm_ended(settings: SparkSettings) -> SinkError | None:
+def jvm_ended(settings: SessionSettings) -> SinkError | None:
     """Return what to say of the JVM where it has ended, or ends; None if it runs, or is another's."""
     process = own_jvm()
     if process is None:
@@ -253,6 +253,11 @@ def jvm_ended(settings: SparkSettings) -> SinkError | None:
         "again at the next start"
     )
     return SinkError(message)
+
+
+def forget_jvm() -> None:
+    """Let the next session start a JVM: else it asks the one that has ended. A context cannot be stopped without its JVM."""
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001 - PySpark offers this alone
 
 
 def has_jvm_ended() -> bool:

@@ -24,7 +24,7 @@ def short_session(settings: Settings) -> Iterator[SparkSession]:
     """Start Spark for a command that works between two batches, and end it with the block. Errors as in `own_session`."""
     require_startable(settings.spark)
     require_kafka(settings.kafka, threading.Event())
-    spark = build_session(settings.spark, settings.name)
+    spark = build_session(settings.spark, f"merge {settings.name}")
     try:
         yield spark
     finally:
@@ -47,7 +47,7 @@ def own_session(settings: Settings, stop: threading.Event, *, has_workers: bool)
     log_file = SinkLayout.of(settings.sinks[0]).spark_log
     log_file.touch()
     log.info("merge.spark_starts", log_of_spark=str(log_file))
-    spark = build_session(settings.spark, settings.name, log_file)
+    spark = build_session(settings.spark, f"merge {settings.name}", log_file)
     try:
         if stop.is_set():
             yield None

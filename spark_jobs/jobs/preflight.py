@@ -20,7 +20,7 @@ import structlog
 
 from schemas.errors import ConfigError, SinkError
 from schemas.findings import Finding, Remedy, Severity
-from schemas.settings import KafkaSettings, SparkSettings
+from schemas.settings import KafkaSettings, SessionSettings
 from spark_jobs.store.sink_layout import SinkLayout
 
 log = structlog.get_logger()
@@ -46,13 +46,13 @@ _MEMORY: Final = re.compile(r"(\d+)([kmgt])", re.IGNORECASE)
 _VERSION: Final = re.compile(r'version "(\d+)')
 
 
-def require_startable(settings: SparkSettings) -> None:
+def require_startable(settings: SessionSettings) -> None:
     """Refuse settings that no session can be started with: `ConfigError`, or `SinkError` where a master does not answer."""
     for found in startable_findings(settings):
         raise (SinkError if found.code == MASTER_SILENT else ConfigError)(found.text)
 
 
-def startable_findings(settings: SparkSettings) -> Iterator[Finding]:
+def startable_findings(settings: SessionSettings) -> Iterator[Finding]:
     """Yield why no session can be started with these settings, each with what is put into the environment instead."""
     if _MASTER.fullmatch(settings.master) is None:
         forms = "local[*], local[<threads>], spark://<host>:<port>, yarn, k8s://<address>"

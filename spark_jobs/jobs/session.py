@@ -1,4 +1,4 @@
-"""The Spark session of the merge job: settings enter, a session with Delta, UTC and quiet logs leaves."""
+"""The Spark session of a job: settings enter, a session with UTC and quiet logs leaves, for the merge job with Delta."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
-from schemas.settings import SparkSettings
+from schemas.settings import SessionSettings, SparkSettings
 from spark_jobs.jobs.jvm_start import ARGUMENTS, JvmStart
 from spark_jobs.spark_errors import mute_raised_errors, reason_of
 
@@ -47,9 +47,12 @@ _JAVA_OPTIONS_BY_KEY: Final[Mapping[str, str]] = {
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
 _ESCAPES: Final = {character: f"\\{character}" for character in "\\=: #!"} | {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
-_FIXED: Final[Mapping[str, str]] = {
+_OF_A_MERGE: Final[Mapping[str, str]] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""Its jars have these classes."""
+_FIXED: Final[Mapping[str, str]] = {
     # Casts and dates mean the same on every machine.
     "spark.sql.session.timeZone": "UTC",
     "spark.python.daemon.module": f"{__package__}.worker_daemon",
@@ -84,8 +87,8 @@ def running_session() -> SparkSession | None:
     return SparkSession.builder.getOrCreate().newSession()
 
 
-def build_session(settings: SparkSettings, name: str, log_file: Path | None = None) -> SparkSession:
-    """Return the session of one merge job; `settings.conf` wins over everything here, Java options are added.
+def build_session(settings: SessionSettings, name: str, log_file: Path | None = None) -> SparkSession:
+    """Return the session of one job, with a name like `merge shop`; `settings.conf` wins over all else, Java options are added.
 
     Spark logs to `log_file`, in a folder that exists; to stderr where none is named.
 
@@ -93,7 +96,7 @@ def build_session(settings: SparkSettings, name: str, log_file: Path | None = No
     have keys of an object store, is kept from the JVM's command line.
     """
     mute_raised_errors()
-    names = {"spark.app.name": f"tidemark merge {name}", "spark.master": master_with_retries(settings.master)}
+    names = {"spark.app.name": f"tidemark {name}", "spark.master": master_with_retries(settings.master)}
     conf = names | configuration(settings)
     start = JvmStart(settings.start_timeout_s, log_file)
     try:
@@ -167,9 +170,9 @@ def _escaped(text: str) -> str:
     return "".join(_ESCAPES.get(character, character) for character in text)
 
 
-def configuration(settings: SparkSettings) -> dict[str, str]:
+def configuration(settings: SessionSettings) -> dict[str, str]:
     """Return every Spark property of the job."""
-    conf = dict(_FIXED)
+    conf = {**_FIXED, **(_OF_A_MERGE if isinstance(settings, SparkSettings) else {})}
     conf["spark.driver.memory"] = settings.driver_memory
     conf["spark.sql.shuffle.partitions"] = str(shuffle_partitions(settings.master))
     is_local = settings.master.startswith("local")

@@ -21,10 +21,12 @@ from kafkaio.schema_registry import HttpRegistry
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import (
     ConfigError,
+    EndingError,
     KafkaAccessError,
     KafkaRefusalError,
     PublishError,
     RegistryUnavailableError,
+    RetriableSinkError,
     RetriableSourceError,
     SinkError,
     TidemarkError,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from schemas.paused_task import TaskPause
     from schemas.settings.task_section import TaskSettings
     from spark_jobs.replicate.apply.apply_target import SourceState
+    from spark_jobs.replicate.apply.share_executors import ShareExecutors
     from spark_jobs.replicate.destination import ChangeWriter
     from spark_jobs.replicate.loading import WholeEnd
     from spark_jobs.replicate.order.frontier import SourceCursor
@@ -94,18 +97,32 @@ def run_task(
     with ExitStack() as stack:
         stack.enter_context(closing(target))
         stack.callback(target.note_end)
+        executors = None if not settings.apply.executor_rows else stack.enter_context(closing(_executors(settings, stop)))
+
+        def work(task: TaskAttempt) -> None:
+            with suppress(EndingError):  # stopped within a batch
+                if finish is None:
+                    task.run(until_caught_up=until_caught_up)
+                else:
+                    task.finish(finish)
+
         is_resumed = True
         while is_resumed and not stop.is_set():
-            runner.run(
-                lambda: TaskAttempt(settings, target, stop, pauses),
-                lambda task: task.run(until_caught_up=until_caught_up) if finish is None else task.finish(finish),
-            )
+            runner.run(lambda: TaskAttempt(settings, target, stop, pauses, executors), work)
             is_resumed = runner.attempt is not None and runner.attempt.is_resumed
+
+
+def _executors(settings: TaskSettings, stop: threading.Event) -> ShareExecutors:
+    try:
+        from spark_jobs.replicate.apply.share_executors import ShareExecutors
+    except ImportError as error:
+        raise ConfigError(f"apply.executor_rows needs Spark: pip install '.[spark]' ({error})") from error
+    return ShareExecutors(settings, stop)
 
 
 def _may_pass(error: Exception) -> bool:
     is_of_kafka = isinstance(error, PublishError) and not isinstance(error, (KafkaAccessError, KafkaRefusalError))
-    return is_of_kafka or isinstance(error, (RetriableSourceError, RegistryUnavailableError, OSError))
+    return is_of_kafka or isinstance(error, (RetriableSourceError, RegistryUnavailableError, RetriableSinkError, OSError))
 
 
 def _log_retry(reason: str, pause_s: float) -> None:
@@ -116,7 +133,12 @@ class TaskAttempt(Attempt):
     """One attempt at the sources of a task, from their states in the target on."""
 
     def __init__(
-        self, settings: TaskSettings, target: FileTarget | ApplyTarget, stop: threading.Event, pauses: TaskPauses
+        self,
+        settings: TaskSettings,
+        target: FileTarget | ApplyTarget,
+        stop: threading.Event,
+        pauses: TaskPauses,
+        executors: ShareExecutors | None = None,
     ) -> None:
         super().__init__("the task is starting", stop)
         self._settings = settings
@@ -131,6 +153,7 @@ class TaskAttempt(Attempt):
         self._reader = self._stream_reader()
         self._changes: ChangeWriter
         self._merge: StreamMerge[Event] | None = None
+        self._executors = executors
         self._parallel: ParallelApply | None = None
         self._asked_s = 0.0
         self.figures = TaskFigures()
@@ -340,7 +363,7 @@ class TaskAttempt(Attempt):
 
     def _finish_plan(self, target: ApplyTarget) -> bool:
         """Apply the rest of a batch that was begun, before anything else is applied; return whether no plan is open then."""
-        with closing(ParallelApply(target, self._decoder, self._settings)) as parallel:
+        with closing(ParallelApply(target, self._decoder, self._settings, self._executors)) as parallel:
             opened = parallel.store.read()
             if opened is None:
                 return True
@@ -366,7 +389,7 @@ class TaskAttempt(Attempt):
         writer = RowWriter(target, self._decoder, settings.apply)
         whole_rows = settings.apply.max_batch_rows if settings.target.consistency == "transaction" else 0
         if self._has_plans:
-            self._parallel = stack.enter_context(closing(ParallelApply(target, self._decoder, settings)))
+            self._parallel = stack.enter_context(closing(ParallelApply(target, self._decoder, settings, self._executors)))
         if merge is None:
             return Applier(target, writer, self._parallel, whole_rows)
         return StreamApplier(target, writer, merge, self._parallel, whole_rows)

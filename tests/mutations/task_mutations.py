@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutations.mutation import Mutation
 
 _WORKERS: Final = "tests/replicate/test_parallel_apply.py"
+_EXECUTORS: Final = "tests/replicate/test_share_executors.py"
 
 OF_TASKS: Final = (
     Mutation(
@@ -172,6 +173,21 @@ OF_TASKS: Final = (
             self._target.put_done(worker, done + len(some))
 """,
         (_WORKERS, "-k", "dies_at_each_kind"),
+    ),
+    Mutation(
+        "rows that an attempt of a share before has applied",
+        "spark_jobs.replicate.apply.share_workers",
+        "            some = rows[done : done + self._most_rows]\n",
+        "            self._at = getattr(self, '_at', {})\n            done = self._at.setdefault((plan, worker), 0)\n"
+        "            some = rows[done : done + self._most_rows]\n            self._at[plan, worker] += len(some)\n",
+        (_EXECUTORS, "-k", "killed_or_cut_off and killed_behind"),
+    ),
+    Mutation(
+        "errors of executors",
+        "spark_jobs.replicate.apply.share_executors",
+        "        if errors:\n",
+        "        if False:\n",
+        (_EXECUTORS, "-k", "refused_row or taken_over"),
     ),
     Mutation(
         "fence of a worker",

@@ -6,6 +6,7 @@ The records are in Kafka once. Each round puts the target back to the begin of t
 from __future__ import annotations
 
 import random
+import re
 import socket
 import threading
 from collections import Counter
@@ -90,6 +91,23 @@ class Stream:
             with pytest.raises(Died):
                 catch_up(self.task)
 
+    def refusal(self, task: TaskSettings, monkeypatch: pytest.MonkeyPatch) -> SinkError:
+        """The error of a task that finds a row in the target which it has to insert."""
+        self.put_back()
+        changes = [change for transaction in self.transactions for change in transaction]
+        key = next(row[0] for table, kind, row, *_ in changes if (table, kind) == ("t3", "WriteRowsEvent"))
+        begin = PlanStore.begin
+
+        def begun(store: PlanStore, plan: Any) -> int:
+            self.execute(f"INSERT IGNORE INTO t3 VALUES ({key}, -1)")
+            return begin(store, plan)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PlanStore, "begin", begun)
+            with pytest.raises(SinkError) as caught:
+                catch_up(task)
+        return caught.value
+
     def require_equal(self) -> None:
         for table in TABLES:
             assert rows_of(self.target, self.source.schema, table) == rows_of(self.source.server, self.source.schema, table), table
@@ -151,8 +169,8 @@ def write(source: Source, dice: random.Random, transactions: int, values: list[i
         source.execute(*statements, *(f"UPDATE u SET v = {value} WHERE id = {key}" for key, value in changes), "COMMIT")
 
 
-@pytest.fixture(scope="module")
-def stream(kafka, registry) -> Iterator[Stream]:
+@pytest.fixture(scope="module", name="stream")
+def planned_stream(kafka, registry) -> Iterator[Stream]:
     server, target = database("mysql80"), database("mariadb114")
     source = Source(server, new_database(server), kafka.bootstrap_servers)
     settings = from_mapping(mapping_of(source, registry.url))
@@ -301,19 +319,8 @@ def test_a_plan_that_cannot_be_repeated_ends_the_task_at_a_table_without_a_key(s
 
 
 def test_a_row_that_the_target_does_not_take_ends_the_task_and_nothing_behind_the_batch_is_applied(stream, monkeypatch) -> None:
-    stream.put_back()
-    changes = [change for transaction in stream.transactions for change in transaction]
-    key = next(row[0] for table, kind, row, *_ in changes if (table, kind) == ("t3", "WriteRowsEvent"))
-    begin = PlanStore.begin
-
-    def begun(store: PlanStore, plan: Any) -> int:
-        stream.execute(f"INSERT IGNORE INTO t3 VALUES ({key}, -1)")
-        return begin(store, plan)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PlanStore, "begin", begun)
-        with pytest.raises(SinkError, match=r"source .*, 0000\..*: the target does not take an insert in .*\.t3: .*Duplicate entry"):
-            catch_up(stream.task)
+    error = stream.refusal(stream.task, monkeypatch)
+    assert re.search(r"source .*, 0000\..*: the target does not take an insert in .*\.t3: .*Duplicate entry", str(error))
     assert len(changes_of(stream.target, stream.source.schema, stream.begin)) < 2 * APPLY["max_batch_rows"]
     stream.execute("DELETE FROM t3 WHERE v = -1")
     catch_up(stream.task)

@@ -66,7 +66,7 @@ def _session(settings: Settings) -> Iterator[SparkSession]:
     if running is not None:
         yield running
         return
-    spark = build_session(with_java(settings).spark, settings.name)
+    spark = build_session(with_java(settings).spark, f"plan {settings.name}")
     try:
         yield spark
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 import threading
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from tidemark.commands.action import Action, add_output, emit
 from tidemark.commands.doctor import as_text
 from tidemark.process import config
 from tidemark.process.shutdown import stop_on_signals
+from tidemark.runtime import java_home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +81,9 @@ def _run(arguments: argparse.Namespace) -> int:
         )
 
         gc.set_threshold(_OBJECTS, _COLLECTIONS, _COLLECTIONS)
+        if settings.apply.executor_rows:
+            config.forget_secrets()  # the JVM inherits the environment
+            os.environ.setdefault("JAVA_HOME", str(java_home(17)))
 
         def lead(term: threading.Event) -> None:
             try:

@@ -65,7 +65,7 @@ class LocalSession:
             os.environ.setdefault("JAVA_HOME", str(java_home(17)))
             spark = replace(self._settings.spark, master="local[*]")
             spark = with_jars(spark, [sink.type for sink in self._settings.sinks])
-            session = build_session(spark, f"{self._settings.name} verify")
+            session = build_session(spark, f"verify {self._settings.name}")
             self._is_ours = True
         register_udfs(session, self._settings.udfs)
         return session

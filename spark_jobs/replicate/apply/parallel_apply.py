@@ -1,7 +1,7 @@
 """The parallel apply of large batches: rows enter, the target has them when a plan is opened, worked off and closed.
 
 1. Plan: the end of the batch, and workers that have done nothing, commit.
-2. Work: each worker applies its share (`share_workers`).
+2. Work: each worker applies its share, in a thread (`share_workers`), or if there are very many rows by Spark (`share_executors`).
 3. Close: the states behind the batch commit, and the plan goes. The caller does that.
 
 A start that finds a plan open reads its rows again (`open_plan`), and continues with 2. If the tables or the settings are others
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from schemas.settings.task_section import TaskSettings
     from spark_jobs.replicate.apply.apply_target import ApplyTarget, SourceState, StreamProgress
     from spark_jobs.replicate.apply.row_writer import Loading
+    from spark_jobs.replicate.apply.share_executors import ShareExecutors
     from spark_jobs.replicate.rows.row_events import RowEvent
     from spark_jobs.replicate.rows.row_statements import TextedRow
     from spark_jobs.replicate.rows.row_values import RowDecoder
@@ -52,7 +53,9 @@ _LINKS: Final = (
 class ParallelApply:
     """The plans of one attempt of a task. Use it in one thread, and close it."""
 
-    def __init__(self, target: ApplyTarget, decoder: RowDecoder, settings: TaskSettings) -> None:
+    def __init__(
+        self, target: ApplyTarget, decoder: RowDecoder, settings: TaskSettings, executors: ShareExecutors | None = None
+    ) -> None:
         self._target = target
         self._decoder = decoder
         self._settings = settings.apply
@@ -63,8 +66,11 @@ class ParallelApply:
         self.conflicts: Conflicts | None = None
         """Of the last batch."""
         self._threads = ShareThreads(target, decoder, settings.apply)
+        self._executors = executors
         self._table_digest = cache(lambda table: target.digest(*table))
         self._links = cache(lambda: _digest([target.rows(sql) for sql in _LINKS]))
+        if executors is not None:
+            executors.forget_tables()
 
     @property
     def most_rows(self) -> int:
@@ -82,11 +88,16 @@ class ParallelApply:
         self._writer.forget_tables()
         self._keys.forget_tables()
         self._threads.forget_tables()
+        if self._executors is not None:
+            self._executors.forget_tables()
 
     def apply(
         self, rows: Sequence[RowEvent], loading: Loading, states: Mapping[str, SourceState], stream: StreamProgress | None
     ) -> None:
-        """Apply rows up to the states behind them by a plan, which stays open. Errors as `ShareThreads.apply`."""
+        """Apply rows up to the states behind them by a plan, which stays open.
+
+        Errors as `ShareThreads.apply` and `ShareExecutors.apply`.
+        """
         tables, links = self._digests(rows), self._links()
         shares = self._shares(rows, loading, self._settings.workers)
         plan = BatchPlan(
@@ -94,7 +105,7 @@ class ParallelApply:
         )
         with self._target.transaction():
             number = self.store.begin(plan)
-        self._threads.apply(number, shares)
+        self._work(number, shares, len(rows))
 
     def repeat(self, number: int, plan: BatchPlan, rows: Sequence[RowEvent], loading: Loading) -> None:
         """Apply the rows of an open plan that are not applied.
@@ -110,7 +121,14 @@ class ParallelApply:
             message = f"the open plan of the task has {plan.rows:,} rows, and Kafka has {len(rows):,} of them"
             raise StateError(message)
         else:
-            self._threads.apply(number, self._shares(rows, loading, plan.workers))
+            self._work(number, self._shares(rows, loading, plan.workers), len(rows))
+
+    def _work(self, number: int, shares: Sequence[Sequence[TextedRow]], rows: int) -> None:
+        """Apply the shares of a plan. Which processes do it is not in the plan: each may continue the work of another."""
+        if self._executors is not None and rows > self._executors.least_rows:
+            self._executors.apply(self._target, self._decoder, number, shares)
+        else:
+            self._threads.apply(number, shares)
 
     def _repeat_safely(self, rows: Sequence[RowEvent]) -> None:
         """Apply all rows in order, whether they are applied already or not: each table ends in its rows behind the batch.

@@ -14,6 +14,7 @@ import structlog
 from mysqlio.foreign_key_facts import list_foreign_keys
 from mysqlio.information_schema import read_table_facts
 from schemas.errors import RetriableSourceError, SinkError, SourceError
+from schemas.overriding import override
 from spark_jobs.replicate.apply.compaction import Compactor, EqualKeys
 from spark_jobs.replicate.rows.row_statements import (
     RowSession,
@@ -44,6 +45,10 @@ class RefusedRowError(SinkError):
     def __init__(self, message: str, first: RowEvent) -> None:
         super().__init__(message)
         self.first = first
+
+    @override
+    def __reduce__(self) -> tuple[type[RefusedRowError], tuple[str, RowEvent]]:
+        return type(self), (str(self), self.first)
 
 
 class _Table(NamedTuple):

@@ -1,6 +1,8 @@
 """The workers of a plan: each applies its share in transactions of its own, which also commit how many of its rows are applied.
 
-`ShareWorker` needs nothing of the task beside its arguments. So it may run in a thread of the task, or in another process.
+A worker runs in a thread of the task (`ShareThreads`), or in another process (`shipped_shares`). A second attempt of a worker
+continues behind the first one, also while that one still runs: each transaction locks the row of the worker, and begins behind
+`done`.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -29,15 +32,33 @@ _ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerSetup:
+    """What the workers of a task have in common: the target, the task in one epoch, and settings.
+
+    `tables` is another number behind each statement that has run.
+    """
+
+    access: ServerAccess
+    task: str
+    channel: str | None
+    epoch: int
+    settings: ApplySettings
+    tables: int = 0
+
+    @classmethod
+    def of(cls, target: ApplyTarget, settings: ApplySettings) -> WorkerSetup:
+        """Return the setup of workers that apply to a target, which the task has taken over."""
+        return cls(target.access, target.task, target.channel, target.epoch, settings)
+
+
 class ShareWorker:
     """A worker of the plans of a task in one epoch: a session of its own, for many plans. Use it in one thread."""
 
-    def __init__(
-        self, access: ServerAccess, task: str, channel: str | None, epoch: int, decoder: RowDecoder, settings: ApplySettings
-    ) -> None:
-        self._target = ApplyTarget(access, task, channel, epoch)
-        self._writer = RowWriter(self._target, decoder, settings)
-        self._most_rows = settings.txn_rows
+    def __init__(self, setup: WorkerSetup, decoder: RowDecoder) -> None:
+        self._target = ApplyTarget(setup.access, setup.task, setup.channel, setup.epoch)
+        self._writer = RowWriter(self._target, decoder, setup.settings)
+        self._most_rows = setup.settings.txn_rows
 
     def close(self) -> None:
         """Give the connection up."""
@@ -99,10 +120,8 @@ class ShareThreads:
 
         After an error the other workers end behind the transactions that they are in.
         """
-        target = self._target
         while len(self._workers) < len(shares):
-            own = ShareWorker(target.access, target.task, target.channel, target.epoch, self._decoder, self._settings)
-            self._workers.append(own)
+            self._workers.append(ShareWorker(WorkerSetup.of(self._target, self._settings), self._decoder))
         stop = threading.Event()
         errors: list[BaseException] = []
 
@@ -119,10 +138,10 @@ class ShareThreads:
         for thread in threads:
             thread.join()
         if errors:
-            raise min(errors, key=_rank)
+            raise min(errors, key=rank)
 
 
-def _rank(error: BaseException) -> tuple[int, str]:
+def rank(error: BaseException) -> tuple[int, str]:
     """Return the order of errors: one that another attempt may pass comes last."""
     if isinstance(error, FencedError):
         return 0, ""
