@@ -183,6 +183,13 @@ OF_TASKS: Final = (
         (_EXECUTORS, "-k", "killed_or_cut_off and killed_behind"),
     ),
     Mutation(
+        "workers that still run when a plan is applied again as a whole",
+        "spark_jobs.replicate.apply.parallel_apply",
+        "            self.store.complete_workers()\n",
+        "",
+        (_WORKERS, "-k", "still_runs"),
+    ),
+    Mutation(
         "errors of executors",
         "spark_jobs.replicate.apply.share_executors",
         "        if errors:\n",

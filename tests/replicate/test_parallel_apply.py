@@ -26,8 +26,9 @@ from schemas.settings import from_mapping
 from schemas.settings.task_section import TaskSettings
 from spark_jobs.replicate import task_source
 from spark_jobs.replicate.apply.apply_target import ApplyTarget, SourceState
+from spark_jobs.replicate.apply.parallel_apply import ParallelApply
 from spark_jobs.replicate.apply.plans import PlanStore
-from spark_jobs.replicate.apply.share_workers import ShareWorker
+from spark_jobs.replicate.apply.share_workers import ShareWorker, WorkerSetup
 from spark_jobs.replicate.task import TaskAttempt
 from tests.integration.test_ordered_stream import mapping_of
 from tests.replicate.task_scene import Died, catch_up, eventual, rows_of, task_of
@@ -304,6 +305,25 @@ def test_eight_workers_end_in_the_rows_of_one(stream) -> None:
 def test_a_plan_whose_keys_were_altered_by_hand_ends_in_the_rows_of_the_source(stream, monkeypatch) -> None:
     stream.die_in_plan(monkeypatch)
     stream.execute("ALTER TABLE t0 ADD UNIQUE KEY (id, v)")
+    catch_up(stream.task)
+    stream.require_equal()
+
+
+def test_a_worker_that_still_runs_when_its_plan_is_applied_again_as_a_whole_applies_nothing_more(stream, monkeypatch) -> None:
+    """As one of an executor that was lost to Spark."""
+    stream.die_in_plan(monkeypatch)
+    stream.execute("ALTER TABLE t0 ADD UNIQUE KEY (id, v)")
+    repeat = ParallelApply._repeat_safely
+
+    def repeated(parallel: ParallelApply, rows: Any) -> None:
+        number, plan = parallel.store.read()
+        shares = parallel._shares(rows, {stream.source.name: ()}, plan.workers)
+        repeat(parallel, rows)
+        for worker, share in enumerate(shares):
+            setup = WorkerSetup.of(parallel._target, parallel._settings)
+            ShareWorker(setup, parallel._decoder).apply(number, worker, share)
+
+    monkeypatch.setattr(ParallelApply, "_repeat_safely", repeated)
     catch_up(stream.task)
     stream.require_equal()
 

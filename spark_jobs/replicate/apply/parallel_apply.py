@@ -147,6 +147,7 @@ class ParallelApply:
         most, loading = self._settings.txn_rows, {event.source: () for event in rows}
         some = [rows[begin : begin + most] for begin in range(0, len(rows), most)]
         with self._target.transaction():
+            self.store.complete_workers()
             for part in some:
                 writer.remove(part)
             for part in some:

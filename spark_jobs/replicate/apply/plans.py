@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DIVISION: Final = 1
 """The version of `divided`, and of the entries that components are made of: raise it with each change of them."""
 
+_ALL: Final = (1 << 63) - 1
+"""Rows: more than a share has."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
@@ -64,6 +67,10 @@ class PlanStore:
         values = [value for worker in range(plan.workers) for value in (target.task, worker, target.epoch, number)]
         target.execute(f"INSERT INTO tidemark_meta.worker VALUES {shares}", *values)  # noqa: S608
         return number
+
+    def complete_workers(self) -> None:
+        """Note that each worker has applied its share: one that still runs in another process waits for this, and ends."""
+        self._target.execute("UPDATE tidemark_meta.worker SET done = %s WHERE task = %s", _ALL, self._target.task)
 
     def close(self) -> None:
         """Remove the plan; its number is not used again."""
