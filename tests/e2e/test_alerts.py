@@ -54,6 +54,12 @@ _US = "4000000+15000000x60"
     ("alert", "good", "bad"),
     [
         ("TidemarkClockSkew", {"tidemark_clock_skew_ms": "-900x60"}, {"tidemark_clock_skew_ms": "-1100x60"}),
+        (
+            "TidemarkTaskDown",
+            {'tidemark_task_ready{job="t",instance="a"}': "1x60", 'tidemark_task_ready{job="t",instance="b"}': "0x60"},
+            {'tidemark_task_ready{job="t",instance="a"}': "1x8", 'tidemark_task_ready{job="t",instance="b"}': "0x60", "tidemark_task_paused": "0x60"},
+        ),
+        ("TidemarkTaskDown", {"tidemark_task_ready": "0x60", "tidemark_task_paused": "1x60"}, {"tidemark_task_ready": "1x8", "tidemark_task_paused": "0x8"}),
         ("TidemarkTaskPaused", {"tidemark_task_paused": "0x60"}, {"tidemark_task_paused": "1x60"}),
         ("TidemarkHeartbeatOld", {'tidemark_heartbeat_age_seconds{source="s"}': "2x60"}, {'tidemark_heartbeat_age_seconds{source="s"}': "61x60"}),
         ("TidemarkCheckpointLag", {'tidemark_checkpoint_lag_seconds{source="s"}': "200x60"}, {'tidemark_checkpoint_lag_seconds{source="s"}': "301x60"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import tomllib
@@ -15,14 +16,20 @@ import pytest
 import yaml
 
 from devservers.prometheus_server import Prometheus
-from schemas.settings import secret_keys
+from schemas.settings import secret_keys, task_from_mapping
 from tests.packaging.custom_resources import SCHEMAS, validate_custom
 from tests.packaging.distributions import ROOT
 from tests.packaging.helm import CHART, render, run_helm
 from tidemark.process import config
 
+TASK: Mapping[str, Any] = {"sources": [{"name": "shop"}], "kafka": {"bootstrap_servers": "kafka:9092"}, "format": {"registry": "http://r"}, "target": {}}
 VALUES = ("small", "full", "operator")
 OLDEST, NEWEST = "1.25.0", "1.37.0"
+
+
+def tasks(*settings: Mapping[str, Any]) -> list[str]:
+    """Arguments of helm that set tasks."""
+    return ["--set-json", f"tasks.settings={json.dumps([{**TASK, **one} for one in settings])}"]
 
 
 def test_the_chart_has_the_versions_of_the_project_and_of_its_spark() -> None:
@@ -35,7 +42,7 @@ def test_the_chart_has_the_versions_of_the_project_and_of_its_spark() -> None:
 def test_the_chart_runs_the_images_of_the_dockerfile_as_their_user() -> None:
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text("utf-8")
     values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
-    for part in ("producer", "merge", "page"):
+    for part in ("producer", "merge", "page", "tasks"):
         target = values[part]["image"]["repository"].removeprefix("tidemark-")
         assert f" AS {target}\n" in dockerfile
     assert f"--uid {values['podSecurityContext']['runAsUser']} " in dockerfile
@@ -91,7 +98,7 @@ def test_a_container_may_write_to_its_volumes_only_and_has_no_rights(values: str
             assert pod["automountServiceAccountToken"] is False
             probes = {"startupProbe", "livenessProbe", "readinessProbe"} if pod.get("restartPolicy") != "Never" else set()
             assert probes | {"resources"} <= container.keys()
-    assert found == {"small": 3, "full": 4, "operator": 3}[values]
+    assert found == {"small": 3, "full": 6, "operator": 3}[values]
 
 
 def containers(documents: list[dict[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
@@ -109,12 +116,16 @@ def containers(documents: list[dict[str, Any]]) -> Iterator[tuple[Mapping[str, A
 @pytest.mark.parametrize("values", VALUES)
 def test_the_settings_are_accepted_and_match_the_ports_and_volumes(values: str, tmp_path: Path) -> None:
     objects = render(values, NEWEST)
-    (data,) = (document["data"] for document in objects if document["kind"] == "ConfigMap")
+    data, *tasks = (document["data"] for document in objects if document["kind"] == "ConfigMap")
     path = tmp_path / "tidemark.yaml"
     path.write_text(re.sub("/run/secrets/", f"{tmp_path}/", data["tidemark.yaml"]), "utf-8")
     for secret in ("tidemark-source/password", "tidemark-service/token"):
         (tmp_path / secret).parent.mkdir(exist_ok=True)
         (tmp_path / secret).write_text("secret\n", "utf-8")
+    for task in tasks:
+        loaded = task_from_mapping(yaml.safe_load(task["task.yaml"].replace("/run/secrets/", f"{tmp_path}/")))
+        assert (loaded.service.host, loaded.service.port) == ("0.0.0.0", 8082)  # noqa: S104 - in the pod
+    assert len(tasks) == (2 if values == "full" else 0)
     settings = config.load(path, {})
     assert (settings.service.port, settings.service.merge_port) == (8080, 8081)
     assert settings.spark.master == ("local[2]" if values != "operator" else "k8s://https://kubernetes.default.svc:443")
@@ -133,7 +144,8 @@ def test_services_budgets_and_monitors_select_pods_that_there_are(values: str) -
         if document["kind"] in ("Service", "PodDisruptionBudget", "NetworkPolicy"):
             selector = document["spec"].get("selector") or document["spec"]["podSelector"]
             wanted = selector.get("matchLabels", selector)
-            assert sum(wanted.items() <= labels.items() for labels in pods) == 1, document["metadata"]["name"]
+            of_both = document["kind"] == "NetworkPolicy" and "task" in wanted.values()
+            assert sum(wanted.items() <= labels.items() for labels in pods) == 1 + of_both, document["metadata"]["name"]
     budgets = [document for document in objects if document["kind"] == "PodDisruptionBudget"]
     assert len(budgets) == (0 if values == "small" else 1)
     (producer,) = (one for one in objects if one["kind"] == "Deployment" and one["metadata"]["name"].endswith("-producer"))
@@ -147,6 +159,9 @@ def test_services_budgets_and_monitors_select_pods_that_there_are(values: str) -
     ("more", "reason"),
     [
         (["--set", "producers.replicas=3"], "producers"),
+        (["--set-json", 'tasks.settings=[{"task": "a"}]'], "tasks/settings/0"),
+        (tasks({"task": "a_b"}, {"task": "a-b"}), "tasks.settings.1.task: an earlier task is called a-b"),
+        (tasks({"task": "a", "target": {"password": "s3cret"}}), "tasks.settings.0.target.password: "),
         (["--set", "merge.mode=yarn"], "merge/mode"),
         (["--set", "settings.name="], "settings/name"),
         (["--set", "merge.mode=operator"], "merge.mode: the executors of the operator run on several nodes"),
@@ -175,7 +190,8 @@ def test_wrong_values_are_refused_with_their_name(more: list[str], reason: str) 
 def test_a_change_of_the_settings_starts_new_pods() -> None:
     def sums(*more: str) -> set[str]:
         documents = [document for document in render("full", NEWEST, *more) if document["kind"] == "Deployment"]
-        return {document["spec"]["template"]["metadata"]["annotations"]["checksum/settings"] for document in documents}
+        ours = [document["spec"]["template"]["metadata"] for document in documents]
+        return {one["annotations"]["checksum/settings"] for one in ours if one["labels"]["app.kubernetes.io/component"] != "task"}
 
     assert len(sums()) == 1
     assert sums() != sums("--set", "settings.kafka.bootstrap_servers=other:9092")
@@ -199,7 +215,7 @@ def test_the_chart_refuses_each_setting_that_is_a_secret() -> None:
     refused = set(re.findall('"(.*?)"', names))
     mappings = {"kafka.options", "spark.conf"}
     assert {path.rsplit(".", 1)[-1] for path in secret_keys() - mappings} == refused
-    assert all(f'"settings.{path}."' in helpers for path in mappings)
+    assert all(f'hasSuffix ".{path}."' in helpers for path in mappings)
 
 
 @pytest.mark.slow
@@ -244,7 +260,7 @@ def test_the_rules_of_a_release_are_valid_and_see_its_own_metrics_only(tmp_path:
     written = yaml.safe_load((CHART / "alerts.yml").read_text("utf-8"))
     for rule, original in zip(rules["spec"]["groups"][0]["rules"], written["groups"][0]["rules"], strict=True):
         metrics = re.findall("tidemark_[a-z_]+", original["expr"])
-        assert rule["expr"].count('{namespace="ops",job=~"cdc-(producer|merge)",') == len(metrics)
+        assert rule["expr"].count('{namespace="ops",job=~"cdc-(producer|merge|task-.+)",') == len(metrics)
         assert {**rule, "expr": ""} == {**original, "expr": ""}
     file = tmp_path / "rules.yml"
     file.write_text(yaml.safe_dump(rules["spec"]), "utf-8")

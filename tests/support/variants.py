@@ -179,7 +179,7 @@ VARIANTS: Final = (
         "shards, filters, late rows, crashes: the other tests there; merge/test_spark_model: a history through crashes",
     ),
     (r"merge/test_meddling\.py::test_records_that_kafka_has_dropped.*\[snapshots\]", "changes; both topics in merge/test_set_aside"),
-    (r"replicate/test_two_way\.py::test_both_servers_are_equal.*-one\]", "-workers; what a killed task applies: replicate/test_crash_points"),
+    (r"replicate/test_two_way\.py::test_both_servers_are_equal.*-one\]", "-workers; killed tasks: replicate/test_crash_points"),
     (r"replicate/test_two_way\.py::test_changes_and_statements.*\[mysql80-mariadb114\]", "mariadb114-mysql97"),
     (r"replicate/test_key_sets\.py::test_texts_that_a_collation.*\[mysql80-", "mysql97, mariadb114"),
     (r"sinks/test_old_files\.py::test_a_file_of_an_older_version.*\[interval (0 hours|30 days)-", "None; interval 2 days"),

@@ -30,13 +30,13 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- range $key, $value := .node }}
 {{- $here := printf "%s%v" $path $key }}
 {{- $isSecret := has $key (list "password" "key_password" "token" "salt") }}
-{{- if or (eq $path "settings.kafka.options.") (eq $path "settings.spark.conf.") }}
+{{- if or (hasSuffix ".kafka.options." $path) (hasSuffix ".spark.conf." $path) }}
 {{- $isSecret = regexMatch "(?i)password|passwd|secret|token|jaas|credential|(access|account|private|ssl\\.key)[._]?key|\\.pem$" $key }}
 {{- end }}
 {{- if or (kindIs "map" $value) (kindIs "slice" $value) }}
 {{- include "tidemark.refuseSecrets" (dict "node" $value "path" (printf "%s." $here)) }}
 {{- else if and $isSecret $value }}
-{{- fail (printf "%s: settings are stored in a ConfigMap, which is no place for secrets. Put the value into a Secret, and name its file (%s_file: /run/secrets/<name>/<key>) if there is such a setting; else set it as a variable: producer.env, merge.env and page.env with valueFrom.secretKeyRef" $here $key) }}
+{{- fail (printf "%s: settings are stored in a ConfigMap, which is no place for secrets. Put the value into a Secret, and name its file (%s_file: /run/secrets/<name>/<key>) if there is such a setting; else set it as a variable: env of producer, merge, page or tasks with valueFrom.secretKeyRef" $here $key) }}
 {{- else if and (kindIs "string" $value) (regexMatch "://[^/@\\s]*:[^/@\\s]*@" $value) }}
 {{- fail (printf "%s: the address has a password in it, and settings are stored in a ConfigMap: give the user and the file of the password as settings of their own" $here) }}
 {{- end }}
@@ -81,6 +81,20 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- toYaml $settings }}
 {{- end }}
 
+{{/* The name of a task, as Kubernetes lets it be part of a name. */}}
+{{- define "tidemark.taskName" -}}
+{{- if not .settings.task }}{{ fail (printf "tasks.settings.%d.task: name the task" .number) }}{{ end }}
+{{- .settings.task | lower | replace "_" "-" | replace "." "-" | trunc 50 | trimAll "-" }}
+{{- end }}
+
+{{/* The settings of a task, with the port that the probes ask. */}}
+{{- define "tidemark.taskSettings" -}}
+{{- include "tidemark.refuseSecrets" (dict "node" .settings "path" (printf "tasks.settings.%d." .number)) }}
+{{- $settings := deepCopy .settings }}
+{{- $_ := set $settings "service" (mergeOverwrite (default (dict) $settings.service) (dict "host" "0.0.0.0" "port" 8082)) }}
+{{- toYaml $settings }}
+{{- end }}
+
 {{- define "tidemark.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -103,7 +117,7 @@ capabilities: {drop: [ALL]}
 
 {{- define "tidemark.volumes" -}}
 - name: settings
-  configMap: {name: {{ include "tidemark.fullname" .root }}}
+  configMap: {name: {{ .settings | default (include "tidemark.fullname" .root) }}}
 - name: tmp
   emptyDir: {sizeLimit: {{ .temporaryStorage | quote }}}
 {{- range $number, $secret := .root.Values.secrets }}
