@@ -133,6 +133,7 @@ class LivenessWriter:
             machine=machine(),
             snapshot_waits="" if state == "ended" else self.snapshot_waits(),
             in_kafka_ms=self._in_kafka_ms(),
+            clock_skew_us=None if state == "ended" else self._clock_skew_us(),
         )
         assert self._client is not None
         self._client.produce(self._topic, value_of(sign), SIGN_KEY, partition_of(SIGN_KEY))
@@ -142,6 +143,10 @@ class LivenessWriter:
         if self._producer is not None and self._producer.reader is not None:
             self._in_kafka_known_ms = max(self._in_kafka_known_ms, self._producer.reader.progress.times.in_kafka_ms)
         return self._in_kafka_known_ms or None
+
+    def _clock_skew_us(self) -> int | None:
+        commits = None if self._producer is None else self._producer.commits
+        return None if commits is None else commits.skew_us
 
     def _write_delays(self) -> None:
         """Write the delays of tables that have new ones, now and then."""

@@ -29,7 +29,7 @@ class Sign:
     batches: the `number` of the one that runs and `since_ms`, the seconds `last_s` that the one before took, and the `recent` ones
     (`schemas.batch_stages`). `snapshot_waits` is why the producer reads no chunk at the moment although there are some to read, ""
     where it does. Everything that the source committed up to `in_kafka_ms` is in Kafka, by the producer; None where that is not
-    known.
+    known. `clock_skew_us`: how far the clock of the source's server is ahead of the clock of the job; None: unknown.
     """
 
     JSON: ClassVar = Form(head=lambda _: {"v": 1})
@@ -44,6 +44,7 @@ class Sign:
     batch: Mapping[str, Any] = field(default_factory=dict)
     snapshot_waits: str = json_field("", omits_default=True)
     in_kafka_ms: int | None = json_field(None, omits_default=True)
+    clock_skew_us: int | None = json_field(None, omits_default=True)
 
     def silent_ms(self, now_ms: int) -> int:
         """For how long the next sign has been overdue by far; 0 while it is not."""

@@ -30,6 +30,10 @@ class LoggedMember(Protocol):
     def value(self) -> bytes | None:
         """Its value."""
 
+    @property
+    def timestamp_ms(self) -> int | None:
+        """Its time (Unix), or None."""
+
 
 class MemberLog(Protocol):
     """A log that several processes write: `kafkaio.shared_log.SharedLog`, or its memory twin."""
@@ -50,12 +54,15 @@ class FollowedMembers:
     def __init__(self, log: MemberLog) -> None:
         self._log = log
         self.members: Final = Members(log.begin())
+        self.written_ms: dict[str, int | None] = {}
+        """The time (Unix) of the newest record of each key."""
 
     def follow(self, until: int = 0) -> Members:
         """Read up to the offset `until`, or to the present end if that is not behind the last one; return the members."""
         members = self.members
         for record in self._log.read(until):
             key = (record.key or b"").decode()
+            self.written_ms[key] = record.timestamp_ms
             members.note(record.offset, key, parse(key, record.value or b""))
         return members
 

@@ -38,6 +38,11 @@ def ago(milliseconds: float, digits: int = 1) -> str:
     return f"{age} ago" if milliseconds >= 0 else f"{age} ahead of this machine's clock"
 
 
+def skew(us: int | None) -> str:
+    """Return how far a clock is from another one."""
+    return "unknown" if us is None else f"{duration(abs(us) / 1_000_000, 3)} {'ahead' if us >= 0 else 'behind'}"
+
+
 def moment(milliseconds: int | None, unknown: str = "unknown") -> str:
     """Return a Unix time as text, UTC."""
     return unknown if milliseconds is None else f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"

@@ -76,7 +76,7 @@ class SourceClock:
         self.correction_us = 0
         """The skew that is subtracted from times of the server."""
         self.skew_us: int | None = None
-        """How far the server's clock is ahead of the one of this machine, as read last; None before that."""
+        """How far the server's clock is ahead of the one of this machine; None before the first answer, and after a failure."""
         self._lock = threading.Lock()
         self._waiting: deque[ClockReading] = deque()
         self._ready_us = 0
@@ -155,6 +155,7 @@ class SourceClock:
                 except (SourceError, SecretError) as error:
                     self._failure = error
             if not is_done:
+                self.skew_us = None
                 self._close()
 
     def _close(self) -> None:

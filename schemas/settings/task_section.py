@@ -135,6 +135,11 @@ class TaskTarget:
         maximum=876_000,
     )
 
+    @property
+    def address(self) -> str:
+        """The server or the folder, as a status names it."""
+        return str(self.path) if self.type == "file" else f"{self.type} {self.host}:{self.port}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplySettings:

@@ -25,7 +25,8 @@ from schemas.members import (
     source_writer,
 )
 from schemas.topics import commits_topic, members_topic
-from tidemark.status.group_status import GroupStatus
+from tidemark.api.last_sign import last_sign
+from tidemark.status.group_status import GroupFacts, GroupStatus
 
 if TYPE_CHECKING:
     from schemas.commit_records import CommitRecord
@@ -74,8 +75,19 @@ class GroupMembers:
 
     def status(self) -> GroupStatus:
         """Return the status of the members as they are now."""
-        read_ms, members = time.time_ns() // 1_000_000, self.read()
-        return GroupStatus.of(read_ms, self.group, members, {name: self.last_record(name) for name in members.sources})
+        read_ms = time.time_ns() // 1_000_000
+        with closing(SharedLog(self._kafka, self._topic, _NOBODY)) as log:
+            followed = FollowedMembers(log)
+            members = followed.follow()
+        facts = GroupFacts(
+            read_ms=read_ms,
+            group=self.group,
+            members=members,
+            written_ms=followed.written_ms,
+            commits={name: self.last_record(name) for name in members.sources},
+            signs={name: last_sign(self._kafka, name) for name in members.sources},
+        )
+        return GroupStatus.of(facts)
 
     def read(self) -> Members:
         """Return the members as they are now."""

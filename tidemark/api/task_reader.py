@@ -12,40 +12,45 @@ from schemas.errors import TidemarkError
 from schemas.topics import commits_topic
 from spark_jobs.replicate.destination import target_of
 from tidemark.api.head_room import KafkaHeadRoom, read_head_room
-from tidemark.status.task_status import SourceOfTaskStatus, TaskStatus
+from tidemark.status.task_status import OpenPlanStatus, SourceOfTaskStatus, TaskStatus
 
 if TYPE_CHECKING:
     from schemas.settings.task_section import TaskSettings
     from spark_jobs.replicate.apply.apply_target import TaskFacts
+    from tidemark.status.group_status import GroupStatus
 
 _MICRO = 1_000_000
 
 
-def read_task(settings: TaskSettings) -> TaskStatus:
-    """Return the status of a task. A target or a Kafka that does not answer is a problem of the status, not an error."""
-    target = settings.target
-    address = str(target.path) if target.type == "file" else f"{target.type} {target.host}:{target.port}"
+def read_task(settings: TaskSettings, group: GroupStatus | None = None) -> TaskStatus:
+    """Return the status of a task, whose `group` was read before, if it has one.
+
+    A target or a Kafka that does not answer is a problem of the status, not an error.
+    """
     read_ms = time.time_ns() // 1_000_000
     try:
         with closing(target_of(settings)) as one:
             facts = one.facts()
     except (TidemarkError, OSError) as error:
-        return TaskStatus(read_ms=read_ms, task=settings.task, target=address, problem=str(error))
+        return TaskStatus.unknown(settings, read_ms, str(error))
     problem, sources = None, []
     for source in settings.sources:
         status, reason = _source(settings, source.name, facts)
         sources.append(status)
         problem = problem or reason
+    plan = facts.plan
     return TaskStatus(
         read_ms=read_ms,
         task=settings.task,
-        target=address,
+        target=settings.target.address,
         epoch=facts.epoch or None,
         process=facts.process,
         seen_s=facts.seen_s,
         pause=facts.pause,
         statement=facts.statement,
         released_us=facts.progress.released.us if facts.progress is not None else None,
+        blocked_by=None if group is None else group.last_to_promise([source.name for source in settings.sources]),
+        plan=None if plan is None else OpenPlanStatus(rows=plan.rows, done=plan.done, workers=plan.workers),
         sources=tuple(sources),
         kafka_problem=problem,
     )

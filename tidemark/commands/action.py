@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.process import config
 
 if TYPE_CHECKING:
-    from schemas.settings import Settings
+    from schemas.settings import Settings, TaskSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,17 @@ def add_sink(parser: argparse.ArgumentParser, text: str = "only this sink (defau
 def add_tables(parser: argparse.ArgumentParser) -> None:
     """Add `TABLE ...`, the tables that are meant, all by default."""
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table")
+
+
+def add_tasks(parser: argparse.ArgumentParser) -> None:
+    """Add `--task`, which may be given several times."""
+    text = "YAML file of a task that is shown, too; may be given several times"
+    parser.add_argument("--task", dest="tasks", action="append", default=[], metavar="FILE", help=text)
+
+
+def tasks_of(arguments: argparse.Namespace) -> list[TaskSettings]:
+    """Return the settings of the tasks that are asked for."""
+    return [config.load_task(file) for file in arguments.tasks]
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:

@@ -135,13 +135,13 @@ def _configure_status(parser: argparse.ArgumentParser) -> None:
 def _status(arguments: argparse.Namespace) -> int:
     """Show the members of groups, and tasks; 1 if something does not answer: it is shown as unknown."""
     from tidemark.api.group_members import GroupMembers
+    from tidemark.api.replication_reader import read_replication
 
-    tasks = [config.load_task(file) for file in arguments.tasks]
-    groups = {one.group: one.kafka for one in tasks if one.group is not None}
-    if not tasks:
-        settings = config.load(arguments.config)
-        groups[GroupMembers.group_of(settings)] = settings.kafka
-    return task_control.show(arguments, tasks, [GroupMembers.read_status(kafka, group) for group, kafka in groups.items()])
+    if arguments.tasks:
+        return task_control.show(arguments, read_replication([config.load_task(file) for file in arguments.tasks]))
+    settings = config.load(arguments.config)
+    GroupMembers.group_of(settings)
+    return task_control.show(arguments, read_replication((), settings))
 
 
 def _list(arguments: argparse.Namespace, status: GroupStatus, kind: str, members: Sequence[Any]) -> int:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from schemas.readable import ago, aligned, count, duration
+from schemas.readable import ago, aligned, count, duration, moment, skew
 from tidemark.status.task_status import TaskPhase
 
 if TYPE_CHECKING:
     from tidemark.status.group_status import GroupStatus, ReaderStatus, SourceStatus
+    from tidemark.status.replication_status import ReplicationStatus
     from tidemark.status.task_status import TaskStatus
 
 _HEADS: Final = {
-    "source": ("source", "state", "number", "end", "promise", "waits for", "offline"),
-    "reader": ("reader", "state", "sources", "frontier", "blocks", "offline"),
+    "source": ("source", "state", "since", "number", "end", "promise", "producer", "clock", "waits for", "offline"),
+    "reader": ("reader", "state", "since", "sources", "frontier", "blocks", "offline"),
 }
 _NAMED: Final = 3
+
+
+def replication_text(status: ReplicationStatus) -> str:
+    """Return the text of each group and task, with an empty line between two."""
+    return "\n\n".join([*map(group_text, status.groups), *map(task_text, status.tasks)])
 
 
 def group_text(status: GroupStatus) -> str:
@@ -36,12 +42,14 @@ def members_text(status: GroupStatus, kind: str, members: Sequence[Any]) -> str:
 
 def _source_line(one: SourceStatus, now_ms: int) -> tuple[str, ...]:
     end = "-" if one.end is None else str(one.end)
-    return one.name, one.state.value, str(one.number), end, _age(one.promise_us, now_ms), ", ".join(one.waits_for) or "-"
+    state, producer, waits = one.state.value, one.producer.value.replace("_", " "), ", ".join(one.waits_for) or "-"
+    promise, since = _age(one.promise_us, now_ms), moment(one.since_ms)
+    return one.name, state, since, str(one.number), end, promise, producer, skew(one.skew_us), waits
 
 
 def _reader_line(one: ReaderStatus, now_ms: int) -> tuple[str, ...]:
     blocks = ", ".join(one.blocks) or "-"
-    return one.name, one.state.value, ", ".join(one.sources), _age(one.frontier_us, now_ms), blocks
+    return one.name, one.state.value, moment(one.since_ms), ", ".join(one.sources), _age(one.frontier_us, now_ms), blocks
 
 
 def _age(us: int | None, now_ms: int) -> str:
@@ -59,7 +67,11 @@ def task_text(status: TaskStatus) -> str:
     if status.statement is not None:
         lines.append(f"a statement of DDL runs, or was interrupted: {status.statement}")
     if status.released_us is not None:
-        lines.append(f"order: global, applied up to {_age(status.released_us, status.read_ms)}")
+        waits = "unknown" if status.blocked_by is None else status.blocked_by
+        lines.append(f"order: global, applied up to {_age(status.released_us, status.read_ms)}; waits next for: {waits}")
+    if status.plan is not None:
+        plan = status.plan
+        lines.append(f"{plan.workers} workers apply a batch: {plan.done:,} of {plan.rows:,} rows are applied")
     if status.kafka_problem is not None:
         lines.append(f"Kafka: {status.kafka_problem}")
     rows = [("source", "position", "behind", "commit records", "kept for", "loading")]

@@ -1,4 +1,4 @@
-"""`tidemark page`: the state of the pipeline in a browser: lag, tables, changes, snapshots, schemas, sinks, checks."""
+"""`tidemark page`: the state of the pipeline in a browser: lag, tables, changes, snapshots, schemas, sinks, tasks, checks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from tidemark.commands import numbers
+from tidemark.commands.action import add_tasks, tasks_of
 from tidemark.process import config
 from tidemark.process.shutdown import stop_on_signals
 
@@ -19,14 +20,15 @@ HELP: Final = "show the state of the pipeline in a browser, and start and stop s
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Where it listens."""
+    """Where it listens, and which tasks it shows."""
+    add_tasks(parser)
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default: service.host)")
     parser.add_argument("--port", type=numbers.port, metavar="PORT", help="TCP port (default: service.page_port); 0 for a free one")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; the exit code is 0 then."""
-    settings = config.load(arguments.config)
+    settings, tasks = config.load(arguments.config), tasks_of(arguments)
     service = settings.service if arguments.host is None else replace(settings.service, host=arguments.host)
     port = service.page_port if arguments.port is None else arguments.port
     stop = threading.Event()
@@ -37,7 +39,7 @@ def execute(arguments: argparse.Namespace) -> int:
         from tidemark.page.sign_in import Access
 
         access = Access(service, port)
-        parts = Parts(settings, arguments.config)
+        parts = Parts(settings, arguments.config, tasks)
         with PageServer(Views(settings, parts, access).application(), service.host, port) as server, parts:
             print(f"page: http://{_shown(service.host)}:{server.port}/", flush=True)
             if access.is_made_here:

@@ -8,13 +8,14 @@ import os
 import sys
 import threading
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.json_codec import encode
 from tidemark.api.health import HealthServer
 from tidemark.api.merge_metrics import handler_of
+from tidemark.api.status_watch import StatusWatch
 from tidemark.api.task_metrics import task_metrics
-from tidemark.api.task_watch import TaskWatch
 from tidemark.commands.action import Action, add_output, emit
 from tidemark.commands.doctor import as_text
 from tidemark.process import config
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 
     from schemas.settings.task_section import TaskSettings
     from spark_jobs.jobs.runner import Runner
+    from tidemark.status.task_status import TaskStatus
 
 HELP: Final = "apply the changes of a source to the tables of another server"
 _OBJECTS: Final = 100_000
 _COLLECTIONS: Final = 50
 """Rows that wait are many objects without cycles. To look for cycles after each 700 took a quarter of the CPU of a task."""
+_WATCH_S: Final = 30.0
 _WAITS: Final = "it is starting, or waits to take over from another process of the task"
 
 
@@ -50,7 +53,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _endpoint(settings: TaskSettings, runners: Sequence[Runner[Any]], watch: TaskWatch) -> HealthServer:
+def _endpoint(settings: TaskSettings, runners: Sequence[Runner[Any]], watch: StatusWatch[TaskStatus]) -> HealthServer:
     """Return the endpoint; `runners` has the one of the task while it leads."""
 
     def not_ready() -> str | None:
@@ -65,6 +68,14 @@ def _endpoint(settings: TaskSettings, runners: Sequence[Runner[Any]], watch: Tas
     return HealthServer("service.port", settings.service.host, settings.service.port, not_ready, handler_of(metrics))
 
 
+def _status(settings: TaskSettings) -> TaskStatus:
+    from tidemark.api.task_reader import (
+        read_task,  # takes seconds, which the start of the endpoint does not wait for
+    )
+
+    return read_task(settings)
+
+
 def _run(arguments: argparse.Namespace) -> int:
     """Apply changes until SIGTERM or SIGINT, or until caught up or finished; exit code 0. With 1 it is not finished."""
     settings = config.load_task(arguments.task)
@@ -74,7 +85,8 @@ def _run(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
         if settings.service.port:
-            watch = stack.enter_context(TaskWatch(settings))
+            watch = StatusWatch(partial(_status, settings), _WATCH_S, 3 * _WATCH_S, first_s=_WATCH_S)
+            stack.enter_context(watch)
             stack.enter_context(_endpoint(settings, runners, watch))
         from spark_jobs.replicate.task import (
             run_task,  # takes seconds, in which a signal is an orderly end, too

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 from schemas.json_codec import encode
 from schemas.readable import ago, aligned, count, duration
 from tidemark.api.source_log import UNSEEN, producer_of, source_of
-from tidemark.commands.action import add_output, add_sink, settings_of
+from tidemark.commands.action import add_output, add_sink, add_tasks, settings_of, tasks_of
+from tidemark.commands.group_text import replication_text
 from tidemark.commands.redraw import add_watch, show
 from tidemark.status.captured_tables import consistency
+from tidemark.status.replication_status import NOTHING_REPLICATED
 from tidemark.status.status_tree import RELEASED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from schemas.settings import Settings, TaskSettings
     from tidemark.api.source_log import SourceLog
+    from tidemark.status.replication_status import ReplicationStatus
     from tidemark.status.status_tree import Status, TableStatus
 
 HELP: Final = "show how far log, snapshots and sink are"
@@ -26,8 +30,9 @@ _RATE_S: Final = 2.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Form, repetition, sink."""
+    """Form, repetition, sink, tasks."""
     add_options(parser)
+    add_tasks(parser)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the status, once or repeatedly; always 0: whether a standstill is bad, the reader knows."""
-    settings = settings_of(arguments)
+    settings, tasks = settings_of(arguments), tasks_of(arguments)
     from tidemark.api.observe import Observer
 
     with Observer(settings) as observer:
@@ -51,20 +56,48 @@ def execute(arguments: argparse.Namespace) -> int:
         def rendering() -> str:
             nonlocal last
             before, last = last, observer.settled_each()
-            return as_words(last, before, source_of(settings, next(iter(last.values()))))
+            source = source_of(settings, next(iter(last.values())))
+            return as_words(last, before, source, _replication(settings, tasks))
 
         show(rendering, arguments.watch, redraws=arguments.output == "text")
     return 0
 
 
-def as_json_of_sinks(statuses: Mapping[str, Status], before: Mapping[str, Status], source: SourceLog | None = None) -> str:
-    """Return one JSON document on one line: of one sink as `as_json`, of several `{"sinks": {name: document}}`."""
+def _replication(settings: Settings, tasks: Sequence[TaskSettings]) -> ReplicationStatus:
+    if settings.order.group is None and not tasks:
+        return NOTHING_REPLICATED
+    from tidemark.api.replication_reader import read_replication
+
+    return read_replication(tasks, settings)
+
+
+def as_json_of_sinks(
+    statuses: Mapping[str, Status],
+    before: Mapping[str, Status],
+    source: SourceLog | None = None,
+    replication: ReplicationStatus = NOTHING_REPLICATED,
+) -> str:
+    """Return one JSON document on one line: of one sink as `as_json`, of several `{"sinks": {name: document}}`.
+
+    It also has `groups` and `tasks`, if there are any.
+    """
     documents = {name: _document(status.with_rates(before[name]), source) for name, status in statuses.items()}
-    return json.dumps({"sinks": documents} if len(documents) > 1 else next(iter(documents.values())))
+    document = {"sinks": documents} if len(documents) > 1 else next(iter(documents.values()))
+    return json.dumps(document if replication == NOTHING_REPLICATED else {**document, **encode(replication)})
 
 
-def as_text_of_sinks(statuses: Mapping[str, Status], before: Mapping[str, Status], source: SourceLog | None = None) -> str:
-    """Return the text of `as_text`; of several sinks each with its line and its table."""
+def as_text_of_sinks(
+    statuses: Mapping[str, Status],
+    before: Mapping[str, Status],
+    source: SourceLog | None = None,
+    replication: ReplicationStatus = NOTHING_REPLICATED,
+) -> str:
+    """Return the text of `as_text`; of several sinks each with its line and its table; then groups and tasks."""
+    text = _text_of_sinks(statuses, before, source)
+    return text if replication == NOTHING_REPLICATED else f"{text}\n\n{replication_text(replication)}"
+
+
+def _text_of_sinks(statuses: Mapping[str, Status], before: Mapping[str, Status], source: SourceLog | None) -> str:
     if len(statuses) == 1:
         return next(as_text(status, before[name], source) for name, status in statuses.items())
     first = next(iter(statuses.values()))

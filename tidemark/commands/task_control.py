@@ -10,16 +10,14 @@ from schemas.errors import ConfigError
 from schemas.json_codec import encode
 from schemas.readable import ago
 from tidemark.commands.action import add_output, emit, operator_name
-from tidemark.commands.group_text import group_text, task_text
+from tidemark.commands.group_text import replication_text
 from tidemark.process import config
+from tidemark.status.replication_status import ReplicationStatus
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from schemas.paused_task import TaskPause
-    from schemas.settings.task_section import TaskSettings
-    from tidemark.status.group_status import GroupStatus
 
 _ACTIONS: Final = ("show", "pause", "resume")
 
@@ -38,7 +36,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.reason and arguments.do != "pause":
         raise ConfigError(f"--reason: goes with pause only, not with {arguments.do}")
     if arguments.do == "show":
-        return show(arguments, [settings])
+        from tidemark.api.replication_reader import read_replication
+
+        return show(arguments, ReplicationStatus((), read_replication([settings]).tasks))
     from spark_jobs.replicate.destination import target_of
     from spark_jobs.replicate.task_pause import asked_by
 
@@ -55,15 +55,10 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def show(arguments: argparse.Namespace, tasks: Sequence[TaskSettings], groups: Sequence[GroupStatus] = ()) -> int:
+def show(arguments: argparse.Namespace, status: ReplicationStatus) -> int:
     """Print the status of groups and tasks; 1 if something does not answer: it is shown as unknown."""
-    from tidemark.api.task_reader import read_task
-
-    statuses = [read_task(one) for one in tasks]
-    document = {"groups": [encode(one) for one in groups], "tasks": [encode(one) for one in statuses]}
-    emit(arguments, document, "\n\n".join([*map(group_text, groups), *map(task_text, statuses)]))
-    problems = [*(one.problem for one in groups), *(one.problem for one in statuses)]
-    return 0 if all(one is None for one in problems) else 1
+    emit(arguments, encode(status), replication_text(status))
+    return 0 if status.is_known else 1
 
 
 def _text(before: TaskPause | None, after: TaskPause | None) -> str:

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from tidemark.page.sign_in import Access, Refusal
 
 Read = Callable[["Request"], Awaitable[Any]]
-_OF_THEIR_OWN: Final = ("changes", "checks", "schema")
-VIEWS: Final = ("overview", "tables", "changes", "snapshots", "schema", "sinks", "checks", "problems")
+_OF_THEIR_OWN: Final = ("changes", "checks", "schema", "tasks")
+VIEWS: Final = ("overview", "tables", "changes", "snapshots", "schema", "sinks", "tasks", "checks", "problems")
 _FOLDER: Final = Path(__file__).parent
 _ANSWER_S: Final = 30.0
 _BODY_S: Final = 10.0
@@ -89,13 +89,14 @@ class Views:
             "overview": lambda facts: documents.overview(settings, facts, history),
             "snapshots": documents.snapshots,
             "sinks": lambda facts: documents.sinks(settings, facts, history),
-            "problems": documents.problems,
         }
         self._of_requests: Mapping[str, Read] = {
             "tables": self._tables,
             "changes": self._changes,
             "schema": self._schemas,
             "checks": self._checks,
+            "tasks": self._tasks,
+            "problems": self._problems,
         }
 
     def application(self) -> Starlette:
@@ -243,9 +244,7 @@ class Views:
         if name in self._of_requests:
             return await self._of_requests[name](request)
         facts = self._facts()
-        if facts is None:
-            return [] if name == "problems" else None
-        return self._of_facts[name](facts)
+        return None if facts is None else self._of_facts[name](facts)
 
     async def _tables(self, request: Request) -> Any:
         facts = self._facts()
@@ -282,6 +281,13 @@ class Views:
 
     async def _checks(self, request: Request) -> Any:
         return self._parts.checks.latest(again="again" in request.query_params)
+
+    async def _tasks(self, _request: Request) -> Any:
+        return documents.tasks(self._parts.replication.latest)
+
+    async def _problems(self, _request: Request) -> Any:
+        facts, replication = self._facts(), self._parts.replication.latest
+        return [*([] if facts is None else documents.problems(facts)), *documents.problems_of_tasks(replication)]
 
     def _facts(self) -> Facts | None:
         """Return the newest facts, as unknown if they are too old; None before the first one."""

@@ -11,6 +11,7 @@ import structlog
 
 from schemas.errors import TidemarkError
 from schemas.json_codec import encode
+from tidemark.api.replication_reader import ReplicationWatch
 from tidemark.doctor.examination import examine
 from tidemark.page.kept_schemas import KeptSchemas
 from tidemark.page.live_changes import LiveChanges
@@ -20,7 +21,9 @@ from tidemark.page.sink_details import Retries
 from tidemark.process.config import DEFAULT_PATH
 
 if TYPE_CHECKING:
-    from schemas.settings import Settings
+    from collections.abc import Sequence
+
+    from schemas.settings import Settings, TaskSettings
 
 log = structlog.get_logger(__name__)
 
@@ -30,9 +33,10 @@ _AT_LEAST_S: Final = 10.0
 
 
 class Parts:
-    """Facts, changes, schemas, checks and answers to signals, while entered."""
+    """Facts, groups and tasks, changes, schemas, checks and answers to signals, while entered."""
 
-    def __init__(self, settings: Settings, config_path: str = DEFAULT_PATH) -> None:
+    def __init__(self, settings: Settings, config_path: str = DEFAULT_PATH, tasks: Sequence[TaskSettings] = ()) -> None:
+        self.replication = ReplicationWatch(tasks, settings)
         self.retries = Retries(config_path)
         self.facts = FactsWatch(settings)
         self.changes = LiveChanges(settings)
@@ -43,6 +47,7 @@ class Parts:
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self.facts)
+        self._stack.enter_context(self.replication)
         self._stack.enter_context(self.changes)
         self._stack.enter_context(self.schemas)
         return self

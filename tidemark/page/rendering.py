@@ -20,8 +20,8 @@ class Templates:
             loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
         self._environment.filters |= {
-            "ago": _ago, "bytes": readable.size, "clock": _clock, "count": _count, "percent": readable.percent,
-            "rate": readable.rate, "seconds": readable.duration, "word": _word,
+            "age": _age, "ago": _ago, "bytes": readable.size, "clock": _clock, "count": _count, "percent": readable.percent,
+            "rate": readable.rate, "seconds": readable.duration, "skew": readable.skew, "word": _word,
         }  # fmt: skip
 
     def page(self, view: str, context: dict[str, Any]) -> str:
@@ -35,6 +35,10 @@ class Templates:
 
 def _ago(at_ms: int | None) -> str:
     return "never, as far as is known" if at_ms is None else readable.ago(time.time() * 1000 - at_ms)
+
+
+def _age(seconds: float | None) -> str:
+    return "unknown" if seconds is None else readable.ago(seconds * 1000)
 
 
 def _clock(at_ms: int | None) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidemark.page.lag_history import History
     from tidemark.page.page_facts import Facts
     from tidemark.status.lags import Lags
+    from tidemark.status.replication_status import ReplicationStatus
     from tidemark.status.snapshot_list import SnapshotRequest
     from tidemark.status.status_tree import Status, TableStatus
 
@@ -177,6 +178,20 @@ def problems(facts: Facts) -> list[Document]:
     others = [*facts.first.notes, *([facts.source.problem] if facts.source.problem else [])]
     said = " ".join(one["what"] for one in found)
     return found + [{"sink": None, "word": None, "what": one, "advice": advice(one)} for one in others if one not in said]
+
+
+def tasks(status: ReplicationStatus) -> Document:
+    """Return groups and tasks. Each was read at a time of its own; `as_of_ms` is the earliest."""
+    times = [*(one.read_ms for one in status.groups), *(one.read_ms for one in status.tasks)]
+    return {"as_of_ms": min(times, default=None), "unknown": "", **encode(status)}
+
+
+def problems_of_tasks(status: ReplicationStatus) -> list[Document]:
+    """Return the present problems of groups and tasks."""
+    return [
+        {"sink": None, "word": Word.UNKNOWN.value if one.is_unknown else None, "what": one.text, "advice": one.advice}
+        for one in status.concerns()
+    ]
 
 
 _ADVICE: Final = (

@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from schemas.commit_records import CommitRecord
 from schemas.json_codec import json_field
-from schemas.members import MemberReader, Members, MemberSource, ReaderPhase, SourcePhase
+from schemas.liveness import Sign
+from schemas.members import (
+    MemberReader,
+    Members,
+    MemberSource,
+    ReaderPhase,
+    SourcePhase,
+    reader_key,
+    source_key,
+)
+from tidemark.status.job_standing import JobState, producer_state
+
+ALARMING_SKEW_US: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """The facts about a group, read at `read_ms`.
+
+    `written_ms` has the time of the newest record of each member (None: unknown). `commits` are the last commit records of the
+    sources, `signs` the last liveness records of their producers; None: it is missing.
+    """
+
+    read_ms: int
+    group: str
+    members: Members
+    written_ms: Mapping[str, int | None]
+    commits: Mapping[str, CommitRecord | None]
+    signs: Mapping[str, Sign | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatus:
-    """A source of a group. `promise_us`: it has published everything before that time of its server; None: unknown.
+    """A source of a group, in the state of its newest record since `since_ms`.
 
+    `promise_us`: it has published everything before that time of its server; None: unknown. `producer` is the state of its
+    producer. `skew_us`: how far the clock of its server is ahead of the clock of its producer; None: unknown.
     `waits_for` are readers: those that have to acknowledge its join, or to release its last transactions.
     """
 
@@ -24,14 +55,19 @@ class SourceStatus:
     first: int
     end: int | None
     promise_us: int | None
+    producer: JobState = JobState.UNKNOWN
+    skew_us: int | None = None
+    since_ms: int | None = None
     waits_for: tuple[str, ...]
     by: str | None
     reason: str | None
 
     @classmethod
-    def of(cls, members: Members, one: MemberSource, last: CommitRecord | None) -> SourceStatus:
-        """Return the status of a source with its last commit record."""
+    def of(cls, facts: GroupFacts, one: MemberSource) -> SourceStatus:
+        """Return the status of a source."""
+        members, last, sign = facts.members, facts.commits.get(one.name), facts.signs.get(one.name)
         is_joining = one.state is SourcePhase.JOINING
+        standing = producer_state(facts.read_ms, sign, started=True)
         return cls(
             name=one.name,
             state=one.state,
@@ -40,18 +76,30 @@ class SourceStatus:
             first=one.record.first,
             end=one.record.end,
             promise_us=None if last is None else last.promise_us,
+            producer=standing.state,
+            skew_us=sign.clock_skew_us if sign is not None and standing.alive else None,
+            since_ms=facts.written_ms.get(source_key(one.name)),
             waits_for=members.missing(one) if is_joining else members.undrained(one) if one.is_closed else (),
             by=one.record.by or None,
             reason=one.record.reason or None,
         )
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether readers wait for it: it is a member, and has not published its last transaction."""
+        return self.state not in (SourcePhase.JOINING, SourcePhase.OFFLINE) and self.end is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderStatus:
-    """A reader of a group. `frontier_us`: a stopped one has released everything before it. `blocks`: joins that wait for it."""
+    """A reader of a group, in the state of its newest record since `since_ms`: one that was killed stays `running`.
+
+    `frontier_us`: a stopped one has released everything before it. `blocks`: joins that wait for it.
+    """
 
     name: str = json_field(name="reader")
     state: ReaderPhase
+    since_ms: int | None = None
     epoch: int
     sources: tuple[str, ...]
     frontier_us: int | None
@@ -60,13 +108,15 @@ class ReaderStatus:
     reason: str | None
 
     @classmethod
-    def of(cls, members: Members, one: MemberReader) -> ReaderStatus:
+    def of(cls, facts: GroupFacts, one: MemberReader) -> ReaderStatus:
         """Return the status of a reader."""
+        members = facts.members
         joining = [source for source in members.sources.values() if source.state is SourcePhase.JOINING and not source.is_void]
         is_stopped = one.record.state is ReaderPhase.STOPPED
         return cls(
             name=one.name,
             state=one.record.state,
+            since_ms=facts.written_ms.get(reader_key(one.name)),
             epoch=one.epoch,
             sources=tuple(sorted(one.record.sources)),
             frontier_us=one.record.frontier.us if is_stopped else None,
@@ -87,8 +137,14 @@ class GroupStatus:
     problem: str | None = None
 
     @classmethod
-    def of(cls, read_ms: int, group: str, members: Members, last: Mapping[str, CommitRecord | None]) -> GroupStatus:
-        """Return the status of a group with the last commit record of each source."""
-        sources = tuple(SourceStatus.of(members, one, last.get(name)) for name, one in sorted(members.sources.items()))
-        readers = tuple(ReaderStatus.of(members, one) for _, one in sorted(members.readers.items()))
-        return cls(read_ms=read_ms, group=group, sources=sources, readers=readers)
+    def of(cls, facts: GroupFacts) -> GroupStatus:
+        """Return the status of a group."""
+        sources = tuple(SourceStatus.of(facts, one) for _, one in sorted(facts.members.sources.items()))
+        readers = tuple(ReaderStatus.of(facts, one) for _, one in sorted(facts.members.readers.items()))
+        return cls(read_ms=facts.read_ms, group=facts.group, sources=sources, readers=readers)
+
+    def last_to_promise(self, names: Collection[str]) -> str | None:
+        """Return the one of these sources that has promised least, which readers of a global order wait for; None if unknown."""
+        waited = [one for one in self.sources if one.name in names and one.is_waited_for]
+        promises = [(one.promise_us, one.number, one.name) for one in waited if one.promise_us is not None]
+        return min(promises)[2] if promises and len(promises) == len(waited) else None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from schemas.json_codec import Form, json_field
 from schemas.paused_task import TaskPause
+
+if TYPE_CHECKING:
+    from schemas.settings.task_section import TaskSettings
 
 SILENT_S: Final = 20.0
 """A process that applies notes each 5 s that it lives."""
@@ -42,11 +45,21 @@ class SourceOfTaskStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenPlanStatus:
+    """A batch that workers apply: `done` of its `rows` are applied."""
+
+    rows: int
+    done: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
     """A task, read at `read_ms`. `process` was seen `seen_s` ago, by the clock of the target; "": it has ended; None: unknown.
 
     `problem`: why nothing else is known; `kafka_problem`: why it is unknown how far a source is behind.
-    `statement` of DDL runs, or was interrupted. `released_us`: with `order: global` everything before that time is applied.
+    `statement` of DDL runs, or was interrupted. `released_us`: with `order: global` everything before that time is applied, and
+    `blocked_by` is the source that is waited for next (None: unknown).
     """
 
     JSON: ClassVar = Form(head=lambda status: {"state": status.phase.value})
@@ -60,9 +73,16 @@ class TaskStatus:
     pause: TaskPause | None = None
     statement: str | None = None
     released_us: int | None = None
+    blocked_by: str | None = None
+    plan: OpenPlanStatus | None = None
     sources: tuple[SourceOfTaskStatus, ...] = json_field((), required=True)
     problem: str | None = None
     kafka_problem: str | None = None
+
+    @classmethod
+    def unknown(cls, settings: TaskSettings, read_ms: int, problem: str) -> TaskStatus:
+        """Return the status of a task of which nothing is known, for that reason."""
+        return cls(read_ms=read_ms, task=settings.task, target=settings.target.address, problem=problem)
 
     @property
     def phase(self) -> TaskPhase:

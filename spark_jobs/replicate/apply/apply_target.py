@@ -148,7 +148,7 @@ class StreamProgress:
 class TaskFacts:
     """A task as its target knows it. `process` was seen `seen_s` ago; "": it has ended; None: unknown.
 
-    `statement` of DDL runs, or was interrupted. `progress` is of `order: global`.
+    `statement` of DDL runs, or was interrupted. `progress` is of `order: global`. `plan` is the batch that workers apply.
     """
 
     epoch: int
@@ -158,6 +158,16 @@ class TaskFacts:
     statement: str | None
     states: Mapping[str, SourceState]
     progress: StreamProgress | None
+    plan: OpenPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPlan:
+    """A batch that workers apply: `done` of its `rows` are applied."""
+
+    rows: int
+    done: int
+    workers: int
 
 
 @dataclass(slots=True)
@@ -345,7 +355,16 @@ class ApplyTarget:
             statement=next((json.loads(text)["sql"] for text, in intents), None),
             states=self.states(),
             progress=progress,
+            plan=self._open_plan(),
         )
+
+    def _open_plan(self) -> OpenPlan | None:
+        asked = (
+            "SELECT plan, (SELECT CAST(SUM(done) AS SIGNED) FROM tidemark_meta.worker WHERE task = name) "
+            "FROM tidemark_meta.plan JOIN tidemark_meta.task ON task = name WHERE name = %s AND plan IS NOT NULL"
+        )
+        plans = [(json.loads(text), int(done or 0)) for text, done in self.rows(asked, self.task)]
+        return next((OpenPlan(plan["rows"], done, plan["workers"]) for plan, done in plans), None)
 
     def _progress(self) -> StreamProgress | None:
         """Return the progress of the order of all sources; None if the task has begun with another order, or never."""
