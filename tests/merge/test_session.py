@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import zipimport
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +110,18 @@ def test_records_of_kafka_become_rows_without_an_object_of_java_for_each(spark: 
     records = read_slices(spark, KafkaSettings(bootstrap_servers="127.0.0.1:9"), [Slice("t", 0, 0, 1)])
     plan = records._jdf.queryExecution().optimizedPlan().toString()
     assert "RelationV2" in plan, plan
+
+
+def test_tasks_of_a_worker_do_not_read_the_archives_of_spark_again(spark: SparkSession) -> None:
+    """Nor look for cycles in all that its daemon has imported."""
+
+    def readings(_: int) -> tuple[int, int]:
+        if not hasattr(zipimport, "readings"):
+            read, zipimport.readings = zipimport._read_directory, []
+            zipimport._read_directory = lambda archive: (zipimport.readings.append(archive), read(archive))[1]
+        return len(zipimport.readings), gc.get_freeze_count()
+
+    for _ in range(3):
+        results = spark.sparkContext.parallelize([0, 1], 2).map(readings).collect()
+    assert [count for count, _ in results] == [0, 0]
+    assert all(frozen > 10_000 for _, frozen in results)
