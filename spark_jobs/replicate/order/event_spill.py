@@ -10,7 +10,7 @@ import pickle
 import tempfile
 import weakref
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from schemas.overriding import override
 
@@ -38,6 +38,8 @@ class SourceSpill:
             self._spill = None
         for one in logged:
             yield one if spill is None else one._replace(events=spill.spilled(one.events))
+        if spill is not None:
+            transaction.records.clear()  # the caller has the transaction until its events are applied
 
 
 class EventSpill:
@@ -50,33 +52,31 @@ class EventSpill:
 
     def spilled(self, events: Collection[T]) -> Collection[T]:
         """Return the events as a collection that has them on disk."""
-        data = pickle.dumps(list(events), pickle.HIGHEST_PROTOCOL)
         begin = self._end
         try:
             self._file.seek(begin)
-            self._file.write(data)
+            pickle.dump(list(events), self._file, pickle.HIGHEST_PROTOCOL)  # large values are not copied
             self._file.flush()
         except OSError as error:
             message = f"rows of a large transaction cannot be kept in {tempfile.gettempdir()} (TMPDIR): {error.strerror}"
             raise OSError(error.errno, message) from error
-        self._end += len(data)
-        return _Spilled(self, begin, len(data), len(events))
+        self._end = self._file.tell()
+        return _Spilled(self, begin, len(events))
 
-    def read(self, begin: int, size: int) -> bytes:
-        """Return bytes that were written."""
+    def read(self, begin: int) -> Iterator[Any]:
+        """Return the events that were written there."""
         self._file.seek(begin)
-        return self._file.read(size)
+        return iter(pickle.load(self._file))  # noqa: S301 - bytes that this process wrote
 
 
 class _Spilled(Collection[T], Generic[T]):
     """Events in a file, read again by each iteration."""
 
-    __slots__ = ("_begin", "_count", "_size", "_spill")
+    __slots__ = ("_begin", "_count", "_spill")
 
-    def __init__(self, spill: EventSpill, begin: int, size: int, count: int) -> None:
+    def __init__(self, spill: EventSpill, begin: int, count: int) -> None:
         self._spill = spill
         self._begin = begin
-        self._size = size
         self._count = count
 
     @override
@@ -85,7 +85,7 @@ class _Spilled(Collection[T], Generic[T]):
 
     @override
     def __iter__(self) -> Iterator[T]:
-        return iter(pickle.loads(self._spill.read(self._begin, self._size)))  # noqa: S301 - bytes that this process wrote
+        return self._spill.read(self._begin)
 
     @override
     def __contains__(self, event: object) -> bool:

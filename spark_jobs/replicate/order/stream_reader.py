@@ -184,7 +184,7 @@ class _SourceRecords:
         if count:
             self._missing[topic] -= count
             self._slice_bytes += sum(sizes[:count])
-        if count < len(records) and self._bytes > self._buffer_bytes:
+        if self._bytes > self._buffer_bytes and (count < len(records) or records[-1].offset == end - 1):
             self._pause(partition)
 
     def _note_commit(self, record: CommittedRecord) -> None:

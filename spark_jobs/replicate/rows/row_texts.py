@@ -36,6 +36,8 @@ _OLD, _NEW = 1, 2
 """The slots of the images."""
 _BYTES_OF_A_LITERAL: Final = 16
 _LEAST_ROOM: Final = 1 << 12
+_LARGE: Final = 1 << 16
+"""Mean bytes of texts of which no second copy is made."""
 
 
 class RowTexts(NamedTuple):
@@ -347,8 +349,9 @@ class KernelTexts:
             sizes = np.fromiter(map(len, texts), np.int64, len(texts))
             leaves.sizes[slot] = -1
             leaves.sizes[slot, rows], leaves.values[slot, rows] = sizes, end + np.cumsum(sizes) - sizes
-            parts.append(np.frombuffer(b"".join(texts), np.uint8))
-            end += len(parts[-1])
+            if texts:
+                parts.append(np.frombuffer(b"".join(texts), np.uint8))
+                end += len(parts[-1])
         return np.concatenate(parts) if len(parts) > 1 else source.data
 
     def _are_strict(self, images: _Images, with_new: Ints, count: int) -> list[bool]:
@@ -405,8 +408,11 @@ def _written(images: _Images, text: _Text, chosen: Ints, records: Ints) -> tuple
         if result != kernels.TOO_SHORT:
             break
         room *= 2
-    whole = out[: ends[-1] if count else 0].tobytes()
-    return [whole[start:end] for start, end in pairwise([0, *ends.tolist()])], counts
+    bounds = [0, *ends.tolist()]
+    if bounds[-1] > count * _LARGE:
+        return [out[start:end].tobytes() for start, end in pairwise(bounds)], counts
+    whole = out[: bounds[-1]].tobytes()  # its slices are made sooner
+    return [whole[start:end] for start, end in pairwise(bounds)], counts
 
 
 def _spread(texts: list[bytes], chosen: Ints, count: int) -> list[bytes]:
