@@ -61,7 +61,7 @@ def _families(figures: TaskFigures, now_s: float, *, is_paused: bool) -> list[Fa
         ),
         counter(
             "tidemark_order_lifted_total",
-            "Transactions whose time was before an earlier one of their source, and was raised",
+            "Times that were raised within a commit record, since an earlier transaction of the source has a later one",
             *((labels, one.lifted) for labels, one in sources),
         ),
         counter(
