@@ -75,8 +75,8 @@ class ClockedSource:
     def skew_s(self) -> float | None:
         """The figure of its metrics."""
         families = producer_families(self.run.starts[-1], is_ready=True, failures=0, in_kafka_ms=0)
-        found = re.search(r"^tidemark_clock_skew_ms (\S+)$", exposition(families), re.MULTILINE)
-        return None if found is None else float(found[1]) / 1000
+        shown = re.search(r"^tidemark_clock_skew_ms (\S+)$", exposition(families), re.MULTILINE)
+        return None if shown is None else float(shown[1]) / 1000
 
     def has_skew(self, hours: int) -> bool:
         return self.skew_s is not None and abs(self.skew_s - hours * HOUR_S) < HOUR_S / 10
