@@ -183,6 +183,7 @@ def pause_source(scene: TaskScene) -> None:
     _send(member, signals.PAUSE_SOURCE)
     scene.pause(1, 6)
     if scene.rng.random() < 0.3:
+        scene.wait(f"{member.job} is paused", lambda: _phase(member) is SourcePhase.PAUSED)  # or the next start would be asked to
         member.pipeline.kill(RUN)
         member.kills += 1
         member.pipeline.start(RUN)  # which resumes it, too
