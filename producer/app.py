@@ -27,6 +27,7 @@ from mysqlio.connection import connect
 from mysqlio.server_access import ServerAccess
 from mysqlio.server_facts import server_facts
 from producer import all_kernels
+from producer.catalog.tables_at import altered_since
 from producer.clients import Clients
 from producer.group.joining import joined
 from producer.group.last_commit import last_commit
@@ -41,7 +42,7 @@ from producer.preparation import (
 )
 from producer.recapture import NEW, RETURNED, Recapture, Recaptured, gone_while_released
 from producer.reloads import Reloads
-from producer.resume import Resumption, find_resumption, last_stream
+from producer.resume import Resumption, find_resumption, last_stream, stream_start
 from producer.snapshot.requests import RESTART_PREFIX
 from producer.source.log_facts import require_logged, require_stored_name
 from producer.source.retention import ResumePosition, RetentionWatch
@@ -367,7 +368,19 @@ class Producer:
         if (is_first or resumption.lost) and start.schema_changes is not None:
             origin = ChangeOrigin(offset.position, time.time_ns() // 1000, offset.file, offset.pos, snapshot="true")
             start.schema_changes.publish_tables(captured, origin)
+            if not (is_first and settings.source.start_at.is_in_the_past):
+                self._require_unaltered(resumption, facts)
         log.info("producer.started", file=offset.file, pos=offset.pos, first_start=is_first, tables=len(captured))
+
+    def _require_unaltered(self, resumption: Resumption, facts: ServerFacts) -> None:
+        """Raise `RetriableSourceError` if the log continues with statements whose effect the descriptions of the tables have.
+
+        Nothing is committed yet. The next start begins behind the statements.
+        """
+        altered = altered_since(stream_start(resumption.offset.start), resumption.captured, self._settings.source, facts)
+        if altered:
+            name = ".".join(altered[0])
+            raise RetriableSourceError(f"table {name} was altered while the producer started: it starts again behind that")
 
     def _joined(self, documents: State) -> JoinedSource | None:
         """Join the group, as late as that may be: the frontier of all readers waits for a source that joins and does not start."""

@@ -17,7 +17,7 @@ from producer.source.log_scan import queries_between
 from schemas.identity import TableId
 
 if TYPE_CHECKING:
-    from mysqlio.server_facts import ServerFacts
+    from mysqlio.server_facts import LogPosition, ServerFacts
     from producer.binlog.events import QueryEvent
     from producer.source.dump import StreamStart
     from schemas.settings import SourceSettings
@@ -47,15 +47,28 @@ def tables_at(start: StreamStart, tables: Iterable[TableId], settings: SourceSet
                 present[name] = facts
         databases = read_databases(connection)
         end = current_position(connection, server)
-    touched: set[TableId] = set()
-    for query in queries_between(settings, server, start, end):
-        touched |= _touched_by(query, server)
+    touched = _touched_between(start, end, settings, server)
     changed = frozenset(name for name in wanted if name in touched or (name[0], "") in touched)
     return PastTables(
         {name: facts for name, facts in present.items() if name not in changed},
         changed,
         {name: charset for name, charset in databases.items() if (name, "") not in touched},
     )
+
+
+def altered_since(start: StreamStart, tables: Iterable[TableId], settings: SourceSettings, server: ServerFacts) -> list[TableId]:
+    """Return the tables that statements between `start` and the present end of the log change, in order."""
+    with closing(connect(ServerAccess.of(settings))) as connection:
+        end = current_position(connection, server)
+    touched = _touched_between(start, end, settings, server)
+    return sorted(name for name in tables if name in touched or (name[0], "") in touched)
+
+
+def _touched_between(start: StreamStart, end: LogPosition, settings: SourceSettings, server: ServerFacts) -> set[TableId]:
+    touched: set[TableId] = set()
+    for query in queries_between(settings, server, start, end):
+        touched |= _touched_by(query, server)
+    return touched
 
 
 def _touched_by(query: QueryEvent, server: ServerFacts) -> set[TableId]:

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from producer.stream.handlers.schema_change_records import DescribingServer
 from schemas.notifications import SIGNAL as SIGNAL_ANSWER
 from schemas.settings import from_mapping
 from spark_jobs.replicate.apply.row_writer import RowWriter
@@ -16,6 +17,7 @@ from tests.e2e.topics import Notifications
 from tests.integration.test_ordered_stream import mapping_of, written
 from tests.replicate.task_scene import COLUMNS, Died, catch_up, eventual, rows_of, task_of
 from tests.support.producers import SIGNAL, running
+from tests.support.producing import RunningProducer
 from tests.support.servers import database, unique_name
 
 
@@ -36,6 +38,26 @@ def test_a_loaded_and_followed_source_is_equal(source, registry):
         catch_up(task)
     for table in ("a", "b", "c"):
         assert rows_of(target, source.schema, table) == rows_of(source.server, source.schema, table), table
+
+
+def test_a_table_that_is_altered_while_its_source_starts_is_altered_once(source, registry, monkeypatch):
+    """Its description has the column, and the statement is behind the position at which reading begins."""
+    describe, altered = DescribingServer.create_statement, list[str]()
+
+    def describe_later(server, database, table):
+        if table == "a" and not altered:
+            altered.append(table)
+            source.execute("ALTER TABLE a ADD COLUMN x INT NOT NULL DEFAULT 7")
+        return describe(server, database, table)
+
+    monkeypatch.setattr(DescribingServer, "create_statement", describe_later)
+    source.execute(SIGNAL, f"CREATE TABLE a ({COLUMNS})", "INSERT INTO a VALUES (1, 1, 'x')")
+    target = database("mysql97")
+    with RunningProducer(from_mapping(mapping_of(source, registry.url))) as run:
+        run.wait_until("it has committed", lambda start: start.reader is not None and bool(start.reader.committed.stream.n))
+        catch_up(task_of(source, registry.url, target))
+    assert rows_of(target, source.schema, "a") == [(1, 1, "x", 7)]
+    assert "was altered while the producer started" in run.waited[0]
 
 
 def test_statements_on_tables_that_are_not_published_are_not_run(source, registry, fresh_database):
