@@ -424,6 +424,13 @@ MUTATIONS: Final = (
         ("tests/merge/test_changed_repeat.py", "-k", "more_schemas"),
     ),
     Mutation(
+        "joins before ends",
+        "spark_jobs.replicate.order.membership",
+        "key=lambda one: self._merge",
+        "key=lambda one: not self._merge",
+        ("tests/replicate/test_members_model.py", "-k", "is_left"),
+    ),
+    Mutation(
         "skew of a commit record",
         "schemas.commit_records",
         "ts_us - self._skew_us))",

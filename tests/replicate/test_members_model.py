@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from schemas.members import Members, SourceEntry, SourcePhase
+from schemas.position import Position
+from schemas.stream_order import StreamPosition
+from spark_jobs.replicate.order.frontier import SourceCursor, StreamMerge
+from spark_jobs.replicate.order.membership import Membership
 from tests.replicate.members_model import World, WrongError
 
 MECHANISMS = {
@@ -51,3 +58,19 @@ def test_all_readers_release_one_order_in_many_more_histories() -> None:
 @pytest.mark.parametrize("off", MECHANISMS)
 def test_without_one_of_the_mechanisms_an_order_is_wrong(off: str) -> None:
     assert any(is_wrong(seed, off) for seed in range(200)), MECHANISMS[off]
+
+
+def test_a_source_that_joined_while_a_reader_was_stopped_is_a_member_before_another_one_is_left() -> None:
+    """The reader has stopped at the beginning: the new source may publish from there on, whatever the old one has promised."""
+    cursors = {
+        name: SourceCursor(number=number, offset=1, n=2, read=1, bound=StreamPosition(us, number, Position(0, 1, 1)))
+        for name, number, us in (("left", 0, 0), ("ahead", 1, 900))
+    }
+    members, merge = Members(), StreamMerge[str](StreamPosition.START, cursors)
+    entry = SourceEntry(state=SourcePhase.ONLINE, first=0, member=0, join=0, floor_us=1)
+    members.note(3, "source/left", replace(entry, state=SourcePhase.OFFLINE, end=1))
+    members.note(4, "source/ahead", replace(entry, member=1, join=1))
+    members.note(5, "source/new", replace(entry, member=2, join=2))
+    reader = Membership("r", 6, frozenset(["left", "ahead", "new"]), members, merge)
+    reader.follow(0.0, {"left": 1, "ahead": 1})
+    assert (merge.is_member("left"), merge.frontier.us, merge.blocked_by) == (False, 0, "new")

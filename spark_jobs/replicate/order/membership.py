@@ -50,6 +50,8 @@ class Membership:
         `read` has for each source that is read the offset that its commit records are read to, ends of transactions included.
         """
         sources = [one for one in self._members.sources.values() if one.name in self._sources]
+        # Ends come last: they move the frontier, and a source that joined without this run may publish from the one before on.
+        sources.sort(key=lambda one: self._merge.is_member(one.name))
         return [record for source in sources for record in self._follow(source, now_s, read.get(source.name))]
 
     def stopped(self) -> tuple[str, ReaderEntry]:
