@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from producer.group.joined_source import JoinedSource
     from producer.resume import Resumption
     from producer.snapshot.buffered_chunk import WrittenRows
+    from producer.snapshot.log_windows import LogWindows
     from producer.stream.handlers.commit_seal import CommitSeal
     from producer.stream.ports import (
         BoundaryTask,
@@ -190,7 +191,7 @@ class Wiring:
             self._may_be_set_aside,
             stops=not settings.sets_tables_aside,
         )
-        cascades = self._cascades()
+        cascades = self._cascades(coordinator.windows)
         unseen = self._still_unseen()
         documents = {**self._inexact(), CoverageDocument.KEY: start.coverage, **delays_of(start.left)}
         facts_found = StartDocuments({**documents, UnseenStatementsDocument.KEY: None if unseen is None else encode(unseen)})
@@ -213,7 +214,7 @@ class Wiring:
             CatalogDocuments(start.resumption.tracked),
             facts_found,
         ]
-        if cascades is not None:
+        if cascades is not None and cascades.makes_requests:
             participants.insert(0, CascadeRequests(cascades, coordinator.shared, clients.tables, aside))
         participants += [one for one in (schema_changes, self._heartbeat(), self._commits) if one is not None]
         participants.append(SchemaIdDocuments(self._schema_ids))  # after all that encode records
@@ -367,7 +368,7 @@ class Wiring:
             self._offset, clients.publisher, clients.state, markers, participants, self._progress, interval_s=interval_s
         )
 
-    def _cascades(self) -> Cascades | None:
+    def _cascades(self, windows: LogWindows) -> Cascades | None:
         """Return the foreign keys to follow; None where the log has what they change after the offset, or none are followed."""
         settings, last = self._settings, self._offset.last
         with self._clients.questions.session() as connection:
@@ -375,14 +376,14 @@ class Wiring:
         read_until_us = last.ts_us if last is not None else None
         if logged_since is not None and (read_until_us is None or read_until_us >= logged_since * 1_000_000):
             return None
-        cascades = Cascades(
-            self._clients.questions.session, self._clients.captured, settings.format, settings.records, logged_since
-        )
         has_windows = settings.source.read_only or settings.source.signal_names is not None
-        if settings.snapshot.follow_cascades and settings.snapshot.merge == "spark" and has_windows:
-            return cascades
-        self._not_followed = cascades
-        return None
+        follows = settings.snapshot.follow_cascades and settings.snapshot.merge == "spark" and has_windows
+        session, captured = self._clients.questions.session, self._clients.captured
+        cascades = Cascades(
+            session, captured, settings.format, settings.records, windows, logged_since, makes_requests=follows
+        )
+        self._not_followed = None if follows else cascades
+        return cascades if follows or (has_windows and settings.order.group) else None
 
     def _inexact(self) -> dict[str, dict[str, Any]]:
         """Return the document that names the captured tables whose foreign keys change rows and are not followed."""

@@ -79,10 +79,12 @@ class OpenWindows:
             if key not in part:
                 part.add(key)
                 state.size_bytes += len(key) + _KEY_OVERHEAD_BYTES
-        if state.size_bytes <= self._limit_bytes:
-            return ()
-        del self._tables[table]
-        return tuple(state.starts)
+        return () if state.size_bytes <= self._limit_bytes else self.lose(table)
+
+    def lose(self, table: str) -> tuple[str, ...]:
+        """Forget the open windows of a table, and return them: rows changed, and the log does not say which."""
+        state = self._tables.pop(table, None)
+        return () if state is None else tuple(state.starts)
 
     def close(self, window: str, table: str) -> Touched | None:
         """Return what was touched in the window, whose close row was seen; None for a window that is not open."""

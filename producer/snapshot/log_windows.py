@@ -7,7 +7,7 @@ without those that the log changed in between (`schemas.windows`).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -154,10 +154,16 @@ class LogWindows:
 
     def touched(self, table: str, keys: Iterable[bytes]) -> None:
         """Remember rows that the log changed in a table with open windows; windows that remember too much are void."""
-        lost = self.keys.touch(table, keys)
-        if lost:
+        self._lose(self.keys.touch(table, keys))
+
+    def children_changed(self, table: str) -> None:
+        """Have chunks with open windows read again: a foreign key has changed rows of the table that the log does not name."""
+        self._lose(self.keys.lose(table))
+
+    def _lose(self, windows: Sequence[str]) -> None:
+        if windows:
             with self._shared.changing() as ledger:
-                ledger.windows.lost(lost)
+                ledger.windows.lost(windows)
 
     def table_changed(self, table: str, position: Position) -> None:
         """Have chunks read again that were read across a DDL statement of the table."""

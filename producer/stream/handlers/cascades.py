@@ -7,6 +7,9 @@ the offset after the parents' transactions. Between two checkpoints all parents 
 The foreign keys are those of the server: read at the start, and again when a DDL statement names keys or names. One that
 the server no longer has is still followed, since rows further back in the log may have been under it; reading too much
 does no harm.
+
+With `merge: producer` a chunk of a child is read again if a parent changed while its window was open: its rows may be from before
+that.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from schemas.types.column_facts import INTEGER_TYPES, SHORT_BINARIES, fixed_leng
 if TYPE_CHECKING:
     from mysqlio.connection import Connection
     from producer.kafka.tables import TableTopics
+    from producer.snapshot.log_windows import LogWindows
     from producer.snapshot.shared_ledger import SharedLedger
     from producer.stream.handlers.set_aside import AsideTables
     from producer.stream.ports import LoggedStatement, Op, Route, RowsEvent
@@ -63,7 +67,8 @@ Rows = tuple[TableId, tuple[str, ...], tuple[str, ...]]  # child, columns, nulle
 class Cascades:
     """The foreign keys of one source that change rows without logging them. Owned by the log reader's thread.
 
-    What the server wrote at `logged_since` (seconds since 1970) and later is not followed: the log has it.
+    What the server wrote at `logged_since` (seconds since 1970) and later is not followed: the log has it. Unless `makes_requests`,
+    only chunks with open `windows` are read again.
     """
 
     def __init__(
@@ -72,8 +77,13 @@ class Cascades:
         captured: CapturedTables,
         wire: FormatSettings,
         records: RecordSettings,
+        windows: LogWindows,
         logged_since: int | None = None,
+        *,
+        makes_requests: bool = True,
     ) -> None:
+        self.makes_requests = makes_requests
+        self._windows = windows
         self._session = session
         self._logged_since = logged_since
         self._captured = captured
@@ -139,7 +149,7 @@ class Cascades:
         return all(name.lower() in key for trigger in triggers for name in trigger.columns)
 
     def _note_images(self, triggers: Sequence[TableTrigger], event: RowsEvent) -> None:
-        triggers = [one for one in triggers if any(c.child not in self._whole for c in one.consequences)]
+        triggers = [one for one in triggers if any(self._is_noted(c.child) for c in one.consequences)]
         cells = [self._cells(event.route, trigger.columns) for trigger in triggers]
         for trigger, found in zip(triggers, cells, strict=True):
             if found is None:  # the columns are not known: it may be any row
@@ -172,7 +182,7 @@ class Cascades:
         dropped = {(quoted or plain).lower() for quoted, plain in _DROPS_KEY.findall(statement.parsed.sql)}
         for table in tables:
             known = {key.name.lower() for key in self._keys.keys if key.child == table}
-            if dropped - known and self._captured.holds_data(*table):
+            if dropped - known and self._captured.holds_data(*table) and self.makes_requests:
                 self._whole.setdefault(table, _UNKNOWN_KEY)
         self._keys = ForeignKeys(
             [key for key in self._keys.keys if key.child not in tables or key.name.lower() not in dropped]
@@ -216,7 +226,8 @@ class Cascades:
             after = dict(zip(names, [cell.text(value) for cell, value in zip(cells, new, strict=True)], strict=True))
         for consequence in trigger.consequences:
             child, columns = consequence.child, consequence.columns
-            if child in self._whole:
+            self._windows.children_changed(".".join(child))
+            if child in self._whole or not self.makes_requests:
                 continue
             values = [before[name] for name in consequence.sources]
             renewed = [after[name] for name in consequence.sources] if new and consequence.renewed else []
@@ -232,9 +243,15 @@ class Cascades:
             if len(known) > MAX_VALUES:
                 self._whole[child] = _TOO_MANY
 
+    def _is_noted(self, child: TableId) -> bool:
+        """Return whether a change of rows of a child is wanted."""
+        return (self.makes_requests and child not in self._whole) or self._windows.watches(".".join(child))
+
     def _note_whole(self, trigger: TableTrigger, reason: str) -> None:
         for consequence in trigger.consequences:
-            self._whole.setdefault(consequence.child, reason)
+            self._windows.children_changed(".".join(consequence.child))
+            if self.makes_requests:
+                self._whole.setdefault(consequence.child, reason)
 
     def _cells(self, route: Route, columns: Sequence[str]) -> list[_Cell] | None:
         """Return the cells of a parent's columns; None where they are not known."""
