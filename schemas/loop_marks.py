@@ -16,8 +16,6 @@ _MARK: Final = re.compile(
     rf"\s*(?:/\* tidemark:(\w+) \*/|DROP\s+TABLE\s+(?:IF\s+EXISTS\s+)?`{META}`\s*\.\s*`dropped_(\w+)`\s*,)", re.IGNORECASE
 )
 
-_DROP: Final = re.compile(r"\A\s*DROP\s+TABLES?\s+(?:IF\s+EXISTS\s+)?", re.IGNORECASE)
-
 
 def mark_table(channel: str) -> str:
     """Return the table of `META` that is changed first in each transaction of the channel."""
@@ -32,11 +30,6 @@ def drop_table(channel: str) -> str:
 def with_comment(sql: str, channel: str) -> str:
     """Return the statement with the comment of the channel."""
     return f"/* tidemark:{channel} */ {sql}"
-
-
-def with_drop(sql: str, channel: str) -> str:
-    """Return a DROP TABLE that drops the table of the channel first."""
-    return _DROP.sub(lambda head: f"{head[0]}`{META}`.`{drop_table(channel)}`, ", sql, count=1)
 
 
 def is_marked(sql: str, channels: Collection[str]) -> bool:

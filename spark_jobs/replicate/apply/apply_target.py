@@ -35,9 +35,10 @@ from mysqlio.server_errors import ServerCode, server_code, source_errors
 from mysqlio.server_facts import identity_of, is_mariadb
 from schemas.errors import ConfigError, FencedError, RetriableSourceError, SourceError
 from schemas.json_codec import Form, decode, encode, json_field
-from schemas.loop_marks import drop_table, mark_table, with_comment, with_drop
+from schemas.loop_marks import drop_table, mark_table
 from schemas.paused_task import TaskPause
 from schemas.stream_order import StreamPosition
+from spark_jobs.replicate.apply.marked_statements import with_drop, with_mark
 from spark_jobs.replicate.order.frontier import SourceCursor
 from spark_jobs.replicate.rows.row_statements import MODE
 
@@ -269,16 +270,20 @@ class ApplyTarget:
             while len(counts) < len(statements):
                 counts.append(connection.next_result())
 
-    def define(self, sql: str) -> None:
-        """Run a statement of DDL with the mark of the channel."""
-        self.execute(sql if self.channel is None else with_comment(sql, self.channel))
+    def define(self, sql: str, sql_mode: int | None = None) -> None:
+        """Run DDL, of a session with that sql_mode, with the mark of the channel. `SinkError`: it cannot be marked."""
+        self.execute(sql if self.channel is None else with_mark(sql, self.channel, self._flavour, sql_mode))
 
-    def drop(self, sql: str) -> None:
-        """Run a DROP TABLE with the mark of the channel."""
+    def drop(self, sql: str, sql_mode: int | None = None) -> None:
+        """Run a DROP TABLE in the same way."""
         if self.channel is not None:
+            sql = with_drop(sql, self.channel, self._flavour, sql_mode)
             self._create(drop_table(self.channel), "id INT PRIMARY KEY")
-            sql = with_drop(sql, self.channel)
         self.execute(sql)
+
+    @property
+    def _flavour(self) -> str:
+        return "mariadb" if is_mariadb(self.connection) else "mysql"
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -153,9 +153,9 @@ class DdlStatements:
             self._use(event.session.database)
             self._target.execute("SET SESSION sql_mode = %s, foreign_key_checks = 0", mode)
             if event.kind == "DROP":
-                self._target.drop(sql)
+                self._target.drop(sql, event.session.sql_mode)
             else:
-                self._target.define(sql)
+                self._target.define(sql, event.session.sql_mode)
         self._target.close()  # with its settings
 
     def _create_database(self, database: str) -> None:
