@@ -62,7 +62,7 @@ OF_TASKS: Final = (
     Mutation(
         "rollback of a process that hangs",
         "spark_jobs.replicate.apply.apply_target",
-        'b"SET SESSION wait_timeout = %d" % _HANGS_S, ',
+        'f"SET SESSION wait_timeout = {_HANGS_S}", ',
         "",
         ("tests/replicate/test_apply_target.py", "-k", "hangs and mysql80"),
     ),
@@ -83,8 +83,8 @@ OF_TASKS: Final = (
     Mutation(
         "loop mark",
         "spark_jobs.replicate.apply.apply_target",
-        "                self.execute(mark.format(mark_table(self.channel)), self.task)\n",
-        "                pass\n",
+        "            begin.append(_MARK.format(mark_table(self.channel)))\n            of_begin.append(self.task)\n",
+        "            pass\n",
         ("tests/replicate/test_two_way.py", "-k", "not_back and mysql80-mariadb114"),
     ),
     Mutation(

@@ -209,7 +209,7 @@ def statements_of_a_run(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> list
 def test_a_task_that_dies_at_each_kind_of_statement_of_a_plan_applies_each_change_once(stream, monkeypatch) -> None:
     """Before and behind it: in the transaction of a worker, at its COMMIT, when the plan is opened or closed."""
     kinds = Counter(statements_of_a_run(stream, monkeypatch))
-    assert {"rows", "COMMIT", "REPLACE INTO tidemark_meta.plan VALUES", "UPDATE tidemark_meta.worker SET done"} <= kinds.keys()
+    assert {"rows", "COMMIT; SET SESSION wait_timeout", "REPLACE INTO tidemark_meta.plan VALUES", "UPDATE tidemark_meta.worker SET done"} <= kinds.keys()
     stream.put_back()
     for kind in kinds:
         for is_behind in (False, True):
@@ -354,7 +354,7 @@ def test_transactions_of_a_source_are_whole_in_the_target_up_to_the_rows_of_a_ba
     task = replace(stream.task, target=replace(stream.task.target, consistency="transaction"), apply=apply)
     monkeypatch.setattr("spark_jobs.replicate.order.stream_reader.SLICE_BYTES", 9_000)
     stream.put_back()
-    while dies(task, Statements("COMMIT", passed=7), monkeypatch):
+    while dies(task, Statements("REPLACE INTO tidemark_meta.source VALUES", passed=7), monkeypatch):
         pass
     stream.require_applied_once()
     applied = transactions_of(stream.target, stream.source.schema, stream.begin)

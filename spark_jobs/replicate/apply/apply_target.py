@@ -85,6 +85,8 @@ _NO_TABLES: Final = (ServerCode.UNKNOWN_DATABASE, ServerCode.NO_SUCH_TABLE, Serv
 _SEEN_EVERY_S: Final = 5.0
 _ADDED: Final = {"pause": _TEXT, "process": _TEXT, "seen": "DATETIME(6)"}
 """Columns of `task` that it may lack, since an earlier version made it."""
+_OF_TASK: Final = "SELECT epoch, {} FROM tidemark_meta.task WHERE name = %s"
+_MARK: Final = "INSERT INTO tidemark_meta.{} VALUES (%s, CONNECTION_ID(), 1) ON DUPLICATE KEY UPDATE n = n + 1"
 _MARKS: Final = f"task {_NAME}, connection BIGINT UNSIGNED, n BIGINT NOT NULL, PRIMARY KEY (task, connection)"
 
 
@@ -190,6 +192,8 @@ class ApplyTarget:
     _next_seen_s: float = field(default=math.inf, init=False)
     """When it is noted again that this process, which has taken the task over, lives."""
     _packet_bytes: int = field(default=0, init=False)
+    _last: list[str] = field(default_factory=list, init=False)
+    """Statements that run with the COMMIT of the transaction."""
 
     @property
     def connection(self) -> Connection:
@@ -257,9 +261,11 @@ class ApplyTarget:
             return cursor.execute(sql, values or None)
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a query."""
+        """Return the rows of a query; of several statements those of the last one."""
         with self._asking() as connection, connection.cursor() as cursor:
             cursor.execute(sql, values or None)
+            while cursor.nextset():
+                pass
             return list(cursor.fetchall())
 
     def execute_many(self, statements: list[bytes], counts: list[int]) -> None:
@@ -288,16 +294,19 @@ class ApplyTarget:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Run statements in one transaction of this epoch; `FencedError` if another process has taken the task over."""
-        with self._transaction():
-            self._row("epoch", " FOR UPDATE")
+        with self._transaction(_OF_TASK.format("epoch") + " FOR UPDATE", self.task) as rows:
+            self._require_epoch(rows)
             yield
 
-    def _row(self, column: str, lock: str = "") -> Any:
+    def _row(self, column: str) -> Any:
         """Return a column of the task's row; `FencedError` if another process has taken the task over."""
-        rows = self.rows(f"SELECT epoch, {column} FROM tidemark_meta.task WHERE name = %s{lock}", self.task)  # noqa: S608
+        rows = self.rows(_OF_TASK.format(column), self.task)
+        self._require_epoch(rows)
+        return rows[0][1]
+
+    def _require_epoch(self, rows: list[tuple[Any, ...]]) -> None:
         if not rows or int(rows[0][0]) != self.epoch:
             raise self._fenced()
-        return rows[0][1]
 
     @contextmanager
     def share_transaction(self, plan: int, worker: int) -> Iterator[int]:
@@ -305,34 +314,40 @@ class ApplyTarget:
 
         The block notes its progress by `put_done`.
         """
-        with self._transaction():
-            asked = "SELECT epoch, plan, done FROM tidemark_meta.worker WHERE task = %s AND worker = %s FOR UPDATE"
-            rows = self.rows(asked, self.task, worker)
+        asked = "SELECT epoch, plan, done FROM tidemark_meta.worker WHERE task = %s AND worker = %s FOR UPDATE"
+        with self._transaction(asked, self.task, worker) as rows:
             if not rows or rows[0][:2] != (self.epoch, plan):
                 raise self._fenced()
             yield int(rows[0][2])
 
     def put_done(self, worker: int, done: int) -> None:
         """Write how many rows of its share a worker has applied, within a transaction."""
-        self.execute("UPDATE tidemark_meta.worker SET done = %s WHERE task = %s AND worker = %s", done, self.task, worker)
+        self._execute_last("UPDATE tidemark_meta.worker SET done = %s WHERE task = %s AND worker = %s", done, self.task, worker)
 
     def _fenced(self) -> FencedError:
         return FencedError(f"another process has taken over task {self.task}: this one ends")
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Run statements in one transaction, which begins with the mark of the channel."""
-        self.execute_many([b"SET SESSION wait_timeout = %d" % _HANGS_S, b"START TRANSACTION"], [])
+    def _transaction(self, asked: str = "", *values: Any) -> Iterator[list[tuple[Any, ...]]]:
+        """Run statements in one transaction, which begins with the mark of the channel. Yield the rows of a query behind that.
+
+        A round trip begins it, and one ends it: over a network they take longer than the rest.
+        """
+        begin, of_begin, self._last = [f"SET SESSION wait_timeout = {_HANGS_S}", "START TRANSACTION"], list[Any](), []
+        if self.channel is not None:
+            begin.append(_MARK.format(mark_table(self.channel)))
+            of_begin.append(self.task)
         try:
-            if self.channel is not None:
-                mark = "INSERT INTO tidemark_meta.{} VALUES (%s, CONNECTION_ID(), 1) ON DUPLICATE KEY UPDATE n = n + 1"
-                self.execute(mark.format(mark_table(self.channel)), self.task)
-            yield
-            self.execute("COMMIT")
-            self.execute(f"SET SESSION wait_timeout = {_IDLE_S}")
+            yield self.rows("; ".join([*begin, *[asked] * bool(asked)]), *of_begin, *values)
+            self.execute("; ".join([*self._last, "COMMIT", f"SET SESSION wait_timeout = {_IDLE_S}"]))
         except BaseException:
             self.close()  # rolls back; whether a COMMIT without an answer counts, the state says
             raise
+
+    def _execute_last(self, sql: str, *values: Any) -> None:
+        """Run a statement at the end of the transaction, in one packet with its COMMIT."""
+        with self.connection.cursor() as cursor:
+            self._last.append(cursor.mogrify(sql, values))
 
     @contextmanager
     def _asking(self) -> Iterator[Connection]:
@@ -383,7 +398,7 @@ class ApplyTarget:
 
     def put_state(self, source: str, state: SourceState) -> None:
         """Write the state of a source, within a transaction, and the progress."""
-        self.execute("REPLACE INTO tidemark_meta.source VALUES (%s, %s, %s)", self.task, source, json.dumps(encode(state)))
+        self._execute_last("REPLACE INTO tidemark_meta.source VALUES (%s, %s, %s)", self.task, source, json.dumps(encode(state)))
         self.put_progress()
 
     @property
@@ -409,7 +424,7 @@ class ApplyTarget:
             self._put(self.progress)
 
     def _put(self, progress: StreamProgress) -> None:
-        self.execute("REPLACE INTO tidemark_meta.stream VALUES (%s, %s)", self.task, json.dumps(encode(progress)))
+        self._execute_last("REPLACE INTO tidemark_meta.stream VALUES (%s, %s)", self.task, json.dumps(encode(progress)))
         self._kept = progress
 
     # ---- pause and process

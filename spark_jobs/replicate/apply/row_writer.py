@@ -141,9 +141,11 @@ class RowWriter:
             if compactor is not None:
                 made = compactor.compacted(by_table[table])
                 statements += self._in_order(by_table[table]) if made is None else made
-        self._target.execute("SAVEPOINT tidemark_rows")
+        packets, before = _packets(statements, self._target.packet_bytes), [b"SAVEPOINT tidemark_rows"]
         try:
-            self._run_all(statements)
+            for packet in packets:
+                self._run(packet, before)
+                before = []
         except SinkError as error:
             log.info("apply.in_order", reason=str(error))
             self._target.execute("ROLLBACK TO SAVEPOINT tidemark_rows")
@@ -176,9 +178,9 @@ class RowWriter:
             known = self._tables[table] = _Table(statements, None if keys is None else Compactor(statements, keys))
         return known
 
-    def _run(self, packet: Sequence[RowStatement]) -> None:
+    def _run(self, packet: Sequence[RowStatement], before: Sequence[bytes] = ()) -> None:
         """Run statements in one packet, each with the settings that it needs; behind it they are the usual ones."""
-        sent: list[tuple[bytes, RowStatement | None]] = []
+        sent: list[tuple[bytes, RowStatement | None]] = [(sql, None) for sql in before]
         session = RowSession()
         for statement in packet:
             if statement.session != session:
