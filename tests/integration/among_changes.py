@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from schemas.settings import Settings
 from tests.support.producers import Running, Source, running
 from tests.support.servers import database, drop_database, new_database
 from tests.support.topics import Record
+from tests.support.writing_threads import writing_threads
 
 _numbers = itertools.count(1)
 COLUMNS = "id INT PRIMARY KEY, v BIGINT NOT NULL, w VARCHAR(40)"
@@ -126,41 +126,23 @@ def insert_unlogged(source: Source, table: str, rows: Sequence[tuple[Any, ...]])
     source.execute("SET sql_log_bin = 1")
 
 
-@contextmanager
-def writers(source: Source, table: str, keys: int, count: int = 1) -> Iterator[None]:
+def writers(source: Source, table: str, keys: int, count: int = 1) -> AbstractContextManager[None]:
     """Threads that insert, update, delete, and change keys, hundreds of times a second."""
-    stop = threading.Event()
-    failures: list[BaseException] = []
 
-    def write(seed: int) -> None:
-        dice = random.Random(seed)
-        try:
-            with source.server.connect(database=source.schema) as connection, connection.cursor() as cursor:
-                while not stop.is_set():
-                    key, other, value = dice.randrange(keys), dice.randrange(keys), dice.randrange(1 << 40)
-                    kind = dice.random()
-                    if kind < 0.6:
-                        cursor.execute(f"UPDATE {table} SET v = %s WHERE id = %s", (value, key))
-                    elif kind < 0.75:
-                        cursor.execute(f"DELETE FROM {table} WHERE id = %s", (key,))
-                    elif kind < 0.9:
-                        cursor.execute(f"REPLACE INTO {table} VALUES (%s, %s, 'new')", (key, value))
-                    else:
-                        cursor.execute(f"UPDATE IGNORE {table} SET id = %s WHERE id = %s", (other, key))
-                    stop.wait(0.003)
-        except BaseException as error:  # noqa: BLE001 - raised by the test
-            failures.append(error)
+    def write(cursor: Any, dice: random.Random, _number: int) -> float:
+        key, other, value = dice.randrange(keys), dice.randrange(keys), dice.randrange(1 << 40)
+        kind = dice.random()
+        if kind < 0.6:
+            cursor.execute(f"UPDATE {table} SET v = %s WHERE id = %s", (value, key))
+        elif kind < 0.75:
+            cursor.execute(f"DELETE FROM {table} WHERE id = %s", (key,))
+        elif kind < 0.9:
+            cursor.execute(f"REPLACE INTO {table} VALUES (%s, %s, 'new')", (key, value))
+        else:
+            cursor.execute(f"UPDATE IGNORE {table} SET id = %s WHERE id = %s", (other, key))
+        return 0.003
 
-    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(30)
-    assert not failures, failures
+    return writing_threads(source, write, count)
 
 
 @contextmanager

@@ -7,11 +7,10 @@ import os
 import random
 import signal as signals
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +32,7 @@ from tests.integration.among_changes import ended, signal
 from tests.support.producers import SIGNAL, Source, running
 from tests.support.servers import database
 from tests.support.topics import read_topic
+from tests.support.writing_threads import writing_threads
 
 pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")  # of mysql-replication
 TABLES = ("a", "b")
@@ -81,39 +81,26 @@ def mapping_of(source: Source, registry: str, *, group: str | None = "shop") -> 
 # ---- load
 
 
-@contextmanager
-def written(source: Source, keys: int, count: int = 3) -> Iterator[None]:
+def written(source: Source, keys: int, count: int = 3) -> AbstractContextManager[None]:
     """Threads that write transactions of some rows in both tables; some set the time of their statements."""
-    stop, failures = threading.Event(), list[BaseException]()
 
-    def write(seed: int) -> None:
-        dice = random.Random(seed)
-        try:
-            with source.server.connect(database=source.schema) as connection, connection.cursor() as cursor:
-                while not stop.is_set():
-                    if dice.random() < 0.1:
-                        cursor.execute(f"SET timestamp = {time.time() + dice.choice([-90, 0.5, 600])}")
-                    cursor.execute("BEGIN")
-                    with suppress(pymysql.err.OperationalError):  # a deadlock: gaps between keys are locked, too
-                        for _ in range(dice.choice([1, 1, 1, 2, 5])):
-                            table, key, value = dice.choice(TABLES), seed + count * dice.randrange(keys), dice.randrange(1 << 40)
-                            cursor.execute(dice.choice(STATEMENTS).format(table, key, value))
-                    cursor.execute(dice.choice(["COMMIT", "COMMIT", "COMMIT", "ROLLBACK"]))
-                    cursor.execute("SET timestamp = DEFAULT")
-                    stop.wait(dice.choice([0.0, 0.001, 0.01]))
-        except BaseException as error:  # noqa: BLE001 - raised by the test
-            failures.append(error)
+    def write(cursor: Any, dice: random.Random, number: int) -> float:
+        if dice.random() < 0.1:
+            cursor.execute(f"SET timestamp = {time.time() + dice.choice([-90, 0.5, 600])}")
+        write_transaction(cursor, dice, [1, 1, 1, 2, 5], lambda: number + count * dice.randrange(keys))
+        cursor.execute("SET timestamp = DEFAULT")
+        return dice.choice([0.0, 0.001, 0.01])
 
-    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(30)
-    assert not failures, failures
+    return writing_threads(source, write, count)
+
+
+def write_transaction(cursor: Any, dice: random.Random, sizes: list[int], key: Callable[[], int]) -> None:
+    """Write some rows of both tables in one transaction; one in four is rolled back."""
+    cursor.execute("BEGIN")
+    with suppress(pymysql.err.OperationalError):  # a deadlock: gaps between keys are locked, too
+        for _ in range(dice.choice(sizes)):
+            cursor.execute(dice.choice(STATEMENTS).format(dice.choice(TABLES), key(), dice.randrange(1 << 40)))
+    cursor.execute(dice.choice(["COMMIT", "COMMIT", "COMMIT", "ROLLBACK"]))
 
 
 def end_of_log(source: Source) -> tuple[str, int]:

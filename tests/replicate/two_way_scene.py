@@ -7,14 +7,11 @@ import os
 import random
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pymysql
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import QueryEvent, XidEvent
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
@@ -26,8 +23,9 @@ from schemas.settings.task_section import TaskSettings, task_from_mapping
 from tests.chaos import log as _log  # noqa: F401 - it teaches mysql-replication a status variable of MariaDB
 from tests.e2e.binlog import changes_of
 from tests.e2e.topics import RecordReader
-from tests.integration.test_ordered_stream import STATEMENTS, mapping_of
+from tests.integration.test_ordered_stream import mapping_of, write_transaction
 from tests.support.producers import Source
+from tests.support.writing_threads import writing_threads
 
 Change = tuple[str, str, int]
 """A table, an operation, a key."""
@@ -148,33 +146,11 @@ class Command:
         assert self.child.wait(60)
 
 
-@contextmanager
-def written_at(side: int, source: Source, keys: int, threads: int = 2) -> Iterator[None]:
+def written_at(side: int, source: Source, keys: int, threads: int = 2) -> AbstractContextManager[None]:
     """Transactions of some rows in the tables `a` and `b`, also rolled back ones, with keys of one side: even or odd."""
-    stop, failures = threading.Event(), list[BaseException]()
 
-    def write(seed: int) -> None:
-        dice = random.Random(seed)
-        try:
-            with source.server.connect(database=source.schema) as connection, connection.cursor() as cursor:
-                while not stop.is_set():
-                    cursor.execute("BEGIN")
-                    with suppress(pymysql.err.OperationalError):  # a deadlock
-                        for _ in range(dice.choice([1, 1, 2, 5])):
-                            key = side + 2 * (threads * dice.randrange(keys) + seed)
-                            cursor.execute(dice.choice(STATEMENTS).format(dice.choice("ab"), key, dice.randrange(1 << 40)))
-                    cursor.execute(dice.choice(["COMMIT", "COMMIT", "COMMIT", "ROLLBACK"]))
-                    stop.wait(dice.choice([0.0, 0.002, 0.01]))
-        except BaseException as error:  # noqa: BLE001 - raised by the test
-            failures.append(error)
+    def write(cursor: Any, dice: random.Random, number: int) -> float:
+        write_transaction(cursor, dice, [1, 1, 2, 5], lambda: side + 2 * (threads * dice.randrange(keys) + number))
+        return dice.choice([0.0, 0.002, 0.01])
 
-    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(threads)]
-    for writer in writers:
-        writer.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for writer in writers:
-            writer.join(30)
-    assert not failures, failures
+    return writing_threads(source, write, threads)
