@@ -155,7 +155,7 @@ class Compactor:
         nets: dict[bytes, _Net] = {}
         keys: set[bytes] = set()
         for row in rows:
-            event, texts, is_strict, _ = row
+            event, texts, is_strict = row[:3]
             op = event.op
             is_moved = op == "u" and texts.old_key != texts.new_key
             if is_moved or not texts.is_strict or not self._are_comparable(event.schema_id):

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from mysqlio.foreign_key_facts import list_foreign_keys
 from mysqlio.information_schema import read_table_facts
 from schemas.errors import RetriableSourceError, SinkError, SourceError
 from schemas.overriding import override
 from spark_jobs.replicate.apply.compaction import Compactor, EqualKeys
+from spark_jobs.replicate.apply.moved_children import STAYS, MovedChildren
 from spark_jobs.replicate.rows.row_statements import (
     RowSession,
     RowStatement,
@@ -27,6 +27,7 @@ from spark_jobs.replicate.rows.row_statements import (
 if TYPE_CHECKING:
     from schemas.settings.task_section import ApplySettings
     from spark_jobs.replicate.apply.apply_target import ApplyTarget
+    from spark_jobs.replicate.apply.moved_children import MovedRow
     from spark_jobs.replicate.rows.row_events import RowEvent
     from spark_jobs.replicate.rows.row_texts import RowTexts
     from spark_jobs.replicate.rows.row_values import RowDecoder
@@ -69,13 +70,12 @@ class RowWriter:
         """Rows of one transaction of the target at most."""
         self._compacts = settings.compact
         self._tables: dict[tuple[str, str], _Table] = {}
-        self._children: dict[tuple[str, str], set[str]] | None = None
-        self._warned: set[tuple[str, str]] = set()
+        self._moved = MovedChildren(target)
 
     def forget_tables(self) -> None:
         """Ask the target for its tables again: a statement has run."""
         self._tables.clear()
-        self._children = None
+        self._moved.forget()
 
     def write(self, rows: Sequence[RowEvent], loading: Loading) -> None:
         """Write rows within a transaction. In the tables that are `loading`, per source, rows may be missing.
@@ -104,29 +104,20 @@ class RowWriter:
         for index, event in enumerate(rows):
             alike.setdefault(event.table, []).append(index)
         texts: dict[int, RowTexts] = {}
+        moved: dict[int, MovedRow] = {}
         for indices in alike.values():
-            made = self._table(rows[indices[0]]).statements.texts([rows[index] for index in indices])
-            texts.update(zip(indices, made, strict=True))
+            statements, events = self._table(rows[indices[0]]).statements, [rows[index] for index in indices]
+            texts.update(zip(indices, statements.texts(events), strict=True))
+            if any(map(loading.__getitem__, {event.source for event in events})) or self._is_safe:
+                loaded = {name for event in events for name in loading[event.source]}
+                moved.update(zip(indices, self._moved.of(events, statements, loaded), strict=True))
         texted: list[TextedRow] = []
         for index, event in enumerate(rows):
             tables = loading[event.source]
             is_strict = not (self._is_safe or event.op == "r" or (tables and ".".join(event.table) in tables))
-            if tables and (event.op == "d" or (event.op == "u" and texts[index].old_key != texts[index].new_key)):
-                self._warn_of_children(event.table)
-            texted.append(TextedRow(event, texts[index], is_strict, not (tables or self._is_safe)))
+            is_whole = not (tables or self._is_safe)
+            texted.append(TextedRow(event, texts[index], is_strict, is_whole, *moved.get(index, STAYS)))
         return texted
-
-    def _warn_of_children(self, parent: tuple[str, str]) -> None:
-        """Say it if the source may have changed children that the load has read before, or reads later."""
-        if self._children is None:
-            self._children = {}
-            for key in list_foreign_keys(self._target.connection):
-                if key.is_silent:
-                    self._children.setdefault(key.parent, set()).add(".".join(key.child))
-        children = self._children.get(parent)
-        if children and parent not in self._warned:
-            self._warned.add(parent)
-            log.warning("task.children_uncertain", parent=".".join(parent), children=sorted(children))
 
     def _is_compacted(self, rows: Sequence[TextedRow]) -> bool:
         """Return whether rows were written, of each key at once. If a row was not as its events say, none is: order finds it."""

@@ -66,13 +66,17 @@ class Draft(NamedTuple):
 class TextedRow(NamedTuple):
     """An event with its texts. Unless `is_strict`, its row may be missing, or present already.
 
-    Unless `is_whole`, the rows that foreign keys need may be missing: they are not checked for new values.
+    Unless `is_whole`, the rows that foreign keys need may be missing: they are not checked for new values. `moves_children`: the
+    target's foreign keys change other rows with this one. `old_row` is written before, if the row may be missing: the target finds
+    the children by it.
     """
 
     event: RowEvent
     texts: RowTexts
     is_strict: bool
     is_whole: bool
+    moves_children: bool = False
+    old_row: bytes = b""
 
 
 class TableStatements:
@@ -83,9 +87,13 @@ class TableStatements:
         self._texts = TableTexts(table, decoder)
         self.texts = self._texts.of
         """Returns the texts of events."""
+        self.literals = self._texts.literals
+        """Returns the literals of some columns of events."""
         names = b",".join(map(_quoted, self._texts.key))
         self._key = b"(%b)" % names if names else b""
         self.has_key = bool(names)
+        self.column_names = self._texts.names
+        """Returns the names of the columns that get values of the records with a schema id."""
         self._heads: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
         self.delete_head = b"DELETE FROM %b WHERE %b IN (" % (self._name, self._key), b")"
         """Begin and end of a statement that deletes rows by their keys."""
@@ -102,15 +110,21 @@ class TableStatements:
 
         An update of another key is made as such, and a delete, so that the target's foreign keys follow.
         """
-        event, texts, is_strict, is_whole = row
+        event, texts, is_strict, is_whole = row[:4]
+        old = [self._old_row(event, row.old_row)] if row.old_row else []
         if event.op == "d":
-            return [self._delete(event, texts, is_strict=is_strict)]
-        is_moved = event.op == "u" and (not self._key or texts.old_key != texts.new_key)
+            return [*old, self._delete(event, texts, is_strict=is_strict)]
+        is_moved = event.op == "u" and (row.moves_children or not self._key or texts.old_key != texts.new_key)
         update = [self._update(event, texts, is_strict=is_strict, checks=is_whole or is_moved)] if event.op == "u" else []
         if is_strict and update:
             return update
         insert = self._insert(event, texts, is_strict=is_strict, checks=is_whole)
-        return [*update, insert] if is_moved else [insert]
+        return [*old, *update, insert] if is_moved else [insert]
+
+    def _old_row(self, event: RowEvent, values: bytes) -> Draft:
+        head, tail = self.insert_head(event.schema_id, is_strict=False)
+        session = RowSession(checks_keys=False, is_strict=False)
+        return Draft(head, tail, values, is_counted=False, may_grow=False, session=session)
 
     def removals(self, row: TextedRow) -> list[Draft]:
         """Return the statements that delete the rows of a key before and behind an event; rows that name them stay."""

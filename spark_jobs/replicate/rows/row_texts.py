@@ -115,6 +115,10 @@ class TableTexts:
                 whole.new[index] = b"" if new_row is None else column.literal(new_row)
         return literals
 
+    def names(self, schema_id: int) -> tuple[str, ...]:
+        """Return the names of the columns that get values of the records with a schema id."""
+        return tuple(column.name for column in self.columns(schema_id))
+
     def named(self, schema_id: int, names: Iterable[str]) -> list[RowColumn]:
         """Return some columns of the records with a schema id."""
         by_name = {column.name: column for column in self.columns(schema_id)}
