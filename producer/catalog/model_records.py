@@ -170,8 +170,12 @@ class TableModels:
         database_charset: CharsetOfDatabase,
         *,
         lower_case_names: bool = False,
+        has_indexes: bool = False,
     ) -> None:
-        """With `lower_case_names` (lower_case_table_names=1) tables and databases have names as the server stores them."""
+        """With `lower_case_names` (lower_case_table_names=1) tables and databases have names as the server stores them.
+
+        With `has_indexes` CREATE INDEX and DROP INDEX have records, too, which Debezium has not.
+        """
         self._flavour = flavour
         self._lower_case_names = lower_case_names
         self._create_statement = create_statement
@@ -189,6 +193,8 @@ class TableModels:
             "drop_tables": self._drop_tables,
             "rename_tables": self._rename_tables,
         }
+        if has_indexes:
+            self._records |= {"create_index": self._change_index, "drop_index": self._change_index}
 
     def restore(self, models: Iterable[TableModel], charsets: Mapping[str, str] | None = None) -> None:
         """Restore the models of an earlier process, and the character sets of databases: the server has those of now only."""
@@ -350,6 +356,10 @@ class TableModels:
         except UnclearError:
             return self._ask(new)
         return self._put(draft.model())
+
+    def _change_index(self, statement: Statement) -> list[SchemaChange]:
+        name = statement.tables[0].name
+        return [_change("ALTER", statement, name, self._tables.get(name) or self._ask(name))]
 
     def _drop_tables(self, statement: Statement) -> list[SchemaChange]:
         names = [table.name for table in statement.tables]

@@ -52,7 +52,8 @@ class SchemaChanges(CheckpointParticipant):
     """A writer of the records of every statement. Owned by the log reader's thread.
 
     Queries to the server use `connect`, which is entered for each of them. With `captures`, which returns whether a table is
-    captured, a record of a statement of the log has the header `tidemark.session`, for those who run it again.
+    captured, a record of a statement of the log has the header `tidemark.session`, for those who run it again. CREATE INDEX and
+    DROP INDEX have records then, too.
     """
 
     def __init__(
@@ -75,7 +76,11 @@ class SchemaChanges(CheckpointParticipant):
         self._publisher = publisher
         self._server = DescribingServer(connect)
         self._models = TableModels(
-            connector, self._server.create_statement, self._server.charset, lower_case_names=lower_case_names
+            connector,
+            self._server.create_statement,
+            self._server.charset,
+            lower_case_names=lower_case_names,
+            has_indexes=captures is not None,
         )
 
     @override
