@@ -60,6 +60,27 @@ OF_TASKS: Final = (
         ("tests/replicate/test_apply_target.py", "-k", "before_a_restore"),
     ),
     Mutation(
+        "old row of a parent that is loaded",
+        "spark_jobs.replicate.apply.moved_children",
+        'may_lack = ".".join(table) in small and statements.has_key',
+        "may_lack = False",
+        ("tests/replicate/test_moved_children.py", "-k", "takes_its_children"),
+    ),
+    Mutation(
+        "foreign keys of an update while tables are loaded",
+        "spark_jobs.replicate.rows.row_statements",
+        "(row.moves_children or not self._key",
+        "(not self._key",
+        ("tests/replicate/test_moved_children.py", "-k", "follow_each_key"),
+    ),
+    Mutation(
+        "chunk of children that a foreign key changed",
+        "producer.snapshot.log_windows",
+        "        self._lose(self.keys.lose(table))\n",
+        "        pass\n",
+        ("tests/integration/test_chunks_of_children.py", "-k", "DELETE and mysql80 and child"),
+    ),
+    Mutation(
         "rollback of a process that hangs",
         "spark_jobs.replicate.apply.apply_target",
         'f"SET SESSION wait_timeout = {_HANGS_S}", ',
