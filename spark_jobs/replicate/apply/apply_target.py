@@ -486,6 +486,14 @@ class ApplyTarget:
         )
         return bool(listed)
 
+    def has_children(self, database: str, table: str) -> bool:
+        """Return whether foreign keys of other tables refer to a table."""
+        asked = (
+            "SELECT 1 FROM information_schema.KEY_COLUMN_USAGE WHERE REFERENCED_TABLE_SCHEMA = %s AND REFERENCED_TABLE_NAME = %s "
+            "AND (TABLE_SCHEMA, TABLE_NAME) <> (%s, %s) LIMIT 1"
+        )
+        return bool(self.rows(asked, database, table, database, table))
+
     def has_rows(self, database: str, table: str) -> bool:
         """Return whether a table has any row."""
         return bool(self.rows(f"SELECT 1 FROM {qualified(database, table)} LIMIT 1"))  # noqa: S608
