@@ -111,7 +111,7 @@ OF_TASKS: Final = (
     Mutation(
         "loop mark of DROP TABLE",
         "spark_jobs.replicate.apply.apply_target",
-        "            sql = with_drop(sql, self.channel, self._flavour, sql_mode)\n",
+        "            sql = with_drop(sql, self.channel, server_version(self.connection), sql_mode)\n",
         "",
         ("tests/replicate/test_two_way.py", "-k", "not_back and mysql80-mariadb114"),
     ),

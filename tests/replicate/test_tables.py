@@ -68,7 +68,7 @@ def test_tables_of_all_kinds_are_followed(source, registry):
 
 @pytest.mark.parametrize(("source", "server"), [("mysql80", "mariadb114"), ("mariadb114", "mysql97")], indirect=["source"])
 def test_indexes_are_made_and_dropped_as_at_the_source(source, registry, server):
-    """Also those of before the task's begin. Without order.group the topic of the statements does not have them, as Debezium's."""
+    """Also indexes from before the task's begin. Without order.group the topic of the statements does not have them, as Debezium's."""
     target, mapping = database(server), mapping_of(source, registry.url)
     source.execute(SIGNAL, "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(20), g INT)", "INSERT INTO t VALUES (1, 1, 'x', 1)")
     with running(from_mapping(mapping)) as run:

@@ -29,7 +29,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from mysqlio.connection import close_quietly, connect
+from mysqlio.connection import close_quietly, connect, server_version
 from mysqlio.quoting import qualified
 from mysqlio.server_errors import ServerCode, server_code, source_errors
 from mysqlio.server_facts import identity_of, is_mariadb
@@ -192,8 +192,7 @@ class ApplyTarget:
     _next_seen_s: float = field(default=math.inf, init=False)
     """When it is noted again that this process, which has taken the task over, lives."""
     _packet_bytes: int = field(default=0, init=False)
-    _last: list[str] = field(default_factory=list, init=False)
-    """Statements that run with the COMMIT of the transaction."""
+    _last: list[str] = field(default_factory=list, init=False)  # statements that run with the COMMIT
 
     @property
     def connection(self) -> Connection:
@@ -261,7 +260,7 @@ class ApplyTarget:
             return cursor.execute(sql, values or None)
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a query; of several statements those of the last one."""
+        """Return the rows of a query, the last one of several statements."""
         with self._asking() as connection, connection.cursor() as cursor:
             cursor.execute(sql, values or None)
             while cursor.nextset():
@@ -278,18 +277,14 @@ class ApplyTarget:
 
     def define(self, sql: str, sql_mode: int | None = None) -> None:
         """Run DDL, of a session with that sql_mode, with the mark of the channel. `SinkError`: it cannot be marked."""
-        self.execute(sql if self.channel is None else with_mark(sql, self.channel, self._flavour, sql_mode))
+        self.execute(sql if self.channel is None else with_mark(sql, self.channel, server_version(self.connection), sql_mode))
 
     def drop(self, sql: str, sql_mode: int | None = None) -> None:
         """Run a DROP TABLE in the same way."""
         if self.channel is not None:
-            sql = with_drop(sql, self.channel, self._flavour, sql_mode)
+            sql = with_drop(sql, self.channel, server_version(self.connection), sql_mode)
             self._create(drop_table(self.channel), "id INT PRIMARY KEY")
         self.execute(sql)
-
-    @property
-    def _flavour(self) -> str:
-        return "mariadb" if is_mariadb(self.connection) else "mysql"
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -329,10 +324,7 @@ class ApplyTarget:
 
     @contextmanager
     def _transaction(self, asked: str = "", *values: Any) -> Iterator[list[tuple[Any, ...]]]:
-        """Run statements in one transaction, which begins with the mark of the channel. Yield the rows of a query behind that.
-
-        A round trip begins it, and one ends it: over a network they take longer than the rest.
-        """
+        """Run statements in one transaction, which begins with the mark of the channel. Yield the rows of a query behind that."""
         begin, of_begin, self._last = [f"SET SESSION wait_timeout = {_HANGS_S}", "START TRANSACTION"], list[Any](), []
         if self.channel is not None:
             begin.append(_MARK.format(mark_table(self.channel)))
@@ -481,18 +473,8 @@ class ApplyTarget:
 
     def exists(self, database: str, table: str) -> bool:
         """Return whether there is such a table."""
-        listed = self.rows(
-            "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s", database, table
-        )
-        return bool(listed)
-
-    def has_children(self, database: str, table: str) -> bool:
-        """Return whether foreign keys of other tables refer to a table."""
-        asked = (
-            "SELECT 1 FROM information_schema.KEY_COLUMN_USAGE WHERE REFERENCED_TABLE_SCHEMA = %s AND REFERENCED_TABLE_NAME = %s "
-            "AND (TABLE_SCHEMA, TABLE_NAME) <> (%s, %s) LIMIT 1"
-        )
-        return bool(self.rows(asked, database, table, database, table))
+        asked = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+        return bool(self.rows(asked, database, table))
 
     def has_rows(self, database: str, table: str) -> bool:
         """Return whether a table has any row."""

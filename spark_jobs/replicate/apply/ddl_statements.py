@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import structlog
 
 from mysqlio.definitions.tokens import tokenise
+from mysqlio.foreign_key_facts import list_foreign_keys
 from mysqlio.quoting import qualified, quoted
 from schemas.errors import RetriableSourceError, SinkError, SourceError
 from schemas.json_codec import Form, decode, encode
@@ -164,7 +165,10 @@ class DdlStatements:
 
         It is empty yet. Tables are described in the order of their names, so children come first.
         """
-        if event.kind == "CREATE" and event.table is not None and self._target.has_children(*event.table):
+        if event.kind != "CREATE" or event.table is None:
+            return
+        keys = list_foreign_keys(self._target.connection)
+        if any(key.parent == event.table and key.child != event.table for key in keys):
             sql = f"ALTER TABLE {qualified(*event.table)} FORCE"
             with self._said(event.position, sql):
                 self._target.define(sql)

@@ -93,7 +93,7 @@ class MovedChildren:
 
 
 def _alike(events: Sequence[RowEvent]) -> Iterable[list[int]]:
-    """Return the indices of the deletes and updates that foreign keys follow, those of one schema together."""
+    """Return the indices of the deletes and updates that foreign keys follow, by the schema of their records."""
     alike: dict[int, list[int]] = {}
     for index, event in enumerate(events):
         if event.op in "du" and event.checks_keys:

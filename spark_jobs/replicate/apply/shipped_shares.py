@@ -33,8 +33,8 @@ class ShippedShare:
         """Return the share without the records of its rows: their texts are enough to apply them."""
         schemas = {ident: json.dumps(decoder.schema(ident)) for ident in {row.event.schema_id for row in rows}}
         plain = [
-            (event.position, event.op, event.table, event.schema_id, event.checks_keys, event.source, *texts, is_strict, is_whole)
-            for event, texts, is_strict, is_whole in rows
+            (event.position, event.op, event.table, event.schema_id, event.checks_keys, event.source, *texts, *flags)
+            for event, texts, *flags in rows
         ]  # tuples are packed in a tenth of the time of named ones
         return cls(plan, worker, schemas, pickle.dumps(plain))
 
@@ -44,12 +44,11 @@ class ShippedShare:
             TextedRow(
                 RowEvent(position, op, table, schema_id, None, None, checks_keys, source=source),
                 RowTexts(values, old_key, new_key, changes, is_changed, fits),
-                is_strict,
-                is_whole,
+                *flags,
             )
             for (
                 position, op, table, schema_id, checks_keys, source, values, old_key, new_key, changes, is_changed, fits,
-                is_strict, is_whole,
+                *flags,
             ) in pickle.loads(self.packed)  # noqa: S301 - packed by the task
         ]  # fmt: skip
 
