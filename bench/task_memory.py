@@ -1,7 +1,7 @@
 """The memory of a replication task with `order: global`: a long transaction, a large row, a source that stops.
 
 The transaction has twice `--rows` rows. While one source is stopped, transactions of the other one wait for it: `--minutes` long,
-20,000 rows a second. The figures have the peak of resident memory of the process since its start.
+5,000 rows a second. The figures have the peak of resident memory of the process since its start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GROUP: Final = "memory"
 _BYTES: Final = 64 << 20
 """Of the large row."""
 _BLOCK: Final = 1_000
-_BLOCKS_PER_S: Final = 20
+_BLOCKS_PER_S: Final = 5
 _SOON: Final = {"sync_binlog": "0", "innodb_flush_log_at_trx_commit": "0", "max_allowed_packet": "1G"}
 Load = Callable[[Stage, Feed, Context], int]
 """Write to the source, the other one may be stopped meanwhile; return the rows that the table has then."""
