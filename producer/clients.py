@@ -16,6 +16,7 @@ from producer.kafka.tables import TableTopics
 from producer.stream.routes import CapturedTables
 from schemas import topics
 from schemas.identity import SourceId
+from schemas.members import log_writer
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -46,11 +47,6 @@ class Clients:
             KeptConnection(lambda: connect(ServerAccess.of(settings.source))),
             CapturedTables(settings.source),
         )
-
-
-def log_writer(name: str) -> str:
-    """Return the transactional id of the log reader's publisher, which has another one derived from it."""
-    return f"{name}-log"
 
 
 def _publisher(settings: Settings, admin: TopicAdmin, tables: TableTopics) -> AlternatingPublisher:

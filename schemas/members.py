@@ -331,6 +331,11 @@ def closing_step(members: Members, name: str, commits_end: int | None) -> Source
     return WaitFor(missing) if missing else source.record_of(SourcePhase.OFFLINE, end=source.record.end)
 
 
+def log_writer(name: str) -> str:
+    """Return the transactional id of the log reader's publisher, which has another one derived from it."""
+    return f"{name}-log"
+
+
 def source_writer(name: str) -> str:
     """Return the transactional id of a source's records."""
     return f"{name}-member"

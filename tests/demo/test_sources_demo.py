@@ -72,6 +72,11 @@ def followed(fresh_database: Callable[[Database], str]) -> Iterator[tuple[Databa
         target.close()
 
 
+def put(target: ApplyTarget, name: str, *loading: str) -> None:
+    with target.transaction():
+        target.put_state(name, SourceState(offset=0, n=0, loading=loading))
+
+
 def wait_for(watcher: JournalWatcher, condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
@@ -82,13 +87,13 @@ def wait_for(watcher: JournalWatcher, condition: Callable[[], bool]) -> None:
 
 def test_the_watcher_follows_loaded_sources_and_finds_a_number_that_is_missing(followed: tuple[Database, str, ApplyTarget]) -> None:
     server, name, target = followed
-    target.put_state(name, SourceState(offset=0, n=0, loading=(f"{name}.journal",)))
+    put(target, name, f"{name}.journal")
     run(server, f"DELETE FROM {name}.journal WHERE n = 1")
     with JournalWatcher(server) as watcher:
         wait_for(watcher, lambda: watcher.views > 2)
         assert not watcher.first, "its tables are loaded still"
         run(server, f"INSERT INTO {name}.journal VALUES (1)")
-        target.put_state(name, SourceState(offset=0, n=0, loading=()))
+        put(target, name)
         wait_for(watcher, lambda: watcher.applied == {name: 2})
         run(server, f"INSERT INTO {name}.journal VALUES (3)")
         wait_for(watcher, lambda: watcher.applied == {name: 3})
@@ -100,7 +105,7 @@ def test_the_watcher_follows_loaded_sources_and_finds_a_number_that_is_missing(f
 
 def test_the_watcher_finds_transactions_that_the_target_has_lost(followed: tuple[Database, str, ApplyTarget]) -> None:
     server, name, target = followed
-    target.put_state(name, SourceState(offset=0, n=0, loading=()))
+    put(target, name)
     with JournalWatcher(server) as watcher:
         wait_for(watcher, lambda: watcher.applied == {name: 2})
         run(server, f"DELETE FROM {name}.journal WHERE n = 2")

@@ -54,7 +54,7 @@ def test_a_table_that_is_altered_while_its_source_starts_is_altered_once(source,
     source.execute(SIGNAL, f"CREATE TABLE a ({COLUMNS})", "INSERT INTO a VALUES (1, 1, 'x')")
     target = database("mysql97")
     with RunningProducer(from_mapping(mapping_of(source, registry.url))) as run:
-        run.wait_until("it has committed", lambda start: start.reader is not None and bool(start.reader.committed.stream.n))
+        run.wait_until("it has committed", lambda start: start.reader is not None and start.reader.committed.stream is not None)
         catch_up(task_of(source, registry.url, target))
     assert rows_of(target, source.schema, "a") == [(1, 1, "x", 7)]
     assert "was altered while the producer started" in run.waited[0]

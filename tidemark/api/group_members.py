@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafkaio.shared_log import SharedLog
 from kafkaio.topic_admin import TopicAdmin
-from producer.clients import log_writer
 from producer.group.last_commit import last_commit
 from producer.kafka.alternating_publisher import AlternatingPublisher
 from schemas.errors import ConfigError, TidemarkError
@@ -19,6 +18,7 @@ from schemas.members import (
     MemberSource,
     ReaderPhase,
     SourcePhase,
+    log_writer,
     reader_key,
     reader_writer,
     source_key,

@@ -192,7 +192,7 @@ class ApplyTarget:
     _next_seen_s: float = field(default=math.inf, init=False)
     """When it is noted again that this process, which has taken the task over, lives."""
     _packet_bytes: int = field(default=0, init=False)
-    _last: list[str] = field(default_factory=list, init=False)  # statements that run with the COMMIT
+    _last: list[str] | None = field(default=None, init=False)  # statements that run with the COMMIT of a transaction
 
     @property
     def connection(self) -> Connection:
@@ -335,11 +335,12 @@ class ApplyTarget:
         except BaseException:
             self.close()  # rolls back; whether a COMMIT without an answer counts, the state says
             raise
+        finally:
+            self._last = None
 
     def _execute_last(self, sql: str, *values: Any) -> None:
-        """Run a statement at the end of the transaction, in one packet with its COMMIT."""
-        with self.connection.cursor() as cursor:
-            self._last.append(cursor.mogrify(sql, values))
+        assert self._last is not None, "outside of a transaction it would never run"
+        self._last.append(self.connection.cursor().mogrify(sql, values))
 
     @contextmanager
     def _asking(self) -> Iterator[Connection]:
