@@ -290,10 +290,23 @@ def _check_whole(built: Mapping[str, Any]) -> Iterator[str]:
         if source.start.given and built.get("mode") != "incremental":
             reason = "goes with mode: incremental; a task that loads begins at the end of the log"
             yield problem(f"sources.{number}.start.{source.start.given[0]}", reason)
+    if "apply" in built and "target" in built and built["apply"].executor_rows:
+        yield from _problems_of_executors(built["apply"], built["target"])
     if len(built.get("sources", ())) > 1:
         for name in getattr(built.get("apply"), "skip_transactions", ()):
             if not names_one_server(name):
                 yield problem("apply.skip_transactions", f"{name} may be a transaction of each source: give a GTID of MySQL")
+
+
+def _problems_of_executors(apply: ApplySettings, target: TaskTarget) -> Iterator[str]:
+    """Yield why no batch would ever reach an executor."""
+    key = "apply.executor_rows"
+    if target.consistency != "eventual":
+        yield problem(key, "needs target.consistency: eventual; otherwise no batch is divided among workers")
+    if apply.workers == 1:
+        yield problem(key, "needs apply.workers: 2 or more; one worker applies rows in order, and not by executors")
+    if apply.executor_rows >= apply.max_batch_rows:
+        yield problem(key, f"no batch has more rows: set it below apply.max_batch_rows, which is {apply.max_batch_rows:,}")
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
